@@ -1,0 +1,89 @@
+# Verbs of this project. `make serve` and `make test` need nothing but Python 3.11 or newer.
+GOLDEN ?= ../shared/protocol
+ARGS ?=
+
+# Anything called python3 counts if it is new enough; newer names first on machines that have several.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+RUN_READY := $(VENV)/.ready-to-serve
+
+.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench docs compat clean
+help:
+	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
+	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
+	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
+	@echo 'make fmt | golden | test-long | e2e | bench | docs | compat | clean'
+
+# The virtual environment
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'kwire needs Python 3.11 or newer with the venv module;' \
+		'on Debian and Ubuntu: apt-get install python3 python3-venv'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_READY): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(READY): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@ $(RUN_READY)
+
+# Using it
+
+serve: $(RUN_READY)
+	@exec $(BIN)/kwire serve $(ARGS)
+
+# Working on it
+
+fmt: $(READY)
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format .
+
+lint: $(READY)
+	@.ci/stage lint $(BIN)/ruff check --quiet .
+	@.ci/stage format $(BIN)/ruff format --check --quiet .
+	@.ci/stage types $(BIN)/mypy --no-error-summary
+	@.ci/stage imports $(BIN)/lint-imports --no-cache
+
+check: lint
+	@.ci/stage unit $(BIN)/pytest -q -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
+
+# One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
+# clients, java and spark in this order and tells at the end what each took.
+test: lint golden-if-present jars
+	@.ci/stage tests $(BIN)/pytest -q $(ARGS)
+
+test-long: lint golden-if-present jars
+	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
+
+e2e: $(READY)
+	@.ci/stage e2e $(BIN)/pytest -q -m e2e $(ARGS)
+
+golden: $(READY)
+	@.ci/stage golden $(BIN)/python -m tests.golden '$(GOLDEN)'
+
+golden-if-present: $(READY)
+	@.ci/stage golden $(BIN)/python -m tests.golden --if-present '$(GOLDEN)'
+
+# Apache Kafka's and ZooKeeper's jars, by Maven; without Java the tests that need them are skipped.
+jars:
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
+
+# BENCH="codec log" chooses; each module of bench/ is one measurement.
+BENCH ?= $(patsubst bench/%.py,%,$(filter-out bench/_%,$(wildcard bench/*.py)))
+bench: $(READY)
+	@for name in $(BENCH); do .ci/stage "bench $$name" $(BIN)/python -m bench.$$name $(ARGS) || exit; done
+
+docs: $(READY)
+	$(BIN)/python -m docs.generate $(ARGS)
+
+compat: $(READY) jars
+	$(BIN)/python -m compat.matrix $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
