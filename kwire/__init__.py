@@ -1,0 +1,72 @@
+"""The wire protocol of Apache Kafka, without sockets, files or clocks.
+
+Messages are in kwire.messages (one module per API), record batches in kwire.records, the state
+machine of a connection in kwire.connection. What is named here is what most users need:
+
+    request = MetadataRequest(topics=None)
+    data = encode(request, 12)
+    decode(MetadataRequest, data, 12) == request
+"""
+
+from __future__ import annotations
+
+from kwire.api import ApiKey, request_class, response_class
+from kwire.codec import decode, decode_prefix, encode, encode_parts, encoded_size
+from kwire.errors import (
+    BadLength,
+    BadTag,
+    BadUtf8,
+    BadVersion,
+    CorruptRecord,
+    EncodeError,
+    ErrorCode,
+    RecordError,
+    TooLarge,
+    Truncated,
+    UnsupportedCodec,
+    WireError,
+)
+from kwire.header import (
+    RequestHeader,
+    decode_request_header,
+    decode_response_header,
+    encode_request_header,
+    encode_response_header,
+    request_header_version,
+    response_header_version,
+)
+from kwire.types import ONE_UUID, ZERO_UUID, uuid_from_str, uuid_to_str
+
+__all__ = [
+    "ONE_UUID",
+    "ZERO_UUID",
+    "ApiKey",
+    "BadLength",
+    "BadTag",
+    "BadUtf8",
+    "BadVersion",
+    "CorruptRecord",
+    "EncodeError",
+    "ErrorCode",
+    "RecordError",
+    "RequestHeader",
+    "TooLarge",
+    "Truncated",
+    "UnsupportedCodec",
+    "WireError",
+    "decode",
+    "decode_prefix",
+    "decode_request_header",
+    "decode_response_header",
+    "encode",
+    "encode_parts",
+    "encode_request_header",
+    "encode_response_header",
+    "encoded_size",
+    "request_class",
+    "request_header_version",
+    "response_class",
+    "response_header_version",
+    "uuid_from_str",
+    "uuid_to_str",
+]

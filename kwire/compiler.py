@@ -1,0 +1,47 @@
+"""Writes one encode and one decode function for each message and version, on first use.
+
+What makes them fast: fixed-size neighbours, with the length that follows them, are one struct call;
+lengths below 128 and absent tagged fields cost a comparison; there are no calls per field.
+
+What keeps them safe: reads beyond the end raise, and slices beyond it move the position past the
+end, where the next read or the final comparison finds it. Only counts are checked before use,
+because lists are made from them. Every check that fails raises Refused, and the caller lets
+interpreter.py find out what exactly is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kwire.decoder_writer import DecoderWriter
+from kwire.encoder_writer import EncoderWriter
+from kwire.interpreter import check_version
+from kwire.schema import schema_of
+
+Encoder = Callable[[Any], Any]
+Decoder = Callable[[Any, int, int], tuple[Any, int]]
+
+
+def compile_encoder(cls: type, version: int) -> Encoder:
+    """Make `encode(message)`, which gives bytes, or a list of buffers if there are records.
+
+    Errors: BadVersion.
+    """
+    schema = schema_of(cls)
+    check_version(schema, version)
+    writer = EncoderWriter(schema, version)
+    encoder: Encoder = writer.compile(writer.main(cls))
+    return encoder
+
+
+def compile_decoder(cls: type, version: int, from_view: bool) -> Decoder:
+    """Make `decode(buffer, pos, end)`, which gives the message and the position after it.
+
+    Shape: the buffer is a memoryview if from_view, else bytes. Errors: BadVersion.
+    """
+    schema = schema_of(cls)
+    check_version(schema, version)
+    writer = DecoderWriter(schema, version, from_view)
+    decoder: Decoder = writer.compile(writer.main(cls))
+    return decoder

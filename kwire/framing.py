@@ -1,0 +1,282 @@
+"""The length-prefixed stream: where received bytes go, and the frames found in them.
+
+    frame := size (INT32, big-endian, what follows it) · payload (request header and body)
+
+A frame is parsed where it was received. Between two events a connection keeps memory only for
+bytes of a frame that is not complete, or of requests that have to wait: the block that bytes are
+received into belongs to all connections in turn (`scratch`), and what must stay is moved to a block
+of its own (`home`), or stays where it is when moving would cost more than keeping.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kwire.errors import BadLength
+
+SIZE_BYTES = 4
+#: The `path` of an error about the size that a frame announces.
+FRAME_SIZE = "frame size"
+
+
+class Block(Protocol):
+    """A piece of memory that bytes are received into."""
+
+    #: All of it, writable.
+    view: memoryview
+
+    def limit(self, end: int, need: int) -> int:
+        """Return up to which position it may be filled now: `end` when reading has to wait."""
+        ...
+
+    def filled(self, end: int) -> None:
+        """Account for bytes up to `end`."""
+        ...
+
+    def complete(self) -> None:
+        """Say that the frame it is the home of has arrived."""
+        ...
+
+    def close(self) -> None:
+        """Give it back; views of it that still exist stay valid and cost the memory its reuse."""
+        ...
+
+
+class ReceiveMemory(Protocol):
+    """Where blocks come from."""
+
+    def scratch(self, expected_bytes: int) -> Block:
+        """Return a block for bytes of which nothing is known yet."""
+        ...
+
+    def settle(self, block: Block, need: int, end: int, owner: object) -> bool:
+        """Try to make a scratch block the home of the frame of `need` bytes at its beginning."""
+        ...
+
+    def home(
+        self,
+        need: int,
+        held: memoryview,
+        owner: object,
+        complete: bool,
+        grown_from: Block | None = None,
+    ) -> Block:
+        """Return a block that begins with a copy of `held` and can take `need` bytes.
+
+        Shape: it may be shorter than `need`; when full it is moved on with another call, which
+        names it as `grown_from`. `complete`: it holds whole requests that wait, not a part of one.
+        """
+        ...
+
+
+class PlainBlock:
+    """A bytearray."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, size: int) -> None:
+        self.view = memoryview(bytearray(size))
+
+    def limit(self, end: int, need: int) -> int:
+        return min(need, len(self.view)) if end else len(self.view)
+
+    def filled(self, end: int) -> None:
+        return
+
+    def complete(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class PlainMemory:
+    """Memory without bounds or reuse, for programs that need neither."""
+
+    def __init__(self, scratch_bytes: int = 65536) -> None:
+        self._scratch_bytes = scratch_bytes
+
+    def scratch(self, expected_bytes: int) -> PlainBlock:
+        return PlainBlock(max(self._scratch_bytes, expected_bytes))
+
+    def settle(self, block: Block, need: int, end: int, owner: object) -> bool:
+        return False
+
+    def home(
+        self,
+        need: int,
+        held: memoryview,
+        owner: object,
+        complete: bool,
+        grown_from: Block | None = None,
+    ) -> PlainBlock:
+        # Never what was announced: at most four times what has arrived.
+        block = PlainBlock(max(len(held), min(need, max(4096, 4 * len(held)))))
+        block.view[: len(held)] = held
+        return block
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames without copying those that arrive in one piece.
+
+    Use: `get_buffer()`, receive into it, release it, `advance(n)`, then `next_frame()` until it gives
+    None or the caller has enough, then `rest()`. Frames are views whose memory may be used again
+    after `rest()`: release them before.
+    """
+
+    __slots__ = (
+        "_block",
+        "_end",
+        "_expected",
+        "_home",
+        "_memory",
+        "_need",
+        "_owner",
+        "_start",
+        "max_frame_bytes",
+    )
+
+    def __init__(self, memory: ReceiveMemory, max_frame_bytes: int, owner: object = None) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._memory = memory
+        self._owner = owner
+        self._block: Block | None = None
+        self._start = 0  # of the next frame, in the block
+        self._end = 0  # of what was received
+        self._need = 0  # position at which the frame at _start ends, 0 before its size is known
+        self._home = False  # the block belongs to this stream, with its frame at position 0
+        self._expected = 0  # size of the last frame too large for the shared block
+
+    def get_buffer(self) -> memoryview | None:
+        """Return where the next bytes go, or None while there is no memory to be had."""
+        block = self._block
+        if block is None:
+            block = self._block = self._memory.scratch(self._expected)
+            self._start = self._end = self._need = 0
+            return block.view[: block.limit(0, self._expected)]
+        end = self._end
+        if end == len(block.view):
+            block = self._move(block, self._need - self._start, False, block)
+            end = self._end
+        limit = block.limit(end, self._need) if self._need else SIZE_BYTES
+        return block.view[end:limit] if limit > end else None
+
+    def advance(self, received_bytes: int) -> None:
+        """Take note of bytes that were received into the buffer."""
+        self._end = end = self._end + received_bytes
+        block = self._block
+        if block is None:
+            raise RuntimeError("advance() without get_buffer()")
+        block.filled(end)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> int:
+        """Copy in as much as the buffer takes, and return how much that is; for programs and tests."""
+        buffer = self.get_buffer()
+        if buffer is None:
+            return 0
+        count = min(len(buffer), len(data))
+        buffer[:count] = memoryview(data)[:count]
+        buffer.release()
+        self.advance(count)
+        return count
+
+    def next_frame(self) -> memoryview | None:
+        """Return the payload of the next complete frame, or None when more bytes are needed.
+
+        Errors: BadLength when the announced size is negative or above the limit.
+        """
+        start = self._start
+        end = self._end
+        if end - start < SIZE_BYTES:
+            self._need = 0
+            return None
+        block = self._block
+        if block is None:
+            return None
+        need = self._peek()
+        if need > end:
+            return None
+        self._start = need
+        self._need = 0
+        self._expected = need - start
+        return block.view[start + SIZE_BYTES : need]
+
+    def rest(self) -> None:
+        """Keep what has to stay until more bytes come, and give the rest of the memory back."""
+        block = self._block
+        if block is None:
+            return
+        start, end = self._start, self._end
+        if start == end:
+            block.close()
+            self._block = None
+            self._home = False
+            return
+        held = end - start
+        need = self._peek() - start if held >= SIZE_BYTES else 0
+        complete = 0 < need <= held
+        if self._home and (complete or start == 0):
+            if complete:
+                block.complete()
+            return
+        if (
+            not complete
+            and need
+            and start == 0
+            and self._memory.settle(block, need, end, self._owner)
+        ):
+            self._home = True
+            return
+        self._move(block, held if complete else need or SIZE_BYTES, complete)
+
+    def close(self) -> None:
+        """Give all memory back."""
+        if self._block is not None:
+            self._block.close()
+            self._block = None
+            self._home = False
+        self._start = self._end = self._need = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes received and not yet handed out."""
+        return self._end - self._start
+
+    @property
+    def announced_bytes(self) -> int:
+        """Size of the incomplete frame with its prefix, 0 when not known."""
+        return self._need - self._start if self._need else 0
+
+    @property
+    def beginning(self) -> bytes:
+        """The first bytes of what is held, for a log line that says what it looks like."""
+        if self._block is None:
+            return b""
+        return bytes(self._block.view[self._start : min(self._end, self._start + 16)])
+
+    def _peek(self) -> int:
+        """Return where the frame at the start ends, once its size is there; else 0."""
+        if self._need:
+            return self._need
+        start, block = self._start, self._block
+        if block is None or self._end - start < SIZE_BYTES:
+            return 0
+        size = int.from_bytes(block.view[start : start + SIZE_BYTES], "big", signed=True)
+        if not 0 <= size <= self.max_frame_bytes:
+            raise BadLength(f"{size} is not between 0 and {self.max_frame_bytes}", path=FRAME_SIZE)
+        self._need = need = start + SIZE_BYTES + size
+        return need
+
+    def _move(
+        self, block: Block, need: int, complete: bool, grown_from: Block | None = None
+    ) -> Block:
+        held = block.view[self._start : self._end]
+        home = self._memory.home(need, held, self._owner, complete, grown_from)
+        self._end = len(held)
+        held.release()
+        block.close()
+        self._need = self._need - self._start if self._need else 0
+        self._start = 0
+        self._block = home
+        self._home = True
+        return home

@@ -1,0 +1,27 @@
+"""ExpireDelegationToken (API key 40): request and response."""
+
+from __future__ import annotations
+
+from kwire.api import ApiKey
+from kwire.schema import field, message
+from kwire.types import Bytes, Int16, Int32, Int64
+
+
+@message(api_key=ApiKey.EXPIRE_DELEGATION_TOKEN, kind="request", versions="0-2", flexible="2+")
+class ExpireDelegationTokenRequest:
+    """Ends a delegation token.
+
+    Source: ExpireDelegationTokenRequest.json; KIP-48.
+    """
+
+    hmac: bytes = field(Bytes)
+    expiry_time_period_ms: int = field(Int64)
+
+
+@message(api_key=ApiKey.EXPIRE_DELEGATION_TOKEN, kind="response", versions="0-2", flexible="2+")
+class ExpireDelegationTokenResponse:
+    """The new expiry time. Source: ExpireDelegationTokenResponse.json."""
+
+    error_code: int = field(Int16)
+    expiry_timestamp_ms: int = field(Int64)
+    throttle_time_ms: int = field(Int32)

@@ -1,0 +1,27 @@
+"""The headers that go before each request and response."""
+
+from __future__ import annotations
+
+from kwire.schema import field, message
+from kwire.types import Int16, Int32, String
+
+
+@message(kind="header", versions="0-2", flexible="2+")
+class RequestHeader:
+    """What goes before every request.
+
+    Shape: v0 was ControlledShutdown's alone; v2 adds tagged fields, but client_id stays as it was.
+    Source: RequestHeader.json.
+    """
+
+    request_api_key: int = field(Int16)
+    request_api_version: int = field(Int16)
+    correlation_id: int = field(Int32)
+    client_id: str | None = field(String, "1+", nullable="1+", flexible="none")
+
+
+@message(kind="header", versions="0-1", flexible="1+")
+class ResponseHeader:
+    """What goes before every response; v1 adds tagged fields. Source: ResponseHeader.json."""
+
+    correlation_id: int = field(Int32)

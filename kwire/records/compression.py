@@ -1,0 +1,131 @@
+"""The four codecs of record data, decompression bounded by what the caller can afford.
+
+Every decompressor counts what comes out and stops at the caller's limit; none allocates by a
+size that the data merely claims. The libraries are imported on first use.
+Formats: gzip as is; snappy raw, or in xerial blocks (`snappy.py`); lz4 in frames, where magic 0
+has a frame checksum over the wrong bytes (KAFKA-3160, `lz4.py`); zstd frames (`zstd.py`).
+Source: CompressionType, GzipCompression, SnappyCompression, Lz4Compression, ZstdCompression.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+
+from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
+
+Buffer = bytes | bytearray | memoryview
+
+GZIP_MIN_MEMBER = 18
+"""Bytes of the shortest gzip member's header and trailer."""
+
+
+class Codec(IntEnum):
+    """Compression codec numbers, as in the low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def config_name(self) -> str:
+        """The name in `compression.type`."""
+        return self.name.lower()
+
+
+def codec_of(number: int, magic: int) -> Codec:
+    """Return the codec of that number. Errors: UnsupportedCodec if unassigned or not in magic."""
+    if number > Codec.ZSTD:
+        raise UnsupportedCodec(f"codec {number} is not assigned")
+    if number == Codec.ZSTD and magic < 2:
+        raise UnsupportedCodec(f"zstd is not allowed in magic {magic}")
+    return Codec(number)
+
+
+def decompress(codec: int, magic: int, data: Buffer, limit: int) -> bytes:
+    """Return the decompressed data, at most `limit` bytes of it.
+
+    Errors: TooLarge as soon as more than limit bytes come out, CorruptRecord for broken or cut
+    data, UnsupportedCodec. Bytes after the end of the compressed data are ignored for gzip and
+    lz4, as Apache Kafka's readers do.
+    """
+    if codec == 0:  # the most frequent by far: no member of the enum is looked up for it
+        if len(data) > limit:
+            raise too_large(Codec.NONE, limit)
+        return bytes(data)
+    codec = codec_of(codec, magic)
+    view = memoryview(data)
+    if codec is Codec.GZIP:
+        return _gunzip(view, limit)
+    if codec is Codec.SNAPPY:
+        from kwire.records import snappy
+
+        return snappy.decompress(view, limit)
+    if codec is Codec.LZ4:
+        from kwire.records import lz4
+
+        return lz4.decompress(view, limit, broken_checksum=magic == 0)
+    from kwire.records import zstd
+
+    return zstd.decompress(view, limit)
+
+
+def compress(codec: int, magic: int, data: Buffer, level: int | None = None) -> bytes:
+    """Return the data compressed as a batch of that magic wants it.
+
+    Unit: level as in Kafka's compression.gzip.level, .lz4.level and .zstd.level; None: its default.
+    """
+    codec = codec_of(codec, magic)
+    if codec is Codec.NONE:
+        return bytes(data)
+    if codec is Codec.GZIP:
+        # wbits 31 writes a gzip member with time 0, the bytes Java's GZIPOutputStream begins with.
+        compressor = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+        return compressor.compress(data) + compressor.flush()
+    if codec is Codec.SNAPPY:
+        from kwire.records import snappy
+
+        return snappy.compress(data)
+    if codec is Codec.LZ4:
+        from kwire.records import lz4
+
+        return lz4.compress(data, level, broken_checksum=magic == 0)
+    from kwire.records import zstd
+
+    return zstd.compress(data, level)
+
+
+def too_large(codec: Codec, limit: int) -> TooLarge:
+    """Return the error for data that decompresses to more than the limit."""
+    return TooLarge(f"{codec.config_name} data decompresses to more than {limit} bytes")
+
+
+def _gunzip(view: memoryview, limit: int) -> bytes:
+    """Decompress all gzip members, as GZIPInputStream does; what follows the last is ignored."""
+    parts: list[bytes] = []
+    total = 0
+    position = 0
+    while True:
+        member = zlib.decompressobj(31)
+        source: Buffer = view[position:]
+        try:
+            while True:
+                # zlib grows its output block by block, so max_length costs nothing up front.
+                out = member.decompress(source, limit - total + 1)
+                total += len(out)
+                if total > limit:
+                    raise too_large(Codec.GZIP, limit)
+                parts.append(out)
+                if member.eof:
+                    break
+                source = member.unconsumed_tail
+                if not out and not source:
+                    raise CorruptRecord("gzip data is cut short")
+        except zlib.error as error:
+            raise CorruptRecord(f"gzip data is corrupt: {error}") from error
+        position = len(view) - len(member.unused_data)
+        rest = view[position:]
+        if len(rest) < GZIP_MIN_MEMBER or bytes(rest[:3]) != b"\x1f\x8b\x08":
+            return parts[0] if len(parts) == 1 else b"".join(parts)

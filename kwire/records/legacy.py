@@ -1,0 +1,196 @@
+"""Messages of magic 0 and 1: one record each, or a wrapper whose value is a compressed set.
+
+    off size field
+      0    8 offset       of the last record, in a wrapper
+      8    4 size         bytes after this field
+     12    4 crc          CRC-32 of everything from `magic` on
+     16    1 magic        0 or 1
+     17    1 attributes   bits 0-2 codec, 3 timestamp type (magic 1)
+     18    8 timestamp    magic 1 only
+      .    4 key length   -1: null
+      .    . key
+      .    4 value length -1: null
+      .    . value
+
+Inside a wrapper of magic 1 the offsets are relative: the last one is to become the wrapper's
+(KIP-31). Inside magic 0 they are absolute. Wrappers do not nest.
+Source: LegacyRecord, AbstractLegacyRecordBatch.DeepRecordsIterator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from kwire.errors import CorruptRecord
+from kwire.records.compression import decompress
+from kwire.records.crc import crc32
+from kwire.records.record import Record, wrap_int64
+
+Buffer = bytes | bytearray | memoryview
+
+NO_TIMESTAMP = -1
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_MASK = 0x08
+
+_MESSAGE_V0 = Struct(">qiIbb")
+_MESSAGE_V1 = Struct(">qiIbbq")
+_INT32 = Struct(">i")
+LOG_OVERHEAD = 12
+"""Bytes of a message before the part that `size` counts."""
+_CRC_AT = 12
+_MAGIC_AT = 16
+OVERHEAD = (14, 22)
+"""Bytes that `size` counts besides key and value, for magic 0 and magic 1."""
+
+
+class LegacyMessage(NamedTuple):
+    """One message as stored; crc_ok is known only if it was asked for."""
+
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: bytes | None
+    value: Buffer | None
+    end: int
+    crc_ok: bool
+
+
+def read_message(data: Buffer, position: int, *, check_crc: bool = False) -> LegacyMessage:
+    """Read the message at position; `end` is where the next one begins.
+
+    Errors: CorruptRecord for a message that is cut short or whose lengths do not add up.
+    """
+    start = position
+    if len(data) - position < LOG_OVERHEAD + OVERHEAD[0]:
+        raise CorruptRecord("message is cut short", offset=start)
+    offset, size, crc, magic, attributes = _MESSAGE_V0.unpack_from(data, position)
+    if magic not in (0, 1):
+        raise CorruptRecord(f"magic {magic} in a set of old messages", offset=start + _MAGIC_AT)
+    end = start + LOG_OVERHEAD + size
+    if size < OVERHEAD[magic] or end > len(data):
+        raise CorruptRecord(
+            f"message of {size} bytes where {len(data) - start - LOG_OVERHEAD} remain",
+            offset=start,
+        )
+    timestamp = NO_TIMESTAMP
+    position += _MESSAGE_V0.size
+    if magic == 1:
+        timestamp = _MESSAGE_V1.unpack_from(data, start)[5]
+        position += 8
+    key, position = _read_bytes(data, position, end, start)
+    value, position = _read_bytes(data, position, end, start)
+    if position != end:
+        raise CorruptRecord(f"{end - position} bytes after the value", offset=position)
+    crc_ok = not check_crc or crc32(memoryview(data)[start + _MAGIC_AT : end]) == crc
+    return LegacyMessage(
+        offset,
+        magic,
+        attributes & 0xFF,
+        timestamp,
+        None if key is None else bytes(key),
+        value,
+        end,
+        crc_ok,
+    )
+
+
+def _read_bytes(data: Buffer, position: int, end: int, start: int) -> tuple[Buffer | None, int]:
+    if end - position < 4:
+        raise CorruptRecord("message is too short for its fields", offset=start)
+    (length,) = _INT32.unpack_from(data, position)
+    position += 4
+    if length < 0:
+        return None, position
+    if length > end - position:
+        raise CorruptRecord(
+            f"field of {length} bytes where {end - position} remain", offset=position - 4
+        )
+    return data[position : position + length], position + length
+
+
+def inner_messages(
+    wrapper: LegacyMessage, limit: int, *, check_crc: bool = False
+) -> list[LegacyMessage]:
+    """Return the messages of a compressed wrapper, with offsets as stored.
+
+    Errors: as `compression.decompress`; CorruptRecord for an empty or nested set.
+    """
+    if wrapper.value is None:
+        raise CorruptRecord("compressed message has a null value")
+    data = decompress(wrapper.attributes & CODEC_MASK, wrapper.magic, wrapper.value, limit)
+    messages = []
+    position = 0
+    while position < len(data):
+        message = read_message(data, position, check_crc=check_crc)
+        if message.attributes & CODEC_MASK:
+            raise CorruptRecord("compressed message inside a compressed message", offset=position)
+        messages.append(message)
+        position = message.end
+    if not messages:
+        raise CorruptRecord("compressed message holds no messages")
+    return messages
+
+
+def base_offset_of(wrapper: LegacyMessage, messages: list[LegacyMessage]) -> int:
+    """Return what to add to the stored offsets of a wrapper's messages.
+
+    Shape: 0 also for a magic 1 wrapper at offset 0, which some librdkafka versions produce.
+    """
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    last = messages[-1].offset
+    if wrapper.offset < last:
+        raise CorruptRecord(f"wrapper offset {wrapper.offset} is below its last inner one, {last}")
+    return wrapper.offset - last
+
+
+def read_legacy(data: Buffer, position: int, limit: int) -> Iterator[Record]:
+    """Yield the records of the message at position; decompresses at most limit bytes."""
+    wrapper = read_message(data, position)
+    if not wrapper.attributes & CODEC_MASK:
+        value = wrapper.value
+        yield Record(
+            wrapper.offset,
+            wrapper.timestamp,
+            wrapper.key,
+            None if value is None else bytes(value),
+        )
+        return
+    messages = inner_messages(wrapper, limit)
+    base = base_offset_of(wrapper, messages)
+    # The broker's append time stands in the wrapper alone; it holds for all inside (KIP-32).
+    append_time = wrapper.magic == 1 and bool(wrapper.attributes & TIMESTAMP_TYPE_MASK)
+    for message in messages:
+        value = message.value
+        yield Record(
+            wrap_int64(base + message.offset),
+            wrapper.timestamp if append_time and message.magic == 1 else message.timestamp,
+            message.key,
+            None if value is None else bytes(value),
+        )
+
+
+def write_message(
+    magic: int,
+    offset: int,
+    attributes: int,
+    timestamp: int,
+    key: Buffer | None,
+    value: Buffer | None,
+) -> bytes:
+    """Return one message, a plain one or a wrapper; magic 0 has no timestamp and ignores it."""
+    size = OVERHEAD[magic] + (len(key) if key else 0) + (len(value) if value else 0)
+    out = bytearray(LOG_OVERHEAD + OVERHEAD[magic] - 8)
+    if magic == 0:
+        _MESSAGE_V0.pack_into(out, 0, offset, size, 0, 0, attributes)
+    else:
+        _MESSAGE_V1.pack_into(out, 0, offset, size, 0, 1, attributes, timestamp)
+    for field in (key, value):
+        out += _INT32.pack(-1 if field is None else len(field))
+        if field is not None:
+            out += field
+    out[_CRC_AT:_MAGIC_AT] = crc32(memoryview(out)[_MAGIC_AT:]).to_bytes(4, "big")
+    return bytes(out)

@@ -1,0 +1,295 @@
+"""Single records of magic 2: reading and writing them in a batch's uncompressed body.
+
+Record: varint length of what follows, int8 attributes (0), varlong timestamp delta, varint offset
+delta, varint key length (-1: null) and key, varint value length (-1: null) and value, varint
+header count, and each header as varint length and UTF-8 key, varint length (-1: null) and value.
+Varints are zig-zag. Source: DefaultRecord, ByteUtils.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from kwire.errors import CorruptRecord
+
+Header = tuple[str, bytes | None]
+"""Key and value. Keys that are not UTF-8 keep their bytes as lone surrogates (surrogateescape)."""
+
+MIN_RECORD_SIZE = 7
+"""Bytes of the shortest record: null key, null value, no headers."""
+MAX_VARINT_SIZE = 5
+MIN_INT64 = -0x8000000000000000
+MAX_INT64 = 0x7FFFFFFFFFFFFFFF
+_MAX_DELTA = 0x80000000
+MAX_VARLONG_SIZE = 10
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps come from; the value is the attribute bit."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class Record(NamedTuple):
+    """One record as a consumer sees it.
+
+    Shape: timestamp in ms since the epoch, -1 for none; it is the batch's where the broker set it.
+    """
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+ZIGZAG = tuple((raw >> 1) ^ -(raw & 1) for raw in range(128))
+"""Values of the varints of one byte."""
+
+_new_record = tuple.__new__
+
+
+def wrap_int64(value: int) -> int:
+    """Return the value as 64-bit arithmetic would have left it."""
+    return ((value + 0x8000000000000000) & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return (value, next position) of the zig-zag varint of at most 32 bits at position."""
+    raw = shift = 0
+    for index in range(position, position + MAX_VARINT_SIZE):
+        byte = data[index]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFFFFFF
+            return (raw >> 1) ^ -(raw & 1), index + 1
+        shift += 7
+    raise CorruptRecord("varint does not end within 5 bytes", offset=position)
+
+
+def read_varlong(data: bytes, position: int) -> tuple[int, int]:
+    """Return (value, next position) of the zig-zag varint of at most 64 bits at position."""
+    raw = shift = 0
+    for index in range(position, position + MAX_VARLONG_SIZE):
+        byte = data[index]
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFFFFFFFFFFFFFF
+            return (raw >> 1) ^ -(raw & 1), index + 1
+        shift += 7
+    raise CorruptRecord("varint does not end within 10 bytes", offset=position)
+
+
+def check_count(count: int, size: int) -> None:
+    """Refuse a record count that is negative or that `size` bytes of records cannot hold."""
+    if count < 0:
+        raise CorruptRecord(f"records count {count} is negative")
+    if count * MIN_RECORD_SIZE > size:
+        raise CorruptRecord(f"records count {count} does not fit into {size} bytes")
+
+
+def read_records(  # noqa: C901 - the hot loop: a call per field would double its time
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time: int | None = None,
+) -> Iterator[Record]:
+    """Yield `count` records from a decompressed body, one at a time.
+
+    Errors: CorruptRecord, with the byte position in data, for lengths that leave the record or
+    the body, varints that do not end, and bytes left over after the last record.
+    """
+    size = len(data)
+    check_count(count, size)
+    if not MIN_INT64 + _MAX_DELTA <= base_offset <= MAX_INT64 - _MAX_DELTA:
+        raise CorruptRecord(f"base offset {base_offset} leaves no room for records")
+    position = 0
+    try:
+        for _ in range(count):
+            # Short varints are read in place; calls cost more than all the rest.
+            start = position
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(data, position)
+            end = position + length
+            if length < MIN_RECORD_SIZE - 1 or end > size:
+                raise CorruptRecord(
+                    f"record of {length} bytes where {size - position} remain", offset=start
+                )
+            position += 1
+            byte = data[position]
+            if byte < 0x80:
+                timestamp = base_timestamp + ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                timestamp = base_timestamp + ((raw >> 1) ^ -(raw & 1))
+                position += 2
+            else:
+                delta, position = read_varlong(data, position)
+                timestamp = base_timestamp + delta
+            byte = data[position]
+            if byte < 0x80:
+                offset = base_offset + ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                offset = base_offset + ((raw >> 1) ^ -(raw & 1))
+                position += 2
+            else:
+                delta, position = read_varint(data, position)
+                offset = base_offset + delta
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            else:
+                length, position = read_varint(data, position)
+            key = None
+            if length >= 0:
+                key = data[position : position + length]
+                position += length
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(data, position)
+            value = None
+            if length >= 0:
+                value = data[position : position + length]
+                position += length
+            headers: Sequence[Header] = ()
+            if data[position]:
+                headers, position = _read_headers(data, position, end)
+            else:
+                position += 1
+            if position != end:
+                raise CorruptRecord(
+                    f"record of {end - start} bytes has fields of {position - start}", offset=start
+                )
+            if log_append_time is not None:
+                timestamp = log_append_time
+            elif not MIN_INT64 <= timestamp <= MAX_INT64:
+                timestamp = wrap_int64(timestamp)
+            yield _new_record(Record, (offset, timestamp, key, value, headers))
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=position) from None
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+
+
+def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
+    start = position
+    count, position = read_varint(data, position)
+    # A header has at least its two lengths.
+    if not 0 <= count * 2 <= end - position:
+        raise CorruptRecord(
+            f"{count} record headers do not fit into {end - position} bytes", offset=start
+        )
+    headers: list[Header] = []
+    for _ in range(count):
+        start = position
+        length, position = read_varint(data, position)
+        if not 0 <= length <= end - position:
+            raise CorruptRecord(f"record header key of {length} bytes", offset=start)
+        key = data[position : position + length].decode("utf-8", "surrogateescape")
+        position += length
+        start = position
+        length, position = read_varint(data, position)
+        if length < 0:
+            headers.append((key, None))
+            continue
+        if length > end - position:
+            raise CorruptRecord(f"record header value of {length} bytes", offset=start)
+        headers.append((key, data[position : position + length]))
+        position += length
+    return headers, position
+
+
+def _varint(value: int) -> bytes:
+    if not MIN_INT64 <= value <= MAX_INT64:
+        # The difference of two timestamps; Java's long wraps there too, and back when added.
+        value = wrap_int64(value)
+    raw = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+# Most varints of a record are small lengths and deltas: a table beats arithmetic by four times.
+_TABLE_SIZE = 2048
+_VARINTS = tuple(_varint(value) for value in range(_TABLE_SIZE))
+_NULL = _varint(-1)
+
+
+def write_varint(value: int) -> bytes:
+    """Return a signed integer of at most 64 bits as zig-zag varint."""
+    if 0 <= value < _TABLE_SIZE:
+        return _VARINTS[value]
+    return _varint(value)
+
+
+def write_record(
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header] = (),
+) -> bytes:
+    """Return one record of magic 2 with its length in front."""
+    if key is None:
+        key_length = _NULL
+        key = b""
+    else:
+        key_length = write_varint(len(key))
+    if value is None:
+        value_length = _NULL
+        value = b""
+    else:
+        value_length = write_varint(len(value))
+    body = b"".join(
+        (
+            b"\x00",
+            write_varint(timestamp_delta),
+            write_varint(offset_delta),
+            key_length,
+            key,
+            value_length,
+            value,
+            _write_headers(headers) if headers else b"\x00",
+        )
+    )
+    return write_varint(len(body)) + body
+
+
+def _write_headers(headers: Sequence[Header]) -> bytes:
+    parts = [write_varint(len(headers))]
+    for key, value in headers:
+        encoded = key.encode("utf-8", "surrogateescape")
+        parts.append(write_varint(len(encoded)))
+        parts.append(encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts.append(write_varint(len(value)))
+            parts.append(value)
+    return b"".join(parts)

@@ -1,0 +1,281 @@
+"""Checks of each record in a produced batch, for brokers that want more than the header's word.
+
+Covers what Apache Kafka's LogValidator asks of records: structure, count, keys for compacted
+topics, timestamps, the inner checksums of old wrappers. Header checks (CRC, offset range, count
+against it, control, sequence) are the caller's. Source: LogValidator.validateRecord,
+DefaultRecord.readPartiallyFrom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kwire.errors import CorruptRecord, ErrorCode
+from kwire.records import legacy
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, RecordBatch
+from kwire.records.record import (
+    MAX_INT64,
+    MIN_INT64,
+    MIN_RECORD_SIZE,
+    ZIGZAG,
+    check_count,
+    read_records,
+    read_varint,
+    read_varlong,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIssue:
+    """Why one record is refused; batch_index counts from 0."""
+
+    batch_index: int
+    error: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsSummary:
+    """What the records of a batch say.
+
+    Shape: max_timestamp is -1 without records or timestamps, index_of_max_timestamp then -1.
+    consecutive is false where offsets are not 0, 1, 2, ... (from the batch's base offset): Apache
+    Kafka then rewrites compressed batches with right ones, see `convert.up_convert`.
+    """
+
+    count: int
+    max_timestamp: int
+    index_of_max_timestamp: int
+    consecutive: bool
+    issues: list[RecordIssue]
+
+    @property
+    def error(self) -> ErrorCode:
+        """The one code for the batch: INVALID_TIMESTAMP if any record has it, else INVALID_RECORD."""
+        if not self.issues:
+            return ErrorCode.NONE
+        if any(issue.error == ErrorCode.INVALID_TIMESTAMP for issue in self.issues):
+            return ErrorCode.INVALID_TIMESTAMP
+        return ErrorCode.INVALID_RECORD
+
+
+def validate_records(
+    batch: RecordBatch,
+    *,
+    compacted: bool = False,
+    min_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> RecordsSummary:
+    """Walk all records of a batch and report each one that a broker has to refuse.
+
+    Unit: timestamps in ms, bounds inclusive and not applied to -1; pass None for topics with
+    LogAppendTime. Errors: CorruptRecord where the body's structure is broken, so that no record
+    can be blamed, or an inner message fails its CRC; TooLarge, UnsupportedCodec.
+    """
+    bounds = (
+        MIN_INT64 if min_timestamp is None else max(min_timestamp, MIN_INT64),
+        MAX_INT64 if max_timestamp is None else min(max_timestamp, MAX_INT64),
+    )
+    header = batch.header
+    if header.magic < 2:
+        return _judge(batch, _walk_legacy(batch, max_bytes), compacted, bounds)
+    body = batch.body(max_bytes)
+    if not header.is_log_append_time:
+        summary, earliest, keyless = _scan(body, header.records_count, header.base_timestamp)
+        if (
+            bounds[0] <= earliest
+            and summary.max_timestamp <= bounds[1]
+            and not (compacted and keyless)
+        ):
+            return summary
+    # Something is to be blamed: now each record is looked at on its own.
+    return _judge(batch, _walk_body(batch, body), compacted, bounds)
+
+
+def _scan(data: bytes, count: int, base_timestamp: int) -> tuple[RecordsSummary, int, bool]:  # noqa: C901 - the hot loop
+    """Check the structure of all records; return (summary, earliest timestamp, any null key)."""
+    size = len(data)
+    check_count(count, size)
+    position = 0
+    consecutive = True
+    keyless = False
+    earliest = latest = 0
+    index_of_latest = -1
+    try:
+        for index in range(count):
+            # As in `record.read_records`, but nothing is cut out of the body.
+            start = position
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(data, position)
+            end = position + length
+            if length < MIN_RECORD_SIZE - 1 or end > size:
+                raise CorruptRecord(
+                    f"record of {length} bytes where {size - position} remain", offset=start
+                )
+            position += 1
+            byte = data[position]
+            if byte < 0x80:
+                delta = ZIGZAG[byte]
+                position += 1
+            else:
+                delta, position = read_varlong(data, position)
+            if delta > latest or index_of_latest < 0:
+                latest = delta
+                index_of_latest = index
+                if not index:
+                    earliest = delta
+            elif delta < earliest:
+                earliest = delta
+            byte = data[position]
+            if byte < 0x80:
+                delta = ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                delta = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                delta, position = read_varint(data, position)
+            if delta != index:
+                consecutive = False
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            else:
+                length, position = read_varint(data, position)
+            if length < 0:
+                keyless = True
+            else:
+                position += length
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(data, position)
+            if length > 0:
+                position += length
+            if data[position]:
+                position = _skip_headers(data, position, end)
+            else:
+                position += 1
+            if position != end:
+                raise CorruptRecord(
+                    f"record of {end - start} bytes has fields of {position - start}", offset=start
+                )
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=position) from None
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+    latest += base_timestamp
+    if index_of_latest < 0 or latest <= NO_TIMESTAMP:
+        latest = index_of_latest = -1
+    summary = RecordsSummary(count, latest, index_of_latest, consecutive, [])
+    return summary, earliest + base_timestamp, keyless
+
+
+def _judge(
+    batch: RecordBatch,
+    records: Iterator[tuple[int, int, bool]],
+    compacted: bool,
+    bounds: tuple[int, int],
+) -> RecordsSummary:
+    """Name each record that has to be refused; `records` as `_walk_body` yields them."""
+    issues: list[RecordIssue] = []
+    latest = NO_TIMESTAMP
+    index_of_latest = -1
+    consecutive = True
+    index = -1
+    base = 0 if batch.magic < 2 else batch.header.base_offset
+    append_time = batch.header.is_log_append_time
+    for index, (delta, timestamp, has_key) in enumerate(records):
+        if delta != index:
+            consecutive = False
+        if compacted and not has_key:
+            error = ErrorCode.INVALID_RECORD
+            message = "Compacted topic cannot accept message without key"
+        elif timestamp != NO_TIMESTAMP and not bounds[0] <= timestamp <= bounds[1]:
+            error = ErrorCode.INVALID_TIMESTAMP
+            message = (
+                f"Timestamp {timestamp} of message with offset {base + delta} is out of range."
+                f" The timestamp should be within [{bounds[0]}, {bounds[1]}]"
+            )
+        elif append_time:
+            error = ErrorCode.INVALID_TIMESTAMP
+            message = (
+                "Invalid timestamp type in message. Producer should not set timestamp type"
+                " to LogAppendTime."
+            )
+        else:
+            error = ErrorCode.NONE
+            message = ""
+        if error:
+            issues.append(RecordIssue(index, error, message))
+        if timestamp > latest:
+            latest = timestamp
+            index_of_latest = index
+    return RecordsSummary(index + 1, latest, index_of_latest, consecutive, issues)
+
+
+def _walk_legacy(batch: RecordBatch, max_bytes: int) -> Iterator[tuple[int, int, bool]]:
+    wrapper = legacy.read_message(batch.view, 0)
+    if not wrapper.attributes & legacy.CODEC_MASK:
+        yield 0, wrapper.timestamp, wrapper.key is not None
+        return
+    append_time = batch.header.is_log_append_time
+    messages = legacy.inner_messages(wrapper, max_bytes, check_crc=True)
+    for index, message in enumerate(messages):
+        if message.magic != wrapper.magic:
+            raise CorruptRecord(
+                f"inner message {index} has magic {message.magic}, its wrapper {wrapper.magic}"
+            )
+        if not message.crc_ok:
+            raise CorruptRecord(f"inner message {index} fails its CRC check")
+        yield (
+            message.offset,
+            wrapper.timestamp if append_time else message.timestamp,
+            message.key is not None,
+        )
+
+
+def _walk_body(batch: RecordBatch, body: bytes) -> Iterator[tuple[int, int, bool]]:
+    """Yield (offset delta, timestamp, has key) of each record."""
+    header = batch.header
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    for record in read_records(body, header.records_count, 0, header.base_timestamp, append_time):
+        yield record.offset, record.timestamp, record.key is not None
+
+
+def _skip_headers(data: bytes, position: int, end: int) -> int:
+    start = position
+    count, position = read_varint(data, position)
+    if not 0 <= count * 2 <= end - position:
+        raise CorruptRecord(
+            f"{count} record headers do not fit into {end - position} bytes", offset=start
+        )
+    for _ in range(count):
+        length, position = read_varint(data, position)
+        if length < 0:
+            raise CorruptRecord(f"record header key of {length} bytes", offset=position)
+        position += length
+        length, position = read_varint(data, position)
+        if length > 0:
+            position += length
+        if position > end:
+            raise CorruptRecord("record header leaves its record", offset=start)
+    return position

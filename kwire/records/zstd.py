@@ -1,0 +1,87 @@
+"""Zstandard record data: one frame or several in a row.
+
+The library's one-shot call allocates whatever content size a frame claims, and its streaming
+reader ends quietly where data is cut short. So the frames are walked first, block header by
+block header (RFC 8878, section 3.1.1), which finds cuts and junk; then they are streamed.
+Source: zstd-jni's ZstdInputStream, which reads frames one after another.
+"""
+
+from __future__ import annotations
+
+from kwire.errors import CorruptRecord, TooLarge
+
+Buffer = bytes | bytearray | memoryview
+
+FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
+_RLE_BLOCK = 1
+_RESERVED_BLOCK = 3
+_CHUNK = 256 * 1024
+DEFAULT_LEVEL = 3
+_DICTIONARY_ID_SIZES = (0, 1, 2, 4)
+_CONTENT_SIZE_SIZES = (0, 2, 4, 8)
+
+
+def _frame_end(view: memoryview, position: int) -> int:
+    """Return where the frame at position ends. Errors: CorruptRecord for cuts and junk."""
+    start = position
+    end = len(view)
+    magic = bytes(view[position : position + 4])
+    if len(magic) == 4 and magic[1:] == _SKIPPABLE_MAGIC and magic[0] & 0xF0 == 0x50:
+        position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
+        if position > end:
+            raise CorruptRecord("zstd skippable frame is cut short", offset=start)
+        return position
+    if magic != FRAME_MAGIC or position + 5 > end:
+        raise CorruptRecord("zstd frame magic is missing", offset=start)
+    descriptor = view[position + 4]
+    single_segment = descriptor >> 5 & 1
+    position += 5 + (1 - single_segment) + _DICTIONARY_ID_SIZES[descriptor & 3]
+    position += _CONTENT_SIZE_SIZES[descriptor >> 6] or single_segment
+    last = 0
+    while not last:
+        if position + 3 > end:
+            raise CorruptRecord("zstd data is cut short", offset=start)
+        header = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        last = header & 1
+        kind = header >> 1 & 3
+        if kind == _RESERVED_BLOCK:
+            raise CorruptRecord("zstd block type is reserved", offset=position)
+        position += 3 + (1 if kind == _RLE_BLOCK else header >> 3)
+    position += 4 * (descriptor >> 2 & 1)
+    if position > end:
+        raise CorruptRecord("zstd data is cut short", offset=start)
+    return position
+
+
+def decompress(view: memoryview, limit: int) -> bytes:
+    """Decompress all frames, at most limit bytes; errors as `compression.decompress`."""
+    from zstandard import ZstdDecompressor, ZstdError
+
+    position = 0
+    while position < len(view):
+        position = _frame_end(view, position)
+    if not position:
+        raise CorruptRecord("zstd data is empty", offset=0)
+    parts: list[bytes] = []
+    total = 0
+    # A chunk is allocated whole before it is filled: small inputs get small chunks.
+    chunk = min(_CHUNK, max(4096, len(view) * 8))
+    try:
+        reader = ZstdDecompressor().stream_reader(view, read_across_frames=True)
+        while out := reader.read(min(chunk, limit - total + 1)):
+            total += len(out)
+            if total > limit:
+                raise TooLarge(f"zstd data decompresses to more than {limit} bytes")
+            parts.append(out)
+    except ZstdError as error:
+        raise CorruptRecord(f"zstd data is corrupt: {error}") from error
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def compress(data: Buffer, level: int | None = None) -> bytes:
+    """Compress into one frame that states its content size."""
+    from zstandard import ZstdCompressor
+
+    compressor = ZstdCompressor(level=DEFAULT_LEVEL if level is None else level)
+    return compressor.compress(data)

@@ -1,0 +1,21 @@
+"""A clock that moves when the test says so."""
+
+from __future__ import annotations
+
+
+class ManualClock:
+    """Both clocks in one number; `advance` moves it forward."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> int:
+        """Move on by `ms` and return the new time."""
+        self._now_ms += ms
+        return self._now_ms

@@ -1,0 +1,234 @@
+"""The partitions of a broker 0 on real files, with an image that the test writes; no network, no store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
+from server.config import BrokerConfig
+from server.executor import Executor
+from server.handlers.context import ConnectionInfo, Later, RequestContext, Services
+from server.log.file_layer import FileLayer, FileSlice
+from server.log.log_config import LogConfig
+from server.log.log_manager import LogManager
+from server.metadata.image import (
+    TOPICS,
+    BrokerRegistration,
+    Endpoint,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from server.metadata.publisher import MetadataPublisher
+from server.replication.fetch_session import FetchSessionCache
+from server.replication.partition import Partition
+from server.replication.replica_manager import ReplicaManager
+
+from .clock import ManualClock
+from .roles import ImageRoles
+
+NOW = 1_700_000_000_000
+BROKER_ID = 0
+
+
+class UnsyncedFiles(FileLayer):
+    """Real files that nobody waits for the device to have."""
+
+    def fsync(self, fd: int) -> None: ...
+
+    def sync_path(self, path: str) -> None: ...
+
+
+def topic_id(name: str) -> bytes:
+    """An id that a reader can guess: the topic's name, filled up."""
+    return name.encode()[:16].ljust(16, b"\1")
+
+
+def topic_image(
+    name: str,
+    partitions: int = 1,
+    *,
+    leader: int = BROKER_ID,
+    epoch: int = 0,
+    replicas: tuple[int, ...] = (BROKER_ID,),
+    isr: tuple[int, ...] | None = None,
+    id: bytes | None = None,
+) -> TopicImage:
+    """A topic whose partitions are all alike."""
+    return TopicImage(
+        name,
+        topic_id(name) if id is None else id,
+        {
+            number: PartitionImage(number, leader, epoch, replicas, isr or replicas)
+            for number in range(partitions)
+        },
+    )
+
+
+def batch(
+    *values: bytes,
+    timestamp: int = NOW,
+    key: bytes | None = b"k",
+    codec: int = 0,
+    magic: int = 2,
+    **options: Any,
+) -> bytes:
+    """One batch with a record per value."""
+    builder = BatchBuilder(magic, codec, **options)
+    for number, value in enumerate(values or (b"value",)):
+        builder.append(timestamp + number, key, value)
+    return builder.build()
+
+
+def stored(data: Any) -> bytes:
+    """The bytes of a fetched partition, wherever they lie."""
+    if isinstance(data, FileSlice):
+        try:
+            return data.read()
+        finally:
+            data.close()
+    return bytes(data or b"")
+
+
+def values(data: Any) -> list[bytes | None]:
+    """The values of all data records in fetched bytes."""
+    return [
+        record.value
+        for each in iter_batches(stored(data))
+        if not RecordBatch(each.view).is_control
+        for record in each.records()
+    ]
+
+
+class Replicas:
+    """A log manager, a replica manager and the services that handlers reach them through."""
+
+    def __init__(
+        self, folder: Path, config: Mapping[str, str] | None = None, broker_id: int = BROKER_ID
+    ) -> None:
+        self.folder = folder
+        self.broker_id = broker_id
+        self.config = BrokerConfig(
+            {"broker.id": str(broker_id), "log.dirs": str(folder), **(config or {})}
+        )
+        self.clock = ManualClock(now_ms=NOW)
+        self.logs = LogManager(self.config.log_dirs, UnsyncedFiles())
+        self.logs.lock()
+        self.publisher = MetadataPublisher()
+        self.replicas = ReplicaManager(broker_id, self.logs, self.settings, self.clock)
+        self.publisher.subscribe(ImageRoles(self.replicas).on_image)
+        self.publisher.subscribe(self.replicas.on_image)
+        self.settings_calls = 0
+        self.stopped = False
+        self.executor = Executor()
+        self.services = Services(
+            node_id=broker_id,
+            cluster_id="cluster",
+            advertises=True,
+            config=self.config,
+            clock=self.clock,
+            executor=self.executor,
+            metadata=self.publisher.current,
+            log_manager=self.logs,
+            replica_manager=self.replicas,
+            fetch_sessions=FetchSessionCache(10),
+        )
+        self.connection = ConnectionInfo(
+            "127.0.0.1:9092-127.0.0.1:50000-1",
+            client_host="127.0.0.1",
+            client_port=50000,
+            local_host="10.0.0.7",
+            local_port=9092,
+            listener="PLAINTEXT",
+        )
+
+    def start(self, *topics: TopicImage, configs: Mapping[str, Mapping[str, str]] = {}) -> Replicas:
+        """Open the logs, and publish the first image with these topics."""
+        edit = MetadataImage().edit().put_brokers({self.broker_id: registration(self.broker_id)})
+        edit.put_cluster_id("cluster").put_controller(self.broker_id).put_topics(topics)
+        for name, overrides in configs.items():
+            edit.put_config(TOPICS, name, overrides)
+        image = edit.build()
+        self.publisher._image = image  # what the settings of the logs are taken from
+        self.logs.load(lambda topic: self.settings(topic)[0], self.clock.now_ms())
+        self.publisher._image = MetadataImage()
+        self.publisher.publish(image)
+        return self
+
+    def settings(self, topic: str) -> tuple[LogConfig, int]:
+        self.settings_calls += 1
+        overrides = self.publisher.image.topic_config(topic)
+        minimum = self.config.topic_config(overrides)["min.insync.replicas"]
+        assert isinstance(minimum, int)
+        return self.config.log_config(overrides), minimum
+
+    def create(self, name: str, partitions: int = 1, **options: Any) -> Partition:
+        """Add a topic, with `configs` among its options, and return its first partition."""
+        configs = options.pop("configs", {})
+        edit = self.publisher.image.edit().put_config(TOPICS, name, configs)
+        edit.put_topics([topic_image(name, partitions, **options)])
+        self.publisher.publish(edit.build())
+        return self.partition(name)
+
+    def delete(self, name: str) -> None:
+        self.publisher.publish(self.publisher.image.without_topics([name]))
+
+    def partition(self, name: str, number: int = 0) -> Partition:
+        found = self.replicas.get(name, number)
+        assert found is not None
+        return found
+
+    def produce(self, name: str, *values: bytes, number: int = 0, **options: Any) -> int:
+        """Append as a client and return the first offset; must succeed."""
+        info = self.append(name, batch(*values, **options), number=number)
+        return int(info.first_offset)
+
+    def append(self, name: str, records: bytes, *, number: int = 0, **options: Any) -> Any:
+        return self.partition(name, number).append_as_leader(
+            memoryview(bytearray(records)), acks=1, now_ms=self.clock.now_ms(), **options
+        )
+
+    def context(self, version: int, client_id: str | None = "test") -> RequestContext:
+        return RequestContext(
+            -1, version, 1, client_id, self.clock.now_ms(), self.connection, self.services
+        )
+
+    def call(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
+        """Ask a handler, which must answer at once."""
+        answer = handler(self.context(version, client_id), request)
+        assert not isinstance(answer, Later), "it did not answer at once"
+        return answer
+
+    async def ask(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
+        """Ask a handler and wait for its answer."""
+        return await finish(handler(self.context(version, client_id), request))
+
+    def stop(self) -> None:
+        """Close everything; safe to call twice."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self.executor.close()
+        self.logs.shutdown(self.clock.now_ms())
+
+
+def registration(broker_id: int, rack: str | None = None) -> BrokerRegistration:
+    endpoint = Endpoint("PLAINTEXT", f"broker{broker_id}", 9092 + broker_id)
+    return BrokerRegistration(broker_id, (endpoint,), rack)
+
+
+async def finish(answer: Any) -> Any:
+    """What becomes of a handler's answer."""
+    if isinstance(answer, Later):
+        result = await answer.awaitable
+        return result if answer.finish is None else answer.finish(result)
+    return answer
+
+
+async def turns(count: int = 5) -> None:
+    """Let the loop go on with what is ready."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -1,0 +1,114 @@
+"""A real ZooKeeper server from Apache Kafka's jars, for tests marked `zookeeper`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+JAVA = Path(__file__).parents[2] / "compat" / "java"
+RELEASE = "kafka-3.9.2"
+
+
+def jars() -> list[Path]:
+    """ZooKeeper's jars and what they need, fetched by Maven if need be; [] without Java or Maven."""
+    if shutil.which("java") is None:
+        return []
+    folder = JAVA / "target" / RELEASE
+    if not list(folder.glob("zookeeper-3*.jar")) and shutil.which("mvn"):
+        subprocess.run([str(JAVA / "fetch.sh"), RELEASE], check=False, stdout=subprocess.DEVNULL)
+    return sorted(folder.glob("*.jar"))
+
+
+def jars_or_skip() -> list[Path]:
+    """The jars; the test is skipped without them, and fails where CI=true."""
+    found = jars()
+    if not found:
+        reason = "needs Java and the jars of compat/java"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ZooKeeperServer:
+    """One standalone server on loopback, with its data in a temporary directory."""
+
+    def __init__(self, tick_ms: int = 200) -> None:
+        self.port = free_port()
+        self.tick_ms = tick_ms
+        self.directory = Path(tempfile.mkdtemp(prefix="kwire-zookeeper-"))
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = self.directory / "log"
+
+    @property
+    def connect(self) -> str:
+        """The connect string."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start the server and return when it takes connections; also after `kill`."""
+        config = self.directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime={self.tick_ms}\ndataDir={self.directory}/data\n"
+            f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            "maxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=*\n"
+        )
+        command = [
+            "java",
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Dzookeeper.fsync.warningthresholdms=1000",
+            "-cp",
+            ":".join(str(jar) for jar in jars_or_skip()),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(config),
+        ]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            if self.answers():
+                return
+            time.sleep(0.05)  # waiting for another process: there is nothing to be told by
+        raise RuntimeError(f"ZooKeeper did not start:\n{self.log.read_text()[-3000:]}")
+
+    def answers(self) -> bool:
+        """Whether the server says `imok`."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
+                probe.sendall(b"srvr")
+                return b"Mode:" in probe.recv(4096)
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """End the process at once; its data stay."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def close(self) -> None:
+        """End the process and remove its directory."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)

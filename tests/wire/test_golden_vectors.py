@@ -1,0 +1,27 @@
+"""The golden vectors of Apache Kafka, where the reference data lies beside the checkout."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.vectors import check, read_vectors, run
+from tests.support.reference import reference_folder
+
+
+def test_golden_vectors_are_read_and_written(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = reference_folder()
+    passed, failed = run(folder)
+    assert failed == 0, capsys.readouterr().out
+    assert passed > 4000
+
+
+def test_a_wrong_vector_is_reported() -> None:
+    vector = next(
+        each
+        for each in read_vectors(reference_folder())
+        if each["name"] == "MetadataRequest" and each["kind"] == "full"
+    )
+    assert check(vector) == ""
+    assert "decoded as" in check({**vector, "json": {**vector["json"], "topics": []}})
+    assert "Truncated" in check({**vector, "hex": vector["hex"][:-2]})
+    assert "header version" in check({**vector, "header": 7})

@@ -1,0 +1,266 @@
+"""Bytes that no honest peer sends: one typed error that says where, and no memory wasted."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwire import interpreter
+from kwire.codec import decode, decode_prefix, encode
+from kwire.errors import BadLength, BadTag, BadUtf8, BadVersion, Truncated, WireError
+from kwire.messages.api_versions import ApiVersionsRequest
+from kwire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kwire.messages.fetch import FetchRequest
+from kwire.messages.headers import RequestHeader
+from kwire.messages.heartbeat import HeartbeatRequest
+from kwire.messages.join_group import JoinGroupRequest
+from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.schema import schema_of
+from tests.support.catalogue import all_messages, all_versions
+
+from .entropy import message_from
+
+CLASSES = sorted(all_messages().values(), key=lambda cls: cls.__name__)
+
+#: What is put over or between honest bytes: lengths, counts and varints at their limits.
+SPLICES = [
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\x00\x00\x00",
+    b"\xff\xff\xff\xff\x07",
+    b"\xff\xff\xff\xff\x0f",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"\xff\xfe",
+    b"\x80\x00",
+    b"\x81\x00",
+    b"\x7f",
+    b"\x02\x01\x00",
+]
+
+
+def outcome(function: object, cls: type, data: bytes, version: int) -> object:
+    """The message written again (a float that is not a number equals nothing), or the error."""
+    try:
+        return encode(function(cls, data, version), version)  # type: ignore[operator]
+    except WireError as error:
+        return type(error), error.reason, error.path, error.offset
+
+
+def check_damaged(cls: type, version: int, data: bytes) -> None:
+    """Compiled and interpreted agree on damaged bytes, and errors say what they must."""
+    compiled = outcome(decode, cls, data, version)
+    assert compiled == outcome(interpreter.decode, cls, data, version)
+    assert outcome(decode, cls, memoryview(data), version) == compiled  # type: ignore[arg-type]
+    try:
+        decode(cls, data, version)
+    except WireError as error:
+        assert type(error) is not WireError, error
+        assert (error.api, error.version) == (schema_of(cls).name, version)
+        assert 0 <= error.offset <= len(data)
+
+
+def damage(data: bytes, generator: random.Random) -> bytes:
+    """Cut, overwrite, insert or leave out, somewhere."""
+    at = generator.randrange(len(data) + 1)
+    splice = generator.choice(SPLICES)
+    return generator.choice(
+        [
+            data[:at],
+            data[:at] + splice + data[at + len(splice) :],
+            data[:at] + splice + data[at:],
+            data[:at] + data[at + 1 :],
+        ]
+    )
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_damaged_messages_are_refused_or_read_alike(cls: type) -> None:
+    versions = schema_of(cls).versions
+    generator = random.Random(cls.__name__)
+    for version in range(versions.lowest, versions.highest + 1):
+        data = encode(message_from(cls, version, generator.randbytes(300)), version)
+        for _ in range(6):
+            check_damaged(cls, version, damage(data, generator))
+
+
+@settings(max_examples=300)
+@given(pair=st.sampled_from(all_versions()), data=st.binary(max_size=200))
+def test_random_bytes_are_refused_or_read_alike(pair: tuple[type, int], data: bytes) -> None:
+    check_damaged(*pair, data)
+
+
+@settings(max_examples=200)
+@given(
+    pair=st.sampled_from(all_versions()),
+    entropy=st.binary(max_size=400),
+    at=st.integers(0, 2000),
+    splice=st.sampled_from(SPLICES),
+)
+def test_lengths_at_their_limits_are_refused_or_read_alike(
+    pair: tuple[type, int], entropy: bytes, at: int, splice: bytes
+) -> None:
+    cls, version = pair
+    data = encode(message_from(cls, version, entropy), version)
+    at %= len(data) + 1
+    check_damaged(cls, version, data[:at] + splice + data[at + len(splice) :])
+
+
+def test_every_prefix_of_a_message_is_refused() -> None:
+    message = message_from(FetchRequest, 17, random.Random(1).randbytes(200))
+    data = encode(message, 17)
+    for size in range(len(data)):
+        with pytest.raises((Truncated, BadLength)) as caught:
+            decode(FetchRequest, data[:size], 17)
+        assert 0 <= caught.value.offset <= size
+
+
+def test_huge_counts_are_refused_before_memory_is_taken() -> None:
+    # 30 kB of zeros behind it: enough that a decoder which trusts the count would get going.
+    data = (2**31 - 1).to_bytes(4, "big") + bytes(30_000)
+    decode(MetadataRequest, b"\0\0\0\0", 1)
+    with pytest.raises(BadLength, match="2147483647 elements"):
+        decode(MetadataRequest, data, 1)
+    tracemalloc.start()
+    try:
+        for source in (data, memoryview(data)):
+            with pytest.raises(BadLength):
+                decode(MetadataRequest, source, 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_huge_lengths_are_refused_before_memory_is_taken() -> None:
+    decode(ApiVersionsRequest, b"\x01\x01\x00", 3)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Truncated) as caught:
+            decode(RequestHeader, b"\0\0\0\0\0\0\0\0\x7f\xff" + b"a" * 9, 1)
+        with pytest.raises(BadLength):
+            decode(ApiVersionsRequest, b"\xff\xff\xff\xff\x0f" + b"a" * 9, 3)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+    assert str(caught.value) == (
+        "RequestHeader v1 client_id at byte 10: needs 32767 bytes, 9 are left"
+    )
+
+
+def produce(name: str = "orders") -> bytes:
+    return encode(
+        ProduceRequest(
+            topic_data=[
+                TopicProduceData(name="first"),
+                TopicProduceData(
+                    name=name, partition_data=[PartitionProduceData(records=b"records")]
+                ),
+            ]
+        ),
+        9,
+    )
+
+
+def test_error_names_api_version_path_and_byte() -> None:
+    data = produce()
+    at = data.index(b"records")
+    with pytest.raises(Truncated) as caught:
+        decode(ProduceRequest, data[: at + 3], 9)
+    error = caught.value
+    assert (error.api, error.version) == ("ProduceRequest", 9)
+    assert error.path == "topic_data[1].partition_data[0].records"
+    assert error.offset == at
+    assert str(error) == (
+        "ProduceRequest v9 topic_data[1].partition_data[0].records"
+        f" at byte {at}: needs 7 bytes, 3 are left"
+    )
+
+
+def test_offset_counts_from_the_start_of_the_buffer() -> None:
+    data = b"head" + produce()
+    with pytest.raises(Truncated) as caught:
+        decode(ProduceRequest, data[:-6], 9, 4)
+    assert 4 < caught.value.offset <= len(data) - 6
+
+
+def test_string_that_is_not_utf8_is_named() -> None:
+    data = produce().replace(b"orders", b"ord\xffrs")
+    with pytest.raises(BadUtf8) as caught:
+        decode(ProduceRequest, data, 9)
+    assert caught.value.path == "topic_data[1].name"
+    assert caught.value.offset == data.index(b"\xff")
+
+
+def test_null_where_it_is_not_allowed_is_refused() -> None:
+    with pytest.raises(BadLength, match="null") as caught:
+        decode(MetadataRequest, b"\xff\xff\xff\xff", 0)
+    assert (caught.value.path, caught.value.offset) == ("topics", 0)
+
+
+def test_negative_length_is_refused() -> None:
+    with pytest.raises(BadLength, match="length -2 is negative"):
+        decode(JoinGroupRequest, b"\xff\xfe" + bytes(40), 0)
+
+
+def test_string_beyond_32767_bytes_is_refused() -> None:
+    longest = encode(HeartbeatRequest(group_id="x" * 32767), 4)
+    assert longest.startswith(b"\x80\x80\x02x")
+    with pytest.raises(BadLength, match="string of 32768 bytes"):
+        decode(HeartbeatRequest, b"\x81\x80\x02x" + longest[3:], 4)
+
+
+def test_marker_of_a_nullable_struct_is_1_or_minus_1() -> None:
+    data = encode(DescribeTopicPartitionsRequest(), 0)
+    assert data.endswith(b"\xff\x00")
+    with pytest.raises(BadLength, match="0 is neither") as caught:
+        decode(DescribeTopicPartitionsRequest, data[:-2] + b"\x00\x00", 0)
+    assert caught.value.path == "cursor"
+
+
+def test_prefix_that_ends_within_its_last_field_is_refused() -> None:
+    with pytest.raises(Truncated):
+        decode_prefix(RequestHeader, b"\0\0\0\0\0\0\0\0\0\x05clie", 1)
+
+
+def test_varint_without_end_is_refused() -> None:
+    with pytest.raises(BadLength, match="does not end"):
+        decode(MetadataRequest, b"\xff" * 64, 9)
+
+
+def test_tag_of_another_version_is_refused() -> None:
+    # Tag 1 of FetchRequest is replica_state, which v14 does not have.
+    data = encode(FetchRequest(), 14)
+    assert data[-1] == 0
+    with pytest.raises(BadTag, match="replica_state"):
+        decode(FetchRequest, data[:-1] + b"\x01\x01\x00", 14)
+
+
+def test_tag_that_does_not_fill_its_size_is_refused() -> None:
+    data = encode(FetchRequest(), 15)
+    honest = b"\x01\x01\x0d" + bytes(13)
+    assert decode(FetchRequest, data[:-1] + honest, 15).replica_state is not None
+    with pytest.raises(BadTag, match="leaves 1 bytes"):
+        decode(FetchRequest, data[:-1] + b"\x01\x01\x0e" + bytes(14), 15)
+    with pytest.raises(WireError):
+        decode(FetchRequest, data[:-1] + b"\x01\x01\x0c" + bytes(13), 15)
+
+
+def test_unknown_version_is_refused() -> None:
+    with pytest.raises(BadVersion, match="has versions 0-13"):
+        decode(MetadataResponse, b"", 14)
+    with pytest.raises(BadVersion):
+        encode(MetadataRequest(topics=[MetadataRequestTopic()]), -1)
+
+
+def test_nested_tagged_sections_end_with_their_tag() -> None:
+    # A tagged section inside a tag must not reach beyond that tag's size.
+    data = encode(FetchRequest(), 15)
+    inner = bytes(12) + b"\x01\x09\x7f"
+    with pytest.raises(WireError):
+        decode(FetchRequest, data[:-1] + b"\x01\x01" + bytes([len(inner)]) + inner + b"x" * 127, 15)
