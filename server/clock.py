@@ -1,0 +1,28 @@
+"""Time, as the broker sees it: the one place where a clock is read."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Source of time; the simulation and the tests bring their own."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time in ms since the Unix epoch; may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds on a clock that never goes back; only differences mean anything."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""The log: partition directories in Apache Kafka's on-disk formats."""

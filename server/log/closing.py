@@ -1,0 +1,73 @@
+"""Closes the logs of a broker at a clean stop, with several fsyncs at a time.
+
+File systems put fsyncs that come together into one commit, so thousands of new partitions are on the
+device sooner by some threads than by one. Source: LogManager.shutdown, which takes
+num.recovery.threads.per.data.dir of them for each directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from .log import Log
+from .log_directory import LogDirectory
+from .maintenance import FlushTask, complete_close, prepare_close
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+MIN_THREADS = 8
+#: Logs in one group: each may hold a descriptor until it is on the device.
+LOGS_AT_ONCE = 128
+
+
+def close_logs(
+    logs: Iterable[tuple[Log, LogDirectory]],
+    threads: int,
+    fail: Callable[[LogDirectory, OSError], None],
+) -> set[LogDirectory]:
+    """Write what the logs have in memory and force all of it to the device, in groups.
+
+    Shape: returns the directories of which a log could not be closed; `fail` was told of each such
+    log. Those that are offline are passed over.
+    """
+    failed: set[LogDirectory] = set()
+    left = iter(logs)
+    with ExitStack() as stack:
+        pool: ThreadPoolExecutor | None = None
+        while group := list(islice(left, LOGS_AT_ONCE)):
+            closing: list[tuple[Log, LogDirectory, FlushTask]] = []
+            for log, directory in group:
+                if log.offline or directory.offline:
+                    continue
+                try:
+                    closing.append((log, directory, prepare_close(log)))
+                except OSError as e:
+                    failed.add(directory)
+                    fail(directory, e)
+            tasks = [task for *_, task in closing]
+            if pool is None and sum(task.has_work for task in tasks) > 1:
+                from concurrent.futures import ThreadPoolExecutor
+
+                pool = stack.enter_context(
+                    ThreadPoolExecutor(max(threads, MIN_THREADS), "kwire-close")
+                )
+            errors = map(_run, tasks) if pool is None else pool.map(_run, tasks)
+            for (log, directory, _), error in zip(closing, errors, strict=True):
+                if error is None:
+                    complete_close(log)
+                else:
+                    failed.add(directory)
+                    fail(directory, error)
+    return failed
+
+
+def _run(task: FlushTask) -> OSError | None:
+    try:
+        task.run()
+    except OSError as e:
+        return e
+    return None

@@ -1,0 +1,258 @@
+"""What the files of a log directory hold, as text: `kwire dump-log`.
+
+One line a batch, record or entry, in the words of Apache Kafka's kafka-dump-log, so that the two
+can be compared. Nothing is changed, and damage ends nothing but the record or batch it is in: it is
+reported and the rest is shown. Source: DumpLogSegments.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TextIO
+
+from kwire.errors import CorruptRecord, RecordError
+from kwire.records.batch import BatchHeader, RecordBatch
+from kwire.records.compression import Codec
+from kwire.records.control import ControlType, control_type, read_end_transaction
+from kwire.records.record import Record
+
+from . import offset_index, time_index, transaction_index
+from .checkpoint import CorruptCheckpoint, parse_checkpoint
+from .file_layer import FileLayer
+from .leader_epoch_cache import FILE_NAME as LEADER_EPOCHS
+from .producer_state import CorruptSnapshot, parse_snapshot
+from .segment import LogSegment
+from .transaction_index import CorruptIndex
+
+SHOWN_BYTES = 2000
+"""How much of a key or value is shown."""
+
+
+class UnknownFile(ValueError):
+    """No file of a log directory has such a name."""
+
+
+def dump_file(path: str, deep: bool, out: TextIO, layer: FileLayer | None = None) -> None:
+    """Write a file of a log directory as text; deep shows each record of a segment.
+
+    Errors: UnknownFile, OSError. Damaged content is reported in the text.
+    """
+    layer = layer or FileLayer()
+    name = os.path.basename(path)
+    for suffix in (".deleted", ".cleaned", ".swap"):
+        name = name.removesuffix(suffix)
+    if not name.endswith(".log"):
+        dump = _dumper(name, path)
+        data = layer.read_file(path)
+        out.write(f"Dumping {path}\n")
+        try:
+            dump(data, out)
+        except (CorruptSnapshot, CorruptCheckpoint, CorruptIndex) as e:
+            out.write(f"{path} is damaged: {e}\n")
+        return
+    file = layer.open_read_only(path)
+    base_offset = _base_offset(name, path)
+    segment = LogSegment(layer, os.path.dirname(path), base_offset, file.size(), created_ms=0)
+    segment.log = file
+    out.write(f"Dumping {path}\nLog starting offset: {base_offset}\n")
+    _dump_segment(segment, deep, out)
+    file.close()
+
+
+def _dumper(name: str, path: str) -> Callable[[bytes, TextIO], None]:
+    if name.endswith(".index"):
+        base_offset = _base_offset(name, path)
+        return lambda data, out: _dump_offset_index(data, base_offset, out)
+    if name.endswith(".timeindex"):
+        base_offset = _base_offset(name, path)
+        return lambda data, out: _dump_time_index(data, base_offset, out)
+    if name.endswith(".txnindex"):
+        return _dump_transaction_index
+    if name.endswith(".snapshot"):
+        return _dump_snapshot
+    if name == LEADER_EPOCHS:
+        return lambda data, out: _dump_table(data, ("epoch", "startOffset"), out)
+    if name.endswith("-checkpoint"):
+        return lambda data, out: _dump_table(data, ("topic", "partition", "offset"), out)
+    raise UnknownFile(
+        f"{path}: expected a .log, .index, .timeindex, .txnindex, .snapshot or *-checkpoint"
+    )
+
+
+def _base_offset(name: str, path: str) -> int:
+    digits = name.partition(".")[0]
+    if not (digits.isascii() and digits.isdigit()):
+        raise UnknownFile(f"{path}: the name does not begin with the segment's base offset")
+    return int(digits)
+
+
+# -- segments --------------------------------------------------------------------------------------
+
+
+def _dump_segment(segment: LogSegment, deep: bool, out: TextIO) -> None:
+    valid = 0
+    try:
+        for position, header in segment.headers(0):
+            batch = RecordBatch(segment.log.read_at(header.size, position))
+            try:
+                batch.verify_crc()
+                valid_crc = True
+            except CorruptRecord:
+                valid_crc = False
+            out.write(_batch_line(header, position, valid_crc) + "\n")
+            if deep:
+                _dump_records(batch, out)
+            valid = position + header.size
+    except CorruptRecord as e:
+        out.write(f"Corrupt batch at position {valid}: {e}\n")
+    if valid < segment.size:
+        rest = segment.size - valid
+        out.write(
+            f"Found {rest} invalid bytes at the end of {os.path.basename(segment.log.path)}\n"
+        )
+
+
+def _batch_line(header: BatchHeader, position: int, valid: bool) -> str:
+    timestamp = "LogAppendTime" if header.is_log_append_time else "CreateTime"
+    codec = Codec(header.codec).config_name if header.codec <= Codec.ZSTD else str(header.codec)
+    if header.magic < 2:
+        return (
+            f"offset: {header.last_offset} position: {position} {timestamp}: "
+            f"{header.max_timestamp} isvalid: {_lower(valid)} size: {header.size} magic: "
+            f"{header.magic} compresscodec: {codec} crc: {header.crc}"
+        )
+    horizon = header.delete_horizon_ms
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: "
+        f"{header.records_count} baseSequence: {header.base_sequence} lastSequence: "
+        f"{header.last_sequence} producerId: {header.producer_id} producerEpoch: "
+        f"{header.producer_epoch} partitionLeaderEpoch: {header.partition_leader_epoch} "
+        f"isTransactional: {_lower(header.is_transactional)} isControl: "
+        f"{_lower(header.is_control)} deleteHorizonMs: {_optional(horizon)} position: {position} "
+        f"{timestamp}: {header.max_timestamp} size: {header.size} magic: {header.magic} "
+        f"compresscodec: {codec} crc: {header.crc} isvalid: {_lower(valid)}"
+    )
+
+
+def _dump_records(batch: RecordBatch, out: TextIO) -> None:
+    try:
+        for record in batch.records():
+            out.write(_record_line(batch, record) + "\n")
+    except RecordError as e:
+        out.write(f"| the batch's records cannot be read: {e}\n")
+
+
+def _record_line(batch: RecordBatch, record: Record) -> str:
+    header = batch.header
+    timestamp = "LogAppendTime" if header.is_log_append_time else "CreateTime"
+    line = (
+        f"| offset: {record.offset} {timestamp}: {record.timestamp} keySize: "
+        f"{_size(record.key)} valueSize: {_size(record.value)}"
+    )
+    if header.magic >= 2:
+        keys = ",".join(_text(key.encode("utf-8", "surrogateescape")) for key, _ in record.headers)
+        line += f" sequence: {batch.sequence_of(record.offset)} headerKeys: [{keys}]"
+    if header.is_control:
+        return f"{line} {_control(record)}"
+    if record.key is not None:
+        line += f" key: {_text(record.key)}"
+    if record.value is not None:
+        line += f" payload: {_text(record.value)}"
+    return line
+
+
+def _control(record: Record) -> str:
+    try:
+        kind = control_type(record.key)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return f"controlType: {kind.name}({kind.value})"
+        marker = read_end_transaction(record.key, record.value)
+    except CorruptRecord as e:
+        return f"the control record cannot be read: {e}"
+    return f"endTxnMarker: {kind.name} coordinatorEpoch: {marker.coordinator_epoch}"
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _lower(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _optional(value: int | None) -> str:
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
+
+
+def _text(data: bytes) -> str:
+    # Control characters are escaped: what strangers produced must not steer a terminal.
+    text = data[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    if not text.isprintable():
+        text = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+        )
+    more = len(data) - SHOWN_BYTES
+    return f"{text}... ({more} more bytes)" if more > 0 else text
+
+
+# -- the other files -------------------------------------------------------------------------------
+
+
+def _dump_offset_index(data: bytes, base_offset: int, out: TextIO) -> None:
+    width = offset_index.ENTRY_SIZE
+    for at in range(0, len(data) - width + 1, width):
+        relative, position = offset_index.ENTRY.unpack_from(data, at)
+        if position == 0:  # the zero tail of a preallocated file
+            out.write(f"{(len(data) - at) // width} entries are preallocated\n")
+            break
+        out.write(f"offset: {base_offset + relative} position: {position}\n")
+    _left_over(data, width, out)
+
+
+def _dump_time_index(data: bytes, base_offset: int, out: TextIO) -> None:
+    width = time_index.ENTRY_SIZE
+    for at in range(0, len(data) - width + 1, width):
+        timestamp, relative = time_index.ENTRY.unpack_from(data, at)
+        if timestamp == 0 and (at or relative == 0):
+            out.write(f"{(len(data) - at) // width} entries are preallocated\n")
+            break
+        out.write(f"timestamp: {timestamp} offset: {base_offset + relative}\n")
+    _left_over(data, width, out)
+
+
+def _left_over(data: bytes, width: int, out: TextIO) -> None:
+    if len(data) % width:
+        out.write(f"Found {len(data) % width} bytes at the end that are no whole entry\n")
+
+
+def _dump_transaction_index(data: bytes, out: TextIO) -> None:
+    for entry in transaction_index.parse(data):
+        out.write(
+            f"version: {transaction_index.VERSION} producerId: {entry.producer_id} firstOffset: "
+            f"{entry.first_offset} lastOffset: {entry.last_offset} lastStableOffset: "
+            f"{entry.last_stable_offset}\n"
+        )
+
+
+def _dump_snapshot(data: bytes, out: TextIO) -> None:
+    for entry in parse_snapshot(data):
+        txn = entry.current_txn_first_offset
+        line = (
+            f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
+            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: "
+            f"{_optional(txn if txn >= 0 else None)} lastTimestamp: {entry.last_timestamp}"
+        )
+        for batch in entry.batches:
+            line += (
+                f" firstSequence: {batch.first_sequence} lastSequence: {batch.last_sequence} "
+                f"lastOffset: {batch.last_offset} offsetDelta: {batch.offset_delta} timestamp: "
+                f"{batch.timestamp}"
+            )
+        out.write(line + "\n")
+
+
+def _dump_table(data: bytes, names: tuple[str, ...], out: TextIO) -> None:
+    for entry in parse_checkpoint(data, len(names), "the file"):
+        fields = (f"{name}: {value.decode()}" for name, value in zip(names, entry, strict=True))
+        out.write(" ".join(fields) + "\n")

@@ -1,0 +1,205 @@
+"""The last offset of each key in the part of a log that is to be compacted, in bounded memory.
+
+While it is small it is a dict of the keys themselves: exact and quick. A dict costs some 150 bytes
+a key, so when that would exceed its share the map turns into buckets of entries
+
+    16 MD5 of the key       8 last offset, big-endian
+
+back to back in bytearrays, where the search for a digest is one call into C. That holds about as
+many keys in the same memory as Apache Kafka's map, which also compares MD5 digests only.
+Source: SkimpyOffsetMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import md5
+from itertools import repeat
+from struct import Struct
+
+NO_OFFSET = -1
+OFFSET = Struct(">q")
+
+DIGEST_SIZE = 16
+ENTRY_SIZE = 24
+KEYS_PER_BUCKET = 32
+BUCKETED_KEY_BYTES = 32
+"""What a key costs in a bucket: the entry, and its share of the bytearray and what that has spare."""
+EXACT_SHARE = 0.6
+"""Part of the memory that the dict may take, so that turning it into buckets stays in bounds."""
+DICT_KEY_BYTES = 140
+"""Of a key in the dict, besides its own bytes: two objects' heads, and a slot right after the dict
+has grown."""
+
+
+def digest_of(key: bytes) -> bytes:
+    """What stands for a key in a bucket."""
+    return md5(key, usedforsecurity=False).digest()
+
+
+class KeyMap:
+    """Last offset by key, until `is_full`; and the last offset it knows of."""
+
+    __slots__ = (
+        "_bucket_count",
+        "_buckets",
+        "_count",
+        "_exact",
+        "_exact_bytes_left",
+        "is_full",
+        "latest_offset",
+        "max_keys",
+    )
+
+    def __init__(self, max_bytes: int, load_factor: float = 0.9) -> None:
+        """Unit: max_bytes is log.cleaner.dedupe.buffer.size, used up to load_factor."""
+        room = max_bytes * load_factor
+        self.max_keys = max(1, int(room / BUCKETED_KEY_BYTES))
+        self._bucket_count = max(1, self.max_keys // KEYS_PER_BUCKET)
+        self._exact: dict[bytes, int] | None = {}
+        self._exact_bytes_left = int(room * EXACT_SHARE)
+        self._buckets: list[bytearray | None] = []
+        self._count = 0
+        self.is_full = False
+        self.latest_offset = NO_OFFSET
+        """Offsets up to this one (inclusive) were looked at."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_exact(self) -> bool:
+        """True while keys are compared as they are."""
+        return self._exact is not None
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Note the offset as the key's last one; offsets must grow, and `is_full` be asked."""
+        exact = self._exact
+        if exact is not None:
+            exact[key] = offset
+            if len(exact) != self._count:
+                self._count += 1
+                self._exact_bytes_left -= DICT_KEY_BYTES + len(key)
+                if self._exact_bytes_left <= 0:
+                    self._turn_into_buckets(exact)
+                self.is_full = self._count >= self.max_keys
+        else:
+            self._put_digest(digest_of(key), offset)
+        self.latest_offset = offset
+
+    def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
+        """As `put` for each in turn; False, and nothing done, where that has to be asked for each.
+
+        Shape: as many offsets as keys, at least one.
+        """
+        exact = self._exact
+        count = len(keys)
+        if self._count + count > self.max_keys:
+            return False
+        if exact is None:
+            self._put_digests(keys, offsets)
+            return True
+        key_bytes = DICT_KEY_BYTES + max(map(len, keys))
+        if count * key_bytes >= self._exact_bytes_left:
+            return False
+        exact.update(zip(keys, offsets, strict=True))
+        added = len(exact) - self._count
+        self._count += added
+        self._exact_bytes_left -= added * key_bytes
+        self.is_full = self._count >= self.max_keys
+        self.latest_offset = offsets[-1]
+        return True
+
+    def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
+        """What `get` gives for each."""
+        if self._exact is not None:
+            return list(map(self._exact.get, keys, repeat(NO_OFFSET)))
+        return list(map(self.get, keys))
+
+    def marks(self, start: int, max_bytes: int) -> bytearray | None:
+        """One byte for each offset from start to `latest_offset`: 1 if it is the last of its key.
+
+        Shape: None if that were more than max_bytes. Start must not be beyond an offset in the map.
+        """
+        size = self.latest_offset + 1 - start
+        if not 0 < size <= max_bytes:
+            return None
+        marks = bytearray(size)
+        if self._exact is not None:
+            for offset in self._exact.values():
+                marks[offset - start] = 1
+        else:
+            for bucket in filter(None, self._buckets):
+                for at in range(DIGEST_SIZE, len(bucket), ENTRY_SIZE):
+                    marks[int.from_bytes(bucket[at : at + 8], "big") - start] = 1
+        return marks
+
+    def get(self, key: bytes) -> int:
+        """The key's last offset; -1 if the key was not seen."""
+        if self._exact is not None:
+            return self._exact.get(key, NO_OFFSET)
+        digest = digest_of(key)
+        bucket = self._buckets[hash(digest) % self._bucket_count]
+        if bucket is None:
+            return NO_OFFSET
+        at = _find(bucket, digest)
+        if at < 0:
+            return NO_OFFSET
+        return int.from_bytes(bucket[at + DIGEST_SIZE : at + ENTRY_SIZE], "big")
+
+    def update_latest_offset(self, offset: int) -> None:
+        """Note that everything up to offset was looked at."""
+        if offset > self.latest_offset:
+            self.latest_offset = offset
+
+    def _put_digest(self, digest: bytes, offset: int) -> None:
+        number = hash(digest) % self._bucket_count
+        bucket = self._buckets[number]
+        if bucket is None:
+            bucket = self._buckets[number] = bytearray()
+        at = _find(bucket, digest)
+        if at >= 0:
+            bucket[at + DIGEST_SIZE : at + ENTRY_SIZE] = offset.to_bytes(8, "big")
+            return
+        bucket += digest + offset.to_bytes(8, "big")
+        self._count += 1
+        if self._count >= self.max_keys:
+            self.is_full = True
+
+    def _put_digests(self, keys: Sequence[bytes], offsets: Sequence[int]) -> None:
+        # As _put_digest, with no call of our own for each key.
+        buckets, bucket_count = self._buckets, self._bucket_count
+        write = OFFSET.pack_into
+        added = 0
+        for key, offset in zip(keys, offsets, strict=True):
+            digest = md5(key, usedforsecurity=False).digest()
+            number = hash(digest) % bucket_count
+            bucket = buckets[number]
+            if bucket is None:
+                bucket = buckets[number] = bytearray()
+            at = bucket.find(digest)
+            if at % ENTRY_SIZE and at >= 0:
+                at = _find(bucket, digest)
+            if at >= 0:
+                write(bucket, at + DIGEST_SIZE, offset)
+            else:
+                bucket += digest + offset.to_bytes(8, "big")
+                added += 1
+        self._count += added
+        self.is_full = self._count >= self.max_keys
+        self.latest_offset = offsets[-1]
+
+    def _turn_into_buckets(self, exact: dict[bytes, int]) -> None:
+        self._buckets = [None] * self._bucket_count
+        self._exact = None
+        self._count = 0
+        while exact:
+            key, offset = exact.popitem()
+            self._put_digest(digest_of(key), offset)
+
+
+def _find(bucket: bytearray, digest: bytes) -> int:
+    at = bucket.find(digest)
+    while at % ENTRY_SIZE and at >= 0:  # the same bytes across two entries
+        at = bucket.find(digest, at + 1)
+    return at

@@ -1,0 +1,197 @@
+"""Leader epochs of a log: which epoch began at which offset (`leader-epoch-checkpoint`).
+
+    0                     version
+    <count>
+    <epoch> <start offset>     one line each, both strictly increasing
+
+Batches carry their leader's epoch, so recovery can rebuild entries from them. The file is replaced
+atomically at each change; it is forced to the device by `sync`, before a recovery point moves past
+what it describes. Source: LeaderEpochFileCache, LeaderEpochCheckpointFile.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from .checkpoint import CorruptCheckpoint, format_checkpoint, parse_checkpoint
+from .file_layer import FileLayer
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochCache:
+    """Epochs and their start offsets, in order."""
+
+    __slots__ = (
+        "_directory",
+        "_doubted",
+        "_epochs",
+        "_layer",
+        "_starts",
+        "_synced",
+        "_written",
+        "latest",
+        "read_to",
+    )
+
+    def __init__(self, layer: FileLayer, directory: str) -> None:
+        self._layer = layer
+        self._directory = directory
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self._doubted: list[tuple[int, int]] = []
+        self._synced = True
+        self._written = True
+        self.latest = UNDEFINED_EPOCH
+        """The newest epoch with an entry, or -1."""
+        self.read_to = 0
+        """While batches are read anew: where the last one ended."""
+
+    @property
+    def path(self) -> str:
+        """The checkpoint file."""
+        return f"{self._directory}/{FILE_NAME}"
+
+    def load(self) -> None:
+        """Read the file; a missing or empty one means no entries. Errors: CorruptCheckpoint."""
+        try:
+            data = self._layer.read_file(self.path)
+        except FileNotFoundError:
+            return
+        if data and not data.endswith(b"\n"):
+            raise CorruptCheckpoint(f"{self.path} ends in the middle of a line")
+        self._epochs, self._starts = [], []
+        for epoch, start in parse_checkpoint(data, 2, self.path):
+            self._put(int(epoch), int(start))
+        self._changed(write=False)
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start_offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+        """Record that epoch began at start_offset, unless that is known.
+
+        Shape: entries that contradict the new one (higher epoch or offset) go. Without `write` the
+        file has it with the next change, or before the next flush: enough for an epoch without a
+        record so far, whose first batch would tell of it, and a broker may begin thousands at once.
+        """
+        if self._put(epoch, start_offset):
+            self._changed(write=write)
+            if not write:
+                self._synced, self._written = False, False
+
+    def _put(self, epoch: int, start_offset: int) -> bool:
+        epochs, starts = self._epochs, self._starts
+        if epochs and epochs[-1] == epoch and start_offset >= starts[-1]:
+            return False
+        while epochs and (epochs[-1] >= epoch or starts[-1] >= start_offset):
+            epochs.pop()
+            starts.pop()
+        epochs.append(epoch)
+        starts.append(start_offset)
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Largest known epoch not above the given one, and where it ended (exclusive).
+
+        Shape: (-1, -1) if nothing is known of it; where only later epochs are known, the given
+        epoch and the start of the first later one. Source: LeaderEpochFileCache.endOffsetFor.
+        """
+        if epoch == UNDEFINED_EPOCH:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        if higher == len(self._epochs):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if higher == 0:
+            return epoch, self._starts[0]
+        return self._epochs[higher - 1], self._starts[higher]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch in which an offset was written, -1 if not known."""
+        number = bisect_right(self._starts, offset)
+        return self._epochs[number - 1] if number else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop epochs that began at or after end_offset."""
+        if not self._starts or self._starts[-1] < end_offset:
+            return
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._changed()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop epochs that ended by start_offset; the one it lies in begins there now."""
+        number = bisect_right(self._starts, start_offset)
+        if number == 0 or (number == 1 and self._starts[0] == start_offset):
+            return
+        del self._epochs[: number - 1]
+        del self._starts[: number - 1]
+        self._starts[0] = start_offset
+        self._changed()
+
+    def clear(self) -> None:
+        """Forget all epochs."""
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self._changed()
+
+    def read_anew(self, start_offset: int) -> None:
+        """What began at or after start_offset counts again as far as the batches from there agree.
+
+        Shape: `read_batch_of` follows for the batches, in order, and read_to is moved behind each.
+        """
+        moved = [entry for entry in self.entries() if entry[1] >= start_offset]
+        self._doubted = sorted({*self._doubted, *moved})
+        self.read_to = start_offset
+        self.truncate_from_end(start_offset)
+
+    def read_batch_of(self, epoch: int, base_offset: int) -> None:
+        """Record that a batch of an epoch was read which is later than the latest.
+
+        An epoch may have begun before its first batch: compaction takes batches away, and in some
+        epochs nothing was written. Followers are cut by these offsets, so a doubted entry comes back
+        if it lies between the batch before and this one.
+        """
+        for known, start_offset in self._doubted:
+            if self.latest < known <= epoch and self.read_to <= start_offset <= base_offset:
+                self.assign(known, start_offset)
+        if epoch > self.latest:
+            self.assign(epoch, base_offset)
+
+    def _changed(self, *, write: bool = True) -> None:
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        if write:
+            self._layer.replace_file(self.path, self._format(), sync=False)
+            self._synced, self._written = False, True
+
+    def _format(self) -> bytes:
+        return format_checkpoint(zip(self._epochs, self._starts, strict=True))
+
+    @property
+    def needs_sync(self) -> bool:
+        """True where the device may not have the latest entries."""
+        return not self._synced
+
+    def doubt(self) -> None:
+        """The file was read after a crash: the device may not have it as it was read."""
+        self._synced = False
+
+    def unsynced_path(self) -> str | None:
+        """The file to force to the device before a recovery point moves, None if it is there.
+
+        Shape: the caller must sync it (and its directory) or take the log offline: it counts as
+        synced from now on. Errors: OSError.
+        """
+        if self._synced:
+            return None
+        if not self._written:
+            self._changed()
+        self._synced = True
+        return self.path

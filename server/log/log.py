@@ -1,0 +1,561 @@
+"""The log of one partition: append, read, roll, truncate, delete.
+
+A directory `<topic>-<partition>` of segments (segment.py), `leader-epoch-checkpoint`,
+`partition.metadata` and producer snapshots. Offsets below `log_start_offset` are gone, those from
+`high_watermark` on may still go. Appends go to the page cache: a killed process loses nothing, a
+power cut what lies above `recovery_point`. Source: UnifiedLog, LocalLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+from zlib import crc32 as crc32_of_name
+
+from kwire.errors import ErrorCode
+from kwire.records.compression import Codec
+from kwire.records.crc import crc32c
+
+from . import maintenance
+from .append import AppendInfo, append_as_follower, append_carefully
+from .file_layer import OUT_OF_DESCRIPTORS, FileLayer
+from .log_config import LogConfig
+from .meta_properties import write_topic_id
+from .producer_state import SNAPSHOT_SUFFIX, ProducerStateEntry
+from .reader import LogReader, LogSlice
+from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment, stem_of
+from .validator import AppendError, AppendOrigin, needs_rewrite, prepare, target_codec
+
+if TYPE_CHECKING:
+    from ..topic_partition import TopicPartition
+    from .delayed_delete import DelayedDeletes
+    from .leader_epoch_cache import LeaderEpochCache
+    from .loader import LoadedLog
+    from .producer_state import ProducerStateManager
+
+__all__ = ["AppendError", "AppendInfo", "AppendOrigin", "Log", "LogSlice"]
+
+_UNPACK_HEADER = Struct(">qiibIhiqqqhii").unpack_from
+_PACK_OFFSET = Struct(">q").pack_into
+_PACK_EPOCH = Struct(">i").pack_into
+_CLIENT = AppendOrigin.CLIENT
+
+# For each codec that a topic may demand: whether a batch with codec 0 to 7 is stored as it is.
+_CODEC_OK: dict[Codec | None, tuple[bool, ...]] = {
+    wanted: tuple(n <= Codec.ZSTD and wanted in (None, n) for n in range(8))
+    for wanted in (None, *Codec)
+}
+
+# Attribute bits that a client's batch may have on the fast path: codec and transactional.
+_UNUSUAL_ATTRIBUTES = ~0x17
+
+
+class Log:
+    """One partition's log on this broker. Every call is plain and takes the time it needs."""
+
+    __slots__ = (
+        "_codec_ok",
+        "_high_watermark",
+        "_io_error",
+        "_max_message_bytes",
+        "_reader",
+        "_segment_bytes",
+        "_timestamp_after",
+        "_timestamp_before",
+        "_unusual",
+        "active_segment",
+        "awaits_flush",
+        "config",
+        "cuts",
+        "deletes",
+        "dir",
+        "flush_wanted",
+        "flushed_stable_offset",
+        "last_flush_ms",
+        "layer",
+        "leader_epoch_cache",
+        "log_end_offset",
+        "log_start_offset",
+        "may_rewrite",
+        "name_synced",
+        "offline",
+        "on_lowered",
+        "producers",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "synced_cuts",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        directory: str,
+        config: LogConfig,
+        layer: FileLayer,
+        loaded: LoadedLog,
+        deletes: DelayedDeletes,
+        *,
+        now_ms: int,
+        topic_id: bytes | None = None,
+        io_error: Callable[[OSError], None] | None = None,
+    ) -> None:
+        """Take over what the loader found; io_error is told when the disk fails."""
+        self.tp = tp
+        self.dir = directory
+        self.layer = layer
+        self.topic_id = topic_id
+        self.deletes = deletes
+        self.segments: list[LogSegment] = loaded.segments
+        self.active_segment = loaded.segments[-1]
+        self.log_start_offset: int = loaded.log_start_offset
+        self.log_end_offset: int = loaded.log_end_offset
+        self.recovery_point: int = loaded.recovery_point
+        self.leader_epoch_cache: LeaderEpochCache = loaded.leader_epoch_cache
+        self.producers: ProducerStateManager = loaded.producers
+        self.snapshots: list[int] = loaded.snapshots
+        self._reader = LogReader(layer, self.segments)
+        self._high_watermark = self.log_start_offset
+        self._io_error = io_error
+        self.offline = False
+        # What recovery found may be in memory only, and until it is flushed it is not compacted.
+        self.flush_wanted = loaded.doubtful and config.is_compacted
+        self.awaits_flush = False
+        """Whether flush.messages asks that nobody hears of the newest records before a flush."""
+        self.name_synced = False
+        """Whether the directory that this log's directory is in was forced to the device."""
+        self.cuts = 1 if loaded.doubtful else 0
+        """How often the log was truncated: a flush begun before says nothing of what came since.
+        Recovery counts, too: while `synced_cuts` differs, a flush forces the last segment anyway."""
+        self.synced_cuts = 0
+        self.flushed_stable_offset = 0 if loaded.doubtful else self.undecided_offset
+        """Offsets below it are decided by markers that are on the device."""
+        self.on_lowered: Callable[[], None] | None = None
+        """Who writes recovery point and log start offset down before a truncation below them."""
+        self.last_flush_ms = now_ms
+        self.config = config
+        self.update_config(config)
+
+    def __repr__(self) -> str:
+        return f"Log({self.tp}, [{self.log_start_offset}, {self.log_end_offset}))"
+
+    def update_config(self, config: LogConfig) -> None:
+        """Go on with these settings; what is on disk stays as it is until the next roll."""
+        self.config = config
+        self._max_message_bytes = config.max_message_bytes
+        self._segment_bytes = config.segment_bytes
+        self._timestamp_before = config.message_timestamp_before_max_ms
+        self._timestamp_after = config.message_timestamp_after_max_ms
+        codec = target_codec(config)
+        self._codec_ok = _CODEC_OK[codec]
+        self.may_rewrite = codec is not None or config.is_compacted or config.validation == "deep"
+        self._unusual = config.is_compacted or config.validation == "deep" or config.log_append_time
+        self.producers.expiration_ms = config.producer_id_expiration_ms
+        for segment in self.segments[-1:]:
+            segment.index_room = 0
+            if segment.roll_timestamp != NEVER:
+                segment.roll_timestamp = UNKNOWN
+            segment.jitter_ms = self._jitter(segment.base_offset)
+
+    def _jitter(self, base_offset: int) -> int:
+        if self.config.segment_jitter_ms <= 0:
+            return 0
+        name = f"{self.tp}/{base_offset}".encode()
+        return crc32_of_name(name) % min(self.config.segment_jitter_ms, self.config.segment_ms)
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Write down the topic id of a log that had none. Errors: OSError."""
+        write_topic_id(self.layer, self.dir, topic_id)
+        self.topic_id = topic_id
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Offsets below it are committed (exclusive end for consumers)."""
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        self._high_watermark = offset
+        if self.producers.unreplicated:
+            self.producers.on_high_watermark_updated(offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Offsets below it are decided: the exclusive end for read_committed."""
+        producers = self.producers
+        if not producers.ongoing and not producers.unreplicated:
+            return self._high_watermark
+        first = producers.first_unstable_offset()
+        assert first is not None
+        return min(self._high_watermark, max(first, self.log_start_offset))
+
+    @property
+    def undecided_offset(self) -> int:
+        """Offsets below it are decided, whether everybody has the markers or not."""
+        first = self.producers.first_unstable_offset()
+        return self.log_end_offset if first is None else first
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments' batches."""
+        return sum(segment.size for segment in self.segments)
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def needs_rewrite(self, records: memoryview) -> bool:
+        """Whether `prepare` must run before the append: CPU work that should leave the loop."""
+        return needs_rewrite(records, self.config)
+
+    def prepare(self, records: memoryview, now_ms: int) -> memoryview | bytes | AppendError:
+        """Read, check and perhaps rewrite records; append the result with prepared=True."""
+        return prepare(records, self.config, str(self.tp), now_ms)
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        origin: AppendOrigin = _CLIENT,
+        prepared: bool = False,
+    ) -> AppendInfo | AppendError:
+        """Give a producer's batches the next offsets and write them to the page cache, all or none.
+
+        Shape: offset and epoch are patched into records where it lies if it is writable. The view
+        is not kept. Errors: as value; CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, the producer
+        errors, KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsLeader.
+        """
+        size = len(records)
+        try:
+            (
+                base_offset,
+                length,
+                _,
+                magic,
+                crc,
+                attributes,
+                delta,
+                base_timestamp,
+                max_timestamp,
+                producer_id,
+                producer_epoch,
+                sequence,
+                count,
+            ) = _UNPACK_HEADER(records)
+        except StructError:
+            return append_carefully(self, records, leader_epoch, now_ms, origin, prepared)
+        if (
+            length + 12 != size
+            or magic != 2
+            or attributes & _UNUSUAL_ATTRIBUTES
+            or base_offset
+            or count != delta + 1
+            or count <= 0
+            or size > self._max_message_bytes
+            or size > self._segment_bytes
+            or not now_ms - self._timestamp_before <= base_timestamp <= max_timestamp
+            or max_timestamp > now_ms + self._timestamp_after
+            or self._unusual
+            or not self._codec_ok[attributes & 7]
+            or origin is not _CLIENT
+            or self.offline
+        ):
+            return append_carefully(self, records, leader_epoch, now_ms, origin, prepared)
+        if crc32c(records[21:]) != crc:
+            return AppendError(
+                ErrorCode.CORRUPT_MESSAGE, f"a batch for {self.tp} fails its CRC check"
+            )
+        if producer_id >= 0:
+            entry = self.producers.producers.get(producer_id)
+            if (
+                sequence < 0
+                or entry is None
+                or entry.producer_epoch != producer_epoch
+                or entry.last_sequence + 1 != sequence
+                or (entry.current_txn_first_offset >= 0 and not attributes & 0x10)
+            ):
+                answer = self._check_producer(
+                    entry, producer_epoch, sequence, delta, attributes, producer_id
+                )
+                if answer is not None:
+                    return answer
+        if records.readonly:
+            records = memoryview(bytearray(records))
+        offset = self.log_end_offset
+        last_offset = offset + delta
+        _PACK_OFFSET(records, 0, offset)
+        _PACK_EPOCH(records, 12, leader_epoch)
+        segment = self.active_segment
+        try:
+            if (
+                segment.size + size > self._segment_bytes
+                or max_timestamp > segment.roll_timestamp
+                or segment.index_room <= 0
+                or last_offset - segment.base_offset > INT32_MAX
+            ):
+                self.make_room(size, max_timestamp, last_offset, now_ms)
+            if leader_epoch != self.leader_epoch_cache.latest and leader_epoch >= 0:
+                self.leader_epoch_cache.assign(leader_epoch, offset)
+            self.write(records, offset, last_offset, max_timestamp)
+        except OSError as e:
+            return self.on_io_error(e)
+        if producer_id >= 0:
+            self.producers.append_data(
+                producer_id,
+                producer_epoch,
+                sequence,
+                delta,
+                offset,
+                max_timestamp,
+                attributes & 0x10 != 0,
+            )
+        return AppendInfo(offset, last_offset, -1, self.log_start_offset, max_timestamp, size)
+
+    def _check_producer(
+        self,
+        entry: ProducerStateEntry | None,
+        epoch: int,
+        sequence: int,
+        delta: int,
+        attributes: int,
+        producer_id: int,
+    ) -> AppendInfo | AppendError | None:
+        if sequence < 0:
+            return AppendError(
+                ErrorCode.INVALID_RECORD,
+                f"Invalid sequence number {sequence} in record batch with producerId {producer_id}",
+            )
+        if entry is None:
+            return None
+        duplicate = entry.find_duplicate(epoch, sequence, (sequence + delta) & INT32_MAX)
+        if duplicate is not None:
+            return AppendInfo(
+                duplicate.last_offset - duplicate.offset_delta,
+                duplicate.last_offset,
+                duplicate.timestamp,
+                self.log_start_offset,
+                duplicate.timestamp,
+                0,
+                True,
+            )
+        refused = self.producers.check(
+            entry, epoch, sequence, from_client=True, transactional=attributes & 0x10 != 0
+        )
+        if refused is None:
+            return None
+        return AppendError(refused.error, f"{refused.message} in partition {self.tp}")
+
+    def append_as_follower(self, records: memoryview, now_ms: int) -> AppendInfo | AppendError:
+        """Write batches that carry their offsets and epochs, as fetched from the leader.
+
+        Shape: a cut last batch is left out. Errors: CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE for a
+        batch below the log end; KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsFollower.
+        """
+        return append_as_follower(self, records, now_ms)
+
+    def write(
+        self, records: memoryview, first_offset: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """Put checked batches at the end of the active segment. Errors: OSError."""
+        segment = self.active_segment
+        position = segment.size
+        segment.append(records, last_offset, max_timestamp, self.config.index_interval_bytes)
+        if position == 0:
+            segment.roll_timestamp = (
+                UNKNOWN
+                if max_timestamp < 0
+                else max_timestamp + self.config.max_segment_ms - segment.jitter_ms
+            )
+        self._reader.remember(first_offset, segment, position)
+        self.log_end_offset = end_offset = last_offset + 1
+        self.producers.last_map_offset = end_offset
+        if end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush_wanted = self.awaits_flush = True
+
+    def make_room(
+        self,
+        size: int,
+        max_timestamp: int,
+        last_offset: int,
+        now_ms: int,
+        first_offset: int | None = None,
+    ) -> None:
+        """Roll to a new segment if the next append demands it. Source: LogSegment.shouldRoll."""
+        segment = self.active_segment
+        config = self.config
+        if last_offset - segment.base_offset <= INT32_MAX:
+            if segment.index_room <= 0:
+                segment.update_index_room(config.segment_index_bytes)
+            if segment.size == 0:
+                segment.created_ms = now_ms
+                return
+            if (
+                segment.size + size <= config.segment_bytes
+                and segment.index_room > 0
+                and not self._is_old(segment, max_timestamp, now_ms)
+            ):
+                return
+        self.roll(now_ms, first_offset)
+
+    def _is_old(self, segment: LogSegment, max_timestamp: int, now_ms: int) -> bool:
+        age_limit = self.config.max_segment_ms - segment.jitter_ms
+        if segment.roll_timestamp == UNKNOWN:
+            first = segment.first_timestamp()
+            if first < 0:
+                return now_ms - segment.created_ms > age_limit
+            segment.roll_timestamp = first + age_limit
+        return max_timestamp > segment.roll_timestamp
+
+    def roll(self, now_ms: int, expected_offset: int | None = None) -> None:
+        """Seal the active segment and begin a new one at the log end. Errors: OSError."""
+        base_offset = max(expected_offset or 0, self.log_end_offset)
+        old = self.active_segment
+        if old.base_offset >= base_offset:
+            return
+        old.become_inactive()
+        self.producers.last_map_offset = base_offset
+        self.take_snapshot()
+        segment = LogSegment(self.layer, self.dir, base_offset, 0, created_ms=now_ms, new=True)
+        segment.jitter_ms = self._jitter(base_offset)
+        segment.update_index_room(self.config.segment_index_bytes)
+        segment.create_files()
+        self.segments.append(segment)
+        self.active_segment = segment
+        self.flush_wanted = True
+
+    def take_snapshot(self) -> None:
+        """Write a producer snapshot at the map's end unless there is one. Errors: OSError."""
+        producers = self.producers
+        if producers.needs_snapshot():
+            offset = producers.last_map_offset
+            path = stem_of(self.dir, offset) + SNAPSHOT_SUFFIX
+            self.layer.write_file(path, producers.snapshot())
+            producers.last_snapshot_offset = offset
+            self.snapshots.append(offset)
+
+    def on_io_error(self, error: OSError) -> AppendError:
+        """Take the log offline, tell the log directory, and give the answer for the client.
+
+        Shape: a lack of descriptors is no fault of the disk, and only this answer is spoilt. Work
+        that was under way when the log was deleted misses its files: no fault of the disk either.
+        """
+        if error.errno in OUT_OF_DESCRIPTORS:
+            return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}")
+        if not self.offline:
+            self.offline = True
+            if self._io_error is not None:
+                self._io_error(error)
+        return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, f"log directory failed: {error}")
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(
+        self, start_offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
+    ) -> LogSlice | ErrorCode:
+        """Return whole stored batches beginning with the one that contains start_offset.
+
+        Shape: contiguous stored batches that end at or below end_offset (exclusive: high_watermark,
+        last_stable_offset for read_committed, log_end_offset for followers). Unit: bytes; with
+        min_one_batch the first batch comes even if larger than max_bytes (KIP-74). Errors:
+        OFFSET_OUT_OF_RANGE outside [log_start_offset, log_end_offset]; KAFKA_STORAGE_ERROR.
+        Source: UnifiedLog.read, LocalLog.read.
+        """
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= start_offset <= log_end_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if start_offset >= end_offset or start_offset == log_end_offset:
+            if start_offset == log_end_offset:
+                self._reader.remember(start_offset, self.active_segment, self.active_segment.size)
+            return LogSlice(start_offset, b"", start_offset, 0)
+        try:
+            return self._reader.read(
+                start_offset, max_bytes, end_offset, log_end_offset, min_one_batch=min_one_batch
+            )
+        except OSError as e:
+            return self.on_io_error(e).error
+
+    def forget_positions(self) -> None:
+        """Drop what reads remember, since segments were cut or removed."""
+        self._reader.forget()
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """(producer_id, first_offset) of aborted transactions with data in [start, end)."""
+        return maintenance.aborted_transactions(self, start_offset, end_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
+        """First record with at least this timestamp: (offset, timestamp, leader_epoch), or None."""
+        return self._reader.offset_for_timestamp(timestamp, self.log_start_offset)
+
+    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
+        """First record with the largest timestamp: (offset, timestamp, leader_epoch), or None."""
+        return self._reader.max_timestamp_offset(self.log_start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end_offset) of the largest epoch not above the given one; (-1, -1) if unknown."""
+        return self.leader_epoch_cache.end_offset_for(epoch, self.log_end_offset)
+
+    def active_producers(self) -> list[ProducerStateEntry]:
+        """What is known of each producer, for DescribeProducers."""
+        return list(self.producers.producers.values())
+
+    # -- changing what is there; see maintenance.py ------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Remove all batches at and after offset. Errors: OSError. Source: UnifiedLog.truncateTo."""
+        maintenance.truncate_to(self, offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Remove everything and go on at offset. Errors: OSError."""
+        maintenance.truncate_fully_and_start_at(self, offset, now_ms)
+
+    def delete_records_before(self, offset: int) -> ErrorCode:
+        """Raise the log start offset; segments go at the next retention round.
+
+        Errors: OFFSET_OUT_OF_RANGE beyond the high watermark. Source: KIP-107.
+        """
+        if offset > self._high_watermark or offset < 0:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        self.increment_log_start_offset(offset)
+        return ErrorCode.NONE
+
+    def increment_log_start_offset(self, offset: int) -> None:
+        """Raise the log start offset (never lower it), as a leader's reply tells a follower."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epoch_cache.truncate_from_start(offset)
+            self.producers.on_log_start_offset_incremented(offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Apply retention; return how many segments went. Errors: OSError."""
+        return maintenance.delete_old_segments(self, now_ms)
+
+    def prepare_flush(self) -> maintenance.FlushTask:
+        """What to force to the device; run it off the loop, then call `complete_flush`."""
+        return maintenance.prepare_flush(self)
+
+    def complete_flush(self, task: maintenance.FlushTask, now_ms: int) -> None:
+        """Move the recovery point after a flush task ran without an error."""
+        self.name_synced = self.name_synced or task.has_work
+        if task.cuts == self.cuts:
+            self.synced_cuts = task.cuts
+            self.flushed_stable_offset = task.undecided_offset
+            self.recovery_point = max(self.recovery_point, task.end_offset)
+        self.last_flush_ms = now_ms
+        self.awaits_flush = self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def flush(self, now_ms: int) -> None:
+        """Force everything to the device, here and now. Errors: OSError."""
+        task = self.prepare_flush()
+        task.run()
+        self.complete_flush(task, now_ms)
+
+    def close(self, *, flush: bool = True) -> None:
+        """Write snapshot and indexes, force all to the device if asked, close. Errors: OSError."""
+        maintenance.close(self, flush=flush)

@@ -1,0 +1,217 @@
+"""One entry of `log.dirs`: lock, identity, clean-shutdown marker, checkpoints.
+
+.lock                  held while a broker uses the directory
+meta.properties        meta_properties.py
+.kafka_cleanshutdown   JSON {"version":0,"brokerEpoch":N}; there only after a clean stop
+*-checkpoint           checkpoint.py
+<topic>-<partition>/                       a log
+<topic>-<partition>.<32 hex>-delete/       a deleted log that waits to be removed
+<topic>-<partition>.<32 hex>-future|-stray left alone
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from ..topic_partition import TopicPartition
+from .checkpoint import CorruptCheckpoint
+from .checkpoint_writer import CheckpointWrite, CheckpointWriter
+from .file_layer import FileLayer
+from .meta_properties import (
+    META_PROPERTIES,
+    MetaProperties,
+    format_meta_properties,
+    parse_meta_properties,
+)
+
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+DELETE_SUFFIX = "-delete"
+STRAY_SUFFIX = "-stray"
+MAX_NAME = 255
+
+_SPECIAL = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|future|stray)")
+
+logger = logging.getLogger(__name__)
+
+
+class LogDirectoryError(Exception):
+    """A log directory cannot be used as it is; the message says what to do."""
+
+
+class LogDirInUse(LogDirectoryError):
+    """Another process holds the directory's lock."""
+
+
+class InconsistentBrokerId(LogDirectoryError):
+    """The directory belongs to another broker."""
+
+
+class InconsistentClusterId(LogDirectoryError):
+    """The directory belongs to another cluster."""
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition of a log's directory name; None for other names."""
+    topic, separator, partition = name.rpartition("-")
+    if not separator or not topic or not partition.isascii() or not partition.isdigit():
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def retired_name(tp: TopicPartition, unique: str, suffix: str = DELETE_SUFFIX) -> str:
+    """The name of a retired log's directory; the topic is cut so that it fits a file name."""
+    suffix = f"-{tp.partition}.{unique}{suffix}"
+    return tp.topic[: MAX_NAME - len(suffix)] + suffix
+
+
+class LogDirectory:
+    """One log directory of this broker."""
+
+    def __init__(self, layer: FileLayer, path: str) -> None:
+        self.layer = layer
+        self.path = os.path.abspath(path)
+        self.offline = False
+        self.clean = False
+        """True if the last stop was clean; only right after `note_clean_shutdown`."""
+        self.log_count = 0
+        self.on_error: Callable[[OSError], None] | None = None
+        """Who is told when a log in here meets an error of the disk."""
+        self._lock: int | None = None
+        self._checkpoints = CheckpointWriter(layer, self.path)
+
+    def __repr__(self) -> str:
+        return f"LogDirectory({self.path})"
+
+    def file(self, name: str) -> str:
+        """The path of a file or directory in here."""
+        return f"{self.path}/{name}"
+
+    def is_there(self) -> bool:
+        """Whether the directory can still be looked into: it holds the file that `lock` made."""
+        try:
+            return self.layer.file_size(self.file(LOCK)) is not None
+        except OSError:
+            return False
+
+    # -- who uses it -------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Create the directory if it is missing and lock it. Errors: LogDirInUse, OSError."""
+        self.layer.make_directory(self.path)
+        self._lock = self.layer.lock(self.file(LOCK))
+        if self._lock is None:
+            raise LogDirInUse(
+                f"{self.path} is in use by another broker; stop it, or choose another data "
+                "directory (log.dirs)"
+            )
+
+    def unlock(self) -> None:
+        """Give the lock back; safe to call twice."""
+        if self._lock is not None:
+            self.layer.unlock(self._lock)
+            self._lock = None
+
+    def meta_properties(self) -> MetaProperties | None:
+        """Whose directory it is; None if it is new. Errors: CorruptMetaProperties."""
+        try:
+            data = self.layer.read_file(self.file(META_PROPERTIES))
+        except FileNotFoundError:
+            return None
+        return parse_meta_properties(data, self.file(META_PROPERTIES))
+
+    def claim(self, broker_id: int, cluster_id: str) -> None:
+        """Check that the directory is this broker's, and write so into a new one.
+
+        Errors: InconsistentBrokerId, InconsistentClusterId, CorruptMetaProperties.
+        """
+        stored = self.meta_properties()
+        meta = stored or MetaProperties()
+        if meta.cluster_id not in (None, cluster_id):
+            raise InconsistentClusterId(
+                f"{self.path} belongs to cluster {meta.cluster_id}, but this is {cluster_id}; "
+                "use the coordination store it was made with, or another data directory"
+            )
+        if meta.broker_id not in (None, broker_id):
+            raise InconsistentBrokerId(
+                f"{self.path} belongs to broker {meta.broker_id}, but this is broker {broker_id}; "
+                f"use broker.id={meta.broker_id}, or another data directory"
+            )
+        if stored is None or meta.cluster_id is None or meta.broker_id is None:
+            meta.cluster_id = cluster_id
+            meta.broker_id = broker_id
+            self.layer.replace_file(self.file(META_PROPERTIES), format_meta_properties(meta))
+
+    # -- clean shutdown ----------------------------------------------------------------------------
+
+    def was_stopped_cleanly(self) -> bool:
+        """Whether the marker of a clean stop is there. Errors: OSError."""
+        return self.layer.file_size(self.file(CLEAN_SHUTDOWN)) is not None
+
+    def note_clean_shutdown(self) -> None:
+        """Look for the marker of a clean stop, and remove it, on the device too."""
+        self.clean = self.was_stopped_cleanly()
+        if self.clean:
+            self.layer.unlink(self.file(CLEAN_SHUTDOWN))
+            # Were it there again after a power cut, what is torn would be taken for whole.
+            self.layer.sync_directory(self.path)
+
+    def mark_clean_shutdown(self, broker_epoch: int = -1) -> None:
+        """Leave the marker of a clean stop; everything else must be on the device by now."""
+        text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+        self.layer.replace_file(self.file(CLEAN_SHUTDOWN), text.encode())
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        """Offsets of a checkpoint file; an unreadable one is logged and counts as empty."""
+        try:
+            return self._checkpoints.read(name)
+        except CorruptCheckpoint as e:
+            logger.error("%s; going on without it", e)
+            return {}
+
+    def begin_checkpoint(
+        self, name: str, offsets: Mapping[TopicPartition, int]
+    ) -> CheckpointWrite | None:
+        """The write of a checkpoint file, to be run on any thread; None if nothing has changed."""
+        return self._checkpoints.begin(name, offsets)
+
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace a checkpoint file here and now; what waits to be written is older. Errors: OSError."""
+        write = self._checkpoints.begin(name, offsets)
+        if write is not None:
+            write.run()
+
+    def checkpoints_name(self, tp: TopicPartition) -> bool:
+        """Whether a checkpoint file has an entry for this partition."""
+        return self._checkpoints.names(tp)
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    def partitions(self) -> tuple[list[TopicPartition], list[str]]:
+        """(partitions that have a log here, paths of deleted logs that wait to be removed)."""
+        return split_names(self.layer.list_subdirectories(self.path), self.path)
+
+
+def split_names(names: Iterable[str], directory: str) -> tuple[list[TopicPartition], list[str]]:
+    """Tell logs from deleted ones among directory names; others are logged or left alone."""
+    logs: list[TopicPartition] = []
+    deleted: list[str] = []
+    for name in sorted(names):
+        special = _SPECIAL.fullmatch(name)
+        if special is not None:
+            if special.group(4) == "delete":
+                deleted.append(f"{directory}/{name}")
+            else:
+                logger.warning("%s/%s is left alone", directory, name)
+            continue
+        tp = parse_directory_name(name)
+        if tp is not None:
+            logs.append(tp)
+        elif not name.startswith("."):
+            logger.warning("%s/%s is no log of a partition and is left alone", directory, name)
+    return logs, deleted

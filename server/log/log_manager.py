@@ -1,0 +1,469 @@
+"""All logs of a broker: opening the log directories, creating and deleting logs, checkpoints.
+
+Every call is plain; the broker schedules them: `flush_due` and `retention` every
+log.flush.scheduler.interval.ms and log.retention.check.interval.ms, `checkpoint_high_watermarks`
+every 5 s, `checkpoint` every 60 s. A directory whose disk fails goes offline with its logs, the
+others go on. Source: LogManager.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import TypeVar
+
+from ..topic_partition import TopicPartition
+from .checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, CorruptCheckpoint
+from .checkpoint_writer import CheckpointWrite
+from .closing import close_logs
+from .delayed_delete import DelayedDeletes
+from .file_layer import OUT_OF_DESCRIPTORS, FileLayer
+from .loader import load_log
+from .log import Log
+from .log_config import LogConfig
+from .log_directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory, retired_name
+from .maintenance import close_gap
+from .meta_properties import MetaProperties, write_topic_id
+from .opening import LogConfigs, OpenedDirectory, Recover, open_directory
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class LogManager:
+    """The logs of this broker, by partition."""
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        layer: FileLayer,
+        *,
+        on_offline: Callable[[LogDirectory], None] | None = None,
+    ) -> None:
+        """Touches nothing yet; on_offline is told once when a directory fails."""
+        self.layer = layer
+        self.directories = [LogDirectory(layer, path) for path in log_dirs]
+        for directory in self.directories:
+            directory.on_error = partial(self._fail, directory)
+        self.deletes = DelayedDeletes(layer)
+        self._on_offline = on_offline
+        self.on_deleted: Callable[[TopicPartition, LogDirectory], None] | None = None
+        """Who keeps something by a partition's name and must forget it. May raise OSError."""
+        self._loaded = False
+        self._opened: list[OpenedDirectory] | None = None
+        self._abandoned = False
+        self._logs: dict[TopicPartition, Log] = {}
+        self._directory_of: dict[TopicPartition, LogDirectory] = {}
+
+    # -- start -------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Lock all directories, or none; one that cannot be used is offline, as long as others can.
+
+        Errors: LogDirInUse; OSError where no directory is left.
+        """
+        try:
+            for directory in self.directories:
+                self._try(directory, directory.lock)
+        except Exception:
+            self.unlock()
+            raise
+
+    def _try(self, directory: LogDirectory, call: Callable[[], T]) -> T | None:
+        # Errors: those of the call; OSError only where it leaves no directory online.
+        if directory.offline:
+            return None
+        try:
+            return call()
+        except OSError as e:
+            self._fail(directory, e)
+            if e.errno in OUT_OF_DESCRIPTORS or all(each.offline for each in self.directories):
+                raise
+            return None
+
+    def unlock(self) -> None:
+        """Give all locks back."""
+        for directory in self.directories:
+            directory.unlock()
+
+    def meta_properties(self) -> MetaProperties | None:
+        """What the first directory that says anything says; None if all are new."""
+        for directory in self.directories:
+            meta = self._try(directory, directory.meta_properties)
+            if meta is not None:
+                return meta
+        return None
+
+    def claim(self, broker_id: int, cluster_id: str) -> None:
+        """Check and write whose the directories are. Errors: InconsistentBrokerId or ClusterId."""
+        for directory in self.directories:
+            self._try(directory, partial(directory.claim, broker_id, cluster_id))
+
+    def open_logs(self, configs: LogConfigs, now_ms: int, recover: Recover | None = None) -> None:
+        """Read what the directories hold, and mend it after an unclean stop, ahead of `load`.
+
+        Shape: for a thread; configs need not have the topics' own settings yet. Directories are
+        read beside each other. Errors: none; `load` tells which disks have failed.
+        """
+        online = [directory for directory in self.directories if not directory.offline]
+
+        def open_one(directory: LogDirectory) -> OpenedDirectory:
+            return open_directory(
+                directory, configs, now_ms, recover=recover, stopping=lambda: self._abandoned
+            )
+
+        if len(online) == 1:
+            self._opened = [open_one(online[0])]
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(max(1, len(online)), "kwire-open") as threads:
+            self._opened = list(threads.map(open_one, online))
+
+    def abandon_opening(self) -> None:
+        """Have `open_logs` end after the logs it is at: the start is given up."""
+        self._abandoned = True
+
+    def load(self, configs: LogConfigs, now_ms: int) -> None:
+        """Take over every log; configs gives a topic's settings. A failing disk takes its dir offline.
+
+        Shape: high watermarks are the checkpointed ones, at most the log's end.
+        """
+        configs = cache(configs)  # working a topic's settings out costs more than opening a log
+        if self._opened is None:
+            self.open_logs(configs, now_ms)
+        for opened in self._opened or []:
+            error = opened.error
+            if error is None:
+                try:
+                    self._take_over(opened, configs, now_ms)
+                except OSError as e:
+                    error = e
+            if error is not None:
+                self._fail(opened.directory, error)
+        unclean = any(not opened.clean for opened in self._opened or [])
+        self._opened = None
+        self._loaded = True
+        if unclean:
+            # A log may end below its recovery point now: what is appended there is not flushed.
+            self._checkpoint_lowered()
+
+    def _take_over(self, opened: OpenedDirectory, configs: LogConfigs, now_ms: int) -> None:
+        directory = opened.directory
+        directory.note_clean_shutdown()
+        for path in opened.deleted:
+            self.deletes.add_directory(path, now_ms)
+        for tp, (loaded, topic_id) in opened.logs.items():
+            other = self._logs.get(tp)
+            if other is not None:
+                # A disk that fills up may leave an empty log where it could not be created.
+                first = other.size_bytes > 0 or not any(s.size for s in loaded.segments)
+                logger.error(
+                    "%s is in %s and in %s; the %s is ignored",
+                    tp,
+                    other.dir,
+                    directory.path,
+                    "second" if first else "first, which is empty,",
+                )
+                if first:
+                    continue
+                self._directory_of[tp].log_count -= 1
+            log = Log(
+                tp,
+                directory.file(str(tp)),
+                configs(tp.topic),
+                self.layer,
+                loaded,
+                self.deletes,
+                now_ms=now_ms,
+                topic_id=topic_id,
+                io_error=directory.on_error,
+            )
+            if not opened.clean and not log.config.is_compacted:
+                close_gap(log, now_ms)
+            known = opened.high_watermarks.get(tp, 0)
+            if known > log.log_end_offset:
+                logger.warning(
+                    "%s ends at offset %d, where records up to %d were stored: files of it are"
+                    " missing or damaged",
+                    log.dir,
+                    log.log_end_offset,
+                    known,
+                )
+            log.high_watermark = max(log.log_start_offset, min(known, log.log_end_offset))
+            self._add(log, directory)
+
+    def _add(self, log: Log, directory: LogDirectory) -> None:
+        self._logs[log.tp] = log
+        self._directory_of[log.tp] = directory
+        log.on_lowered = self._checkpoint_lowered
+        directory.log_count += 1
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        """The log of a partition, None if this broker has none."""
+        return self._logs.get(tp)
+
+    def logs(self) -> list[Log]:
+        """All logs, also those of offline directories."""
+        return list(self._logs.values())
+
+    def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
+        """The log directory that holds a partition."""
+        return self._directory_of.get(tp)
+
+    def create(
+        self, tp: TopicPartition, topic_id: bytes | None, config: LogConfig, now_ms: int = 0
+    ) -> Log:
+        """Return the partition's log, made if it is new, in the directory with the fewest logs.
+
+        Errors: OSError; with no directory online too.
+        """
+        log = self._logs.get(tp)
+        if log is not None:
+            if topic_id is not None and log.topic_id is None:
+                log.assign_topic_id(topic_id)
+            return log
+        directory = self._emptiest()
+        if directory.checkpoints_name(tp):
+            # Those of a log of this name that was deleted: after a crash they would be the new one's.
+            self.checkpoint(now_ms)
+            directory = self._emptiest()
+        path = directory.file(str(tp))
+        try:
+            self.layer.make_directory(path)
+            if topic_id is not None:
+                write_topic_id(self.layer, path, topic_id)
+            loaded = load_log(
+                self.layer,
+                path,
+                config,
+                clean=True,
+                log_start_offset=0,
+                recovery_point=0,
+                now_ms=now_ms,
+            )
+        except (FileExistsError, NotADirectoryError):
+            raise  # something else has the name; the disk is well
+        except OSError as e:
+            self._fail(directory, e)
+            raise
+        log = Log(
+            tp,
+            path,
+            config,
+            self.layer,
+            loaded,
+            self.deletes,
+            now_ms=now_ms,
+            topic_id=topic_id,
+            io_error=directory.on_error,
+        )
+        self._add(log, directory)
+        return log
+
+    def _emptiest(self) -> LogDirectory:
+        online = [directory for directory in self.directories if not directory.offline]
+        if not online:
+            raise OSError("all log directories are offline")
+        return min(online, key=lambda directory: directory.log_count)
+
+    def delete(self, tp: TopicPartition, now_ms: int) -> None:
+        """Take a log away: its directory is renamed at once and removed later.
+
+        Shape: slices that readers hold stay good; a log made again has nothing of the old one.
+        Errors: OSError.
+        """
+        log = self._logs.get(tp)
+        if log is not None:
+            path = self._take_away(log, DELETE_SUFFIX)
+            self.deletes.add_directory(path, now_ms + log.config.file_delete_delay_ms)
+
+    def set_aside(self, tp: TopicPartition) -> str:
+        """Take a log away whose topic nobody knows, and keep it; returns its directory's new path.
+
+        Errors: KeyError, OSError.
+        """
+        return self._take_away(self._logs[tp], STRAY_SUFFIX)
+
+    def _take_away(self, log: Log, suffix: str) -> str:
+        tp = log.tp
+        del self._logs[tp]
+        directory = self._directory_of.pop(tp)
+        directory.log_count -= 1
+        log.offline = True
+        for segment in log.segments:
+            segment.log.close()
+        try:
+            target = directory.file(retired_name(tp, os.urandom(16).hex(), suffix))
+            try:
+                self.layer.rename(log.dir, target)
+            except FileNotFoundError:
+                if not directory.is_there():
+                    raise
+                logger.warning("%s is deleted, but somebody had removed it already", log.dir)
+            if self.on_deleted is not None:
+                self.on_deleted(tp, directory)
+        except OSError as e:
+            self._fail(directory, e)
+            raise
+        return target
+
+    # -- what the broker schedules -----------------------------------------------------------------
+
+    def checkpoint(self, now_ms: int) -> None:
+        """Write recovery points, log start offsets and high watermarks, here and now."""
+        self._write(self.begin_checkpoint(RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK))
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermarks of all directories, here and now."""
+        self._write(self.begin_checkpoint(HIGH_WATERMARK))
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write the log start offsets, as DeleteRecords wants before it answers."""
+        self._write(self.begin_checkpoint(LOG_START_OFFSET))
+
+    def begin_checkpoint(self, *names: str) -> list[tuple[LogDirectory, CheckpointWrite]]:
+        """The offsets as they are now: writes of these files, where they have changed.
+
+        Shape: run each off the loop; where one raises OSError, tell `checkpoint_failed`.
+        """
+        if not self._loaded:
+            return []  # what is there is still what counts
+        writes = []
+        for name in names:
+            value = CHECKPOINTED[name]
+            offsets: dict[int, dict[TopicPartition, int]] = {id(d): {} for d in self.directories}
+            for tp, log in self._logs.items():
+                offset = value(log)
+                if offset is not None:
+                    offsets[id(self._directory_of[tp])][tp] = offset
+            for directory in self.directories:
+                if not directory.offline:
+                    write = directory.begin_checkpoint(name, offsets[id(directory)])
+                    if write is not None:
+                        writes.append((directory, write))
+        return writes
+
+    def _checkpoint_lowered(self) -> None:
+        self._write(self.begin_checkpoint(RECOVERY_POINT, LOG_START_OFFSET))
+
+    def checkpoint_failed(self, directory: LogDirectory, error: OSError) -> None:
+        """A write of `begin_checkpoint` failed: its directory goes offline."""
+        self._fail(directory, error)
+
+    def _write(self, writes: list[tuple[LogDirectory, CheckpointWrite]]) -> None:
+        for directory, write in writes:
+            if not directory.offline:
+                try:
+                    write.run()
+                except OSError as e:
+                    self._fail(directory, e)
+
+    def flush_due(self, now_ms: int) -> list[Log]:
+        """Logs to flush now: rolled, or beyond flush.messages or flush.ms.
+
+        Shape: for each, run `prepare_flush()`'s task off the loop, then `complete_flush`.
+        """
+        due = []
+        for log in self._logs.values():
+            if log.offline:
+                continue
+            unflushed = log.recovery_point < log.log_end_offset
+            if log.flush_wanted or (
+                unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms
+            ):
+                due.append(log)
+        return due
+
+    def retention(self, now_ms: int, logs: Iterable[Log] | None = None) -> int:
+        """Delete old segments of these logs, or of all; return how many.
+
+        Shape: files go after file.delete.delay.ms, by `run_deletes`.
+        """
+        count = 0
+        for log in list(self._logs.values()) if logs is None else logs:
+            if not log.offline:
+                try:
+                    count += log.delete_old_segments(now_ms)
+                except OSError as e:
+                    log.on_io_error(e)
+        return count
+
+    def run_deletes(self, now_ms: int) -> int:
+        """Remove files and directories whose time has come, here and now; return how many."""
+        return self.remove(self.deletes.take(now_ms))
+
+    def remove(self, due: Iterable[tuple[str, bool]]) -> int:
+        """Remove what `deletes.take` gave, on any thread; return how many.
+
+        Shape: what cannot be removed is logged, and found again by its name at the next start.
+        """
+        count = 0
+        for path, is_directory in due:
+            try:
+                self.deletes.remove(path, is_directory)
+                count += 1
+            except OSError as e:
+                logger.error("cannot delete %s: %s", path, e)
+        return count
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that were idle for producer.id.expiration.ms."""
+        for log in self._logs.values():
+            if log.producers.producers:
+                log.producers.remove_expired(now_ms)
+
+    def shutdown(self, now_ms: int, *, broker_epoch: int = -1, threads: int = 1) -> None:
+        """Flush and close all logs, write checkpoints and clean-shutdown markers, unlock.
+
+        Shape: before `load` has ended nothing is written: the last stop's marker may be gone. At
+        least so many threads force files to the device.
+        """
+        if not self._loaded:
+            self.unlock()
+            return
+        logs = [(log, self._directory_of[tp]) for tp, log in self._logs.items()]
+        failed = close_logs(logs, threads, self._fail)
+        self.checkpoint(now_ms)
+        for directory in self.directories:
+            if not directory.offline and directory not in failed:
+                try:
+                    directory.mark_clean_shutdown(broker_epoch)
+                except OSError as e:
+                    self._fail(directory, e)
+        self.unlock()
+
+    def _fail(self, directory: LogDirectory, error: OSError) -> None:
+        # One line per directory: the first error is the cause, the rest follow from it.
+        if directory.offline:
+            return
+        if error.errno in OUT_OF_DESCRIPTORS:  # no fault of the disk
+            logger.error("%s: %s", directory.path, error)
+            return
+        directory.offline = True
+        logger.error("log directory %s is offline: %s", directory.path, error)
+        for tp, log in self._logs.items():
+            if self._directory_of[tp] is directory:
+                log.offline = True
+        if self._on_offline is not None:
+            self._on_offline(directory)
+
+
+def _start_offset_to_write(log: Log) -> int | None:
+    # Also where the first segment's name says so, unlike Apache Kafka: a power cut may bring back
+    # the names of segments before it, and records that were deleted with them.
+    return log.log_start_offset or None
+
+
+CHECKPOINTED: Mapping[str, Callable[[Log], int | None]] = {
+    RECOVERY_POINT: lambda log: log.recovery_point,
+    LOG_START_OFFSET: _start_offset_to_write,
+    HIGH_WATERMARK: lambda log: log.high_watermark,
+}
+
+__all__ = ["CorruptCheckpoint", "LogManager"]

@@ -1,0 +1,69 @@
+"""Offset index (`.index`): from an offset to the file position where to begin looking.
+
+    off size field
+      0    4 relative_offset   offset minus the segment's base offset: the LAST offset of an append
+      4    4 position          file position where that append STARTS; never 0
+
+Sparse: an entry is written with an append once more than index.interval.bytes were written since
+the last entry, the append itself not counted; so a segment's first append never has one. No
+checksum; after a crash it is rebuilt from the segment. Source: OffsetIndex, LogSegment.append.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from struct import Struct
+from typing import ClassVar
+
+from .index_entries import IndexEntries
+
+ENTRY = Struct(">ii")
+ENTRY_SIZE = 8
+
+
+class OffsetIndex(IndexEntries):
+    """The offset index of one segment."""
+
+    WIDTH: ClassVar[int] = ENTRY_SIZE
+    SUFFIX: ClassVar[str] = ".index"
+
+    __slots__ = ()
+
+    def is_filler(self, number: int) -> bool:
+        return self._position(number) == 0
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry; both offset and position must be larger than the last entry's."""
+        self._add(ENTRY.pack(offset - self.base_offset, position))
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """(offset, position) of one entry, from 0."""
+        relative, position = ENTRY.unpack(self.raw(number))
+        return self.base_offset + relative, position
+
+    def _relative(self, number: int) -> int:
+        data = self._data
+        if data is not None:
+            return int.from_bytes(data[number * 8 : number * 8 + 4], "big", signed=True)
+        return int.from_bytes(self.raw(number)[:4], "big", signed=True)
+
+    def _position(self, number: int) -> int:
+        data = self._data
+        if data is not None:
+            return int.from_bytes(data[number * 8 + 4 : number * 8 + 8], "big", signed=True)
+        return int.from_bytes(self.raw(number)[4:], "big", signed=True)
+
+    def lookup(self, offset: int) -> int:
+        """Position of the last entry whose offset is not above the given one; 0 if none."""
+        number = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative)
+        return self._position(number - 1) if number else 0
+
+    def floor_position(self, position: int) -> int:
+        """The largest indexed position not above the given one; 0 if none."""
+        number = bisect_right(range(len(self)), position, key=self._position)
+        return self._position(number - 1) if number else 0
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries for offsets at or above the given one."""
+        numbers = range(len(self))
+        self.truncate(bisect_right(numbers, offset - self.base_offset - 1, key=self._relative))

@@ -1,0 +1,196 @@
+"""Reading a log: from an offset to a slice of stored batches, and from a timestamp to an offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import NamedTuple
+
+from kwire.errors import RecordError
+from kwire.records.batch import RecordBatch
+
+from .file_layer import FileLayer, FileSlice
+from .segment import LogSegment
+
+SMALL_READ_BYTES = 16 * 1024
+"""Up to this size a read is copied into the reply; sendfile costs more than so few bytes."""
+
+HINTS = 16
+
+_BASE_OFFSET = attrgetter("base_offset")
+
+
+class LogSlice(NamedTuple):
+    """Whole stored batches, contiguous in one segment.
+
+    Shape: `next_offset` (exclusive) bounds the offsets in data, and is a batch's beginning. data is
+    empty where nothing is below the end offset asked for.
+    """
+
+    first_offset: int
+    data: bytes | FileSlice
+    next_offset: int
+    size: int
+
+
+def floor_index(segments: list[LogSegment], offset: int) -> int:
+    """Index of the last segment whose base offset is not above offset; -1 if there is none."""
+    if segments and segments[-1].base_offset <= offset:
+        return len(segments) - 1
+    return bisect_right(segments, offset, key=_BASE_OFFSET) - 1
+
+
+class LogReader:
+    """Finds stored batches; remembers the positions that the next reads will ask for.
+
+    A consumer at the log's end, or one that reads on where its last slice ended, needs no index and
+    no scan: appends and reads leave (offset -> segment, position) behind.
+    """
+
+    __slots__ = ("_layer", "hints", "segments")
+
+    def __init__(self, layer: FileLayer, segments: list[LogSegment]) -> None:
+        self._layer = layer
+        self.segments = segments
+        self.hints: dict[int, tuple[LogSegment, int]] = {}
+
+    def remember(self, offset: int, segment: LogSegment, position: int) -> None:
+        """Note that the batch with this base offset begins, or will begin, at position."""
+        hints = self.hints
+        if len(hints) >= HINTS and offset not in hints:
+            del hints[next(iter(hints))]
+        hints[offset] = (segment, position)
+
+    def read(
+        self,
+        start_offset: int,
+        max_bytes: int,
+        end_offset: int,
+        log_end_offset: int,
+        *,
+        min_one_batch: bool,
+    ) -> LogSlice:
+        """Stored batches from the one that holds start_offset; start < end <= log end offset."""
+        segments = self.segments
+        hint = self.hints.get(start_offset)
+        if hint is not None:
+            segment, position = hint
+            if position >= segment.size:  # remembered before the segment was sealed
+                hint = None
+        if hint is None:
+            index = max(floor_index(segments, start_offset), 0)
+            while True:
+                segment = segments[index]
+                found = segment.locate(start_offset)
+                if found is not None:
+                    position = found[0]
+                    break
+                index += 1
+                if index == len(segments):
+                    return LogSlice(start_offset, b"", start_offset, 0)
+        active = segments[-1]
+        if end_offset >= log_end_offset:
+            limit = segment.size
+            next_offset = log_end_offset if segment is active else self._end_of(segment)
+        else:
+            limit, next_offset = self._limit(segment, end_offset)
+        if limit <= position:
+            return LogSlice(start_offset, b"", start_offset, 0)
+        size = limit - position
+        if size > max_bytes:
+            cut, base_offset, batch_bytes = segment.boundary(position, position + max(max_bytes, 0))
+            if cut <= position:
+                if not min_one_batch:
+                    return LogSlice(start_offset, b"", start_offset, 0)
+                cut, base_offset, batch_bytes = segment.boundary(position, position + batch_bytes)
+            size = cut - position
+            if size <= 0:
+                return LogSlice(start_offset, b"", start_offset, 0)
+            if batch_bytes:
+                next_offset = base_offset
+        self.remember(next_offset, segment, position + size)
+        data: bytes | FileSlice
+        if size <= SMALL_READ_BYTES:
+            data = segment.log.read_at(size, position)
+        else:
+            data = self._layer.slice(segment.log, position, size)
+        return LogSlice(start_offset, data, next_offset, size)
+
+    def _end_of(self, segment: LogSegment) -> int:
+        index = floor_index(self.segments, segment.base_offset)
+        return self.segments[index + 1].base_offset
+
+    def _limit(self, segment: LogSegment, end_offset: int) -> tuple[int, int]:
+        # Where in the segment the batches below end_offset end, and the offset there.
+        if segment is not self.segments[-1]:
+            end_of_segment = self._end_of(segment)
+            if end_of_segment <= end_offset:
+                return segment.size, end_of_segment
+        hint = self.hints.get(end_offset)
+        if hint is not None and hint[0] is segment:
+            return hint[1], end_offset
+        found = segment.locate(end_offset)
+        if found is None:
+            return segment.size, end_offset
+        self.remember(end_offset, segment, found[0])
+        return found[0], end_offset
+
+    def forget(self) -> None:
+        """Drop all remembered positions, as truncation and deletion demand."""
+        self.hints.clear()
+
+    # -- timestamps --------------------------------------------------------------------------------
+
+    def offset_for_timestamp(
+        self, timestamp: int, log_start_offset: int
+    ) -> tuple[int, int, int] | None:
+        """First record at or after log_start_offset whose timestamp is not below the given one.
+
+        Shape: (offset, timestamp, leader_epoch), or None. Source: LogSegment.findOffsetByTimestamp.
+        """
+        for segment in self.segments:
+            if segment.size == 0 or segment.max_timestamp < timestamp:
+                continue
+            start = max(segment.time_index.lookup(timestamp), log_start_offset)
+            for position, header in segment.headers(segment.offset_index.lookup(start)):
+                if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
+                    continue
+                found = self._first_record(
+                    segment, position, header.size, timestamp, start=log_start_offset
+                )
+                if found is not None:
+                    return (*found, header.partition_leader_epoch)
+        return None
+
+    def max_timestamp_offset(self, log_start_offset: int) -> tuple[int, int, int] | None:
+        """First record that has the log's largest timestamp: (offset, timestamp, leader_epoch)."""
+        best: LogSegment | None = None
+        for segment in self.segments:
+            if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
+                best = segment
+        if best is None or best.max_timestamp < 0:
+            return None
+        timestamp = best.max_timestamp
+        start = best.offset_index.lookup(best.max_timestamp_offset)
+        for position, header in best.headers(start):
+            if header.max_timestamp == timestamp:
+                found = self._first_record(
+                    best, position, header.size, timestamp, start=log_start_offset
+                )
+                if found is not None:
+                    return (*found, header.partition_leader_epoch)
+        return None
+
+    def _first_record(
+        self, segment: LogSegment, position: int, size: int, timestamp: int, *, start: int
+    ) -> tuple[int, int] | None:
+
+        batch = RecordBatch(memoryview(segment.log.read_at(size, position)))
+        try:
+            for record in batch.records():
+                if record.timestamp >= timestamp and record.offset >= start:
+                    return record.offset, record.timestamp
+        except RecordError:
+            # A body that lies (validation=standard lets it in) must not hide the rest of the log.
+            return max(batch.header.base_offset, start), batch.header.max_timestamp
+        return None

@@ -1,0 +1,268 @@
+"""Where each record of a magic 2 body begins and ends, and what compaction asks of it.
+
+A record that stays is copied as it lies, so only its head is read: lengths, deltas, key.
+"""
+
+from __future__ import annotations
+
+from operator import lt
+
+from kwire.errors import CorruptRecord
+from kwire.records.record import (
+    MIN_RECORD_SIZE,
+    ZIGZAG,
+    check_count,
+    read_varint,
+    read_varlong,
+    write_varint,
+)
+
+RecordSpan = tuple[int, int, int, int, bytes | None, bool]
+"""(start, end, timestamp delta, offset delta, key, has a value); the positions in the body."""
+
+
+NULL_LENGTH = 1  # the varint of -1
+
+
+def record_spans(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan]:
+    """The records of a decompressed body, in order.
+
+    Errors: CorruptRecord, with the position in body, where lengths leave record or body, where
+    bytes are left over, and where offsets do not grow within the batch.
+    """
+    size = len(body)
+    check_count(count, size)
+    spans: list[RecordSpan] = []
+    position = 0
+    previous = -1
+    try:
+        for _ in range(count):
+            start = position
+            byte = body[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := body[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(body, position)
+            end = position + length
+            if length < MIN_RECORD_SIZE - 1 or end > size:
+                raise CorruptRecord(
+                    f"record of {length} bytes where {size - position} remain", offset=start
+                )
+            position += 1
+            byte = body[position]
+            if byte < 0x80:
+                timestamp_delta = ZIGZAG[byte]
+                position += 1
+            else:
+                timestamp_delta, position = read_varlong(body, position)
+            byte = body[position]
+            if byte < 0x80:
+                offset_delta = ZIGZAG[byte]
+                position += 1
+            else:
+                offset_delta, position = read_varint(body, position)
+            if not previous < offset_delta <= last_offset_delta:
+                raise CorruptRecord(
+                    f"offset delta {offset_delta} after {previous} in a batch whose last is "
+                    f"{last_offset_delta}",
+                    offset=start,
+                )
+            previous = offset_delta
+            byte = body[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            else:
+                length, position = read_varint(body, position)
+            key = None
+            if length >= 0:
+                key = body[position : position + length]
+                position += length
+            byte = body[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := body[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(body, position)
+            if (position + length if length > 0 else position) >= end:
+                raise CorruptRecord(
+                    f"record of {end - start} bytes has fields beyond its end", offset=start
+                )
+            spans.append((start, end, timestamp_delta, offset_delta, key, length >= 0))
+            position = end
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=position) from None
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+    return spans
+
+
+def record_heads(  # noqa: C901 - one walk without calls: most of what compaction costs is here
+    body: bytes, count: int, last_offset_delta: int
+) -> tuple[list[int], list[bytes | None], list[int], list[int]] | None:
+    """Ends, keys and offset deltas of the records, and the numbers of those without a value.
+
+    Shape: None where something is out of the ordinary: `record_spans` then says what, or reads it.
+    It does what that does with less work for each record, since all of a log comes by here twice.
+    """
+    ends: list[int] = []
+    keys: list[bytes | None] = []
+    deltas: list[int] = []
+    nulls: list[int] = []
+    add_end, add_key, add_delta = ends.append, keys.append, deltas.append
+    position = 0
+    try:
+        for number in range(count):
+            # Of a zigzag number, the lowest bit is the sign.
+            byte = body[position]
+            if byte < 0x80:
+                if byte & 1:
+                    return None
+                end = position + 1 + (byte >> 1)
+                position += 3
+            elif (second := body[position + 1]) < 0x80:
+                if byte & 1:
+                    return None
+                end = position + 2 + ((byte & 0x7F) >> 1 | second << 6)
+                position += 4
+            else:
+                length, position = read_varint(body, position)
+                end = position + length
+                position += 2
+            if body[position - 1] > 0x7F:  # the first byte of the timestamp, after the attributes
+                while body[position] > 0x7F:
+                    position += 1
+                position += 1
+            byte = body[position]
+            if byte < 0x80:
+                add_delta(ZIGZAG[byte])
+                position += 1
+            elif (second := body[position + 1]) < 0x80 and not byte & 1:
+                add_delta((byte & 0x7F) >> 1 | second << 6)
+                position += 2
+            else:
+                delta, position = read_varint(body, position)
+                add_delta(delta)
+            byte = body[position]
+            if byte < 0x80 and not byte & 1:
+                position += 1
+                start = position
+                position += byte >> 1
+                add_key(body[start:position])
+            else:
+                length, position = read_varint(body, position)
+                if length < 0:
+                    add_key(None)
+                else:
+                    add_key(body[position : position + length])
+                    position += length
+            byte = body[position]
+            if byte < 0x80:
+                if byte & 1:
+                    if byte != NULL_LENGTH:
+                        return None
+                    nulls.append(number)
+                    position += 1
+                else:
+                    position += 1 + (byte >> 1)
+            elif (second := body[position + 1]) < 0x80 and not byte & 1:
+                position += 2 + ((byte & 0x7F) >> 1 | second << 6)
+            else:
+                length, position = read_varint(body, position)
+                if length < 0:
+                    return None
+                position += length
+            if position >= end:
+                return None
+            position = end
+            add_end(end)
+    except (IndexError, CorruptRecord):
+        return None
+    if position != len(body):
+        return None
+    if deltas != list(range(count)) and not (
+        deltas[0] >= 0 and deltas[-1] <= last_offset_delta and all(map(lt, deltas, deltas[1:]))
+    ):
+        return None
+    return (ends, keys, deltas, nulls) if count - 1 <= last_offset_delta else None
+
+
+def some_records(body: bytes, numbers: list[int]) -> list[RecordSpan] | None:
+    """The records of these numbers, which grow, without their keys; None as `record_heads`.
+
+    Shape: offset deltas are the numbers, which the caller knows. Others are only stepped over.
+    """
+    spans: list[RecordSpan] = []
+    position = number = 0
+    try:
+        for wanted in numbers:
+            while True:
+                start = position
+                byte = body[position]
+                if byte & 1:
+                    return None
+                if byte < 0x80:
+                    position += 1 + (byte >> 1)
+                elif (second := body[position + 1]) < 0x80:
+                    position += 2 + ((byte & 0x7F) >> 1 | second << 6)
+                else:
+                    length, position = read_varint(body, position)
+                    position += length
+                if number == wanted:
+                    break
+                number += 1
+            at = timestamp_at(body, start)
+            timestamp = body[at]
+            if timestamp < 0x80:
+                delta = ZIGZAG[timestamp]
+            else:
+                delta, at = read_varlong(body, at)
+                at -= 1
+            at += 1
+            while body[at] > 0x7F:  # the offset delta
+                at += 1
+            key = body[at + 1]
+            if key < 0x80 and not key & 1:
+                at += 2 + (key >> 1)
+            else:
+                length, at = read_varint(body, at + 1)
+                at += max(length, 0)
+            value = body[at]
+            if value & 1 and value != NULL_LENGTH:
+                return None
+            spans.append((start, position, delta, wanted, None, value != NULL_LENGTH))
+            number += 1
+    except (IndexError, CorruptRecord):
+        return None
+    return spans if position <= len(body) else None
+
+
+def timestamp_at(body: bytes, start: int) -> int:
+    """Where in a record its timestamp delta is: after the length and the attributes."""
+    while body[start] > 0x7F:
+        start += 1
+    return start + 2
+
+
+def timestamp_delta(body: bytes, start: int) -> int:
+    """The timestamp delta of the record at body[start]."""
+    at = timestamp_at(body, start)
+    byte = body[at]
+    return ZIGZAG[byte] if byte < 0x80 else read_varlong(body, at)[0]
+
+
+def with_timestamp_delta(body: bytes, start: int, end: int, delta: int) -> bytes:
+    """The record at body[start:end] with another timestamp delta."""
+    _, attributes = read_varint(body, start)
+    _, rest = read_varlong(body, attributes + 1)
+    content = b"".join((body[attributes : attributes + 1], write_varint(delta), body[rest:end]))
+    return write_varint(len(content)) + content

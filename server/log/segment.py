@@ -1,0 +1,395 @@
+"""One segment of a log: batches back to back, and the indexes that find them.
+
+    <20 digits>.log        batches as kwire.records.batch lays them out, no padding
+    <20 digits>.index      offset_index.py           <20 digits>.timeindex  time_index.py
+    <20 digits>.txnindex   transaction_index.py, once a transaction was aborted
+
+The digits are the base offset: no record in the segment is below it. Recovery rule: batches are
+read from the start, CRCs checked; the file ends after the last whole valid batch, and the indexes
+are made anew. Source: LogSegment, FileRecords, LogFileUtils.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from kwire.records.batch import (
+    HEADER_SIZE,
+    LEGACY_MIN_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    batch_size,
+    read_header,
+)
+
+from .file_layer import READ_CHUNK_BYTES, Buffer, FileLayer, LogFile
+from .log_config import INT64_MAX
+from .offset_index import OffsetIndex
+from .time_index import TimeIndex
+from .transaction_index import TransactionIndex
+
+LOG_SUFFIX = ".log"
+DELETED_SUFFIX = ".deleted"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+NEVER = 1 << 63
+UNKNOWN = -(1 << 63)
+INT32_MAX = (1 << 31) - 1
+
+_PREFIX = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, crc, attributes, delta
+
+
+def stem_of(directory: str, offset: int) -> str:
+    """Path of a segment's files up to the suffix."""
+    return f"{directory}/{offset:020d}"
+
+
+def offset_of(name: str) -> int | None:
+    """The offset that a file is named after; None if its name does not begin with one."""
+    digits = name.partition(".")[0]
+    if len(digits) != 20 or not digits.isascii() or not digits.isdigit():
+        return None
+    offset = int(digits)
+    return offset if offset <= INT64_MAX else None
+
+
+class LogSegment:
+    """A `.log` file and its indexes; knows positions, not what the log's offsets mean."""
+
+    __slots__ = (
+        "_layer",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_offset_index",
+        "_time_index",
+        "_transaction_index",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "index_room",
+        "jitter_ms",
+        "log",
+        "roll_timestamp",
+        "size",
+    )
+
+    def __init__(
+        self,
+        layer: FileLayer,
+        directory: str,
+        base_offset: int,
+        size: int,
+        *,
+        created_ms: int,
+        new: bool = False,
+    ) -> None:
+        self._layer = layer
+        stem = stem_of(directory, base_offset)
+        self.log = LogFile(layer, stem + LOG_SUFFIX)
+        self.base_offset = base_offset
+        self.size = size
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
+        if new:
+            self._offset_index = OffsetIndex(layer, stem, base_offset, new=True)
+            self._time_index = TimeIndex(layer, stem, base_offset, new=True)
+            self._transaction_index = TransactionIndex(layer, stem, new=True)
+        self._max_timestamp = -1 if new else UNKNOWN
+        self._max_timestamp_offset = base_offset
+        self.bytes_since_index_entry = 0
+        self.created_ms = created_ms
+        self.jitter_ms = 0
+        self.roll_timestamp = NEVER if size == 0 else UNKNOWN
+        """A batch with a later timestamp starts a new segment; UNKNOWN: ask the log to compute."""
+        self.index_room = 0
+        """Index entries that surely still fit; 0: `update_index_room` has to look."""
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self._stem}, size={self.size})"
+
+    @property
+    def _stem(self) -> str:
+        return self.log.path.removesuffix(LOG_SUFFIX)
+
+    # -- indexes, made on first use ----------------------------------------------------------------
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """From offsets to positions."""
+        if self._offset_index is None:
+            self._offset_index = OffsetIndex(self._layer, self._stem, self.base_offset)
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """From timestamps to offsets."""
+        if self._time_index is None:
+            self._time_index = TimeIndex(self._layer, self._stem, self.base_offset)
+        return self._time_index
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """Aborted transactions that ended here."""
+        if self._transaction_index is None:
+            self._transaction_index = TransactionIndex(self._layer, self._stem)
+        return self._transaction_index
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest batch timestamp so far, ms; -1 if there is none."""
+        if self._max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """LAST offset of the batch with the largest timestamp."""
+        if self._max_timestamp == UNKNOWN:
+            self.load_max_timestamp()
+        return self._max_timestamp_offset
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp, or where there is none the file's modification time, in ms."""
+        if self.max_timestamp >= 0:
+            return self._max_timestamp
+        return self.modified_ms()
+
+    def modified_ms(self) -> int:
+        """When the segment was last written, in ms since the epoch."""
+        return self._layer.modified_ms(self.log.path)
+
+    def load_max_timestamp(self) -> None:
+        """Find the largest timestamp: the last time index entry, or a batch after it."""
+        timestamp, offset = self.time_index.last()
+        for _, header in self.headers(self.offset_index.lookup(offset)):
+            # What compaction emptied has only its header's word for a record of that time.
+            if header.max_timestamp > timestamp and header.records_count:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        self._max_timestamp = timestamp
+        self._max_timestamp_offset = offset
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def append(
+        self, records: Buffer, last_offset: int, max_timestamp: int, interval_bytes: int
+    ) -> None:
+        """Write batches at the end, one write, and perhaps an index entry.
+
+        Shape: last_offset of the whole append; max_timestamp its largest. Errors: OSError; the
+        segment is then as before, whatever bytes the file has beyond its size.
+        """
+        position = self.size
+        size = len(records)
+        self.log.write_at(records, position)
+        self.size = position + size
+        if max_timestamp > self._max_timestamp:
+            if self._max_timestamp == UNKNOWN:
+                self.load_max_timestamp()
+            if max_timestamp > self._max_timestamp:
+                self._max_timestamp = max_timestamp
+                self._max_timestamp_offset = last_offset
+        if self.bytes_since_index_entry > interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            self.bytes_since_index_entry = 0
+            self.index_room -= 1
+        self.bytes_since_index_entry += size
+
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, by which the segment's age is told; -1 if none."""
+        for _, header in self.headers(0):
+            return header.max_timestamp
+        return -1
+
+    def update_index_room(self, index_bytes: int) -> None:
+        """Count the entries that segment.index.bytes still allows; 0 if an index is full."""
+        self.index_room = max(
+            0,
+            min(
+                index_bytes // OffsetIndex.WIDTH - len(self.offset_index),
+                index_bytes // TimeIndex.WIDTH - 1 - len(self.time_index),
+            ),
+        )
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of the whole batches from a batch boundary on.
+
+        Shape: ends quietly before a batch that is cut short. Errors: CorruptRecord.
+        """
+        if end is None:
+            end = self.size
+        chunk = b""
+        chunk_at = position
+        while position < end:
+            at = position - chunk_at
+            if at + HEADER_SIZE > len(chunk) and chunk_at + len(chunk) < end:
+                chunk = self.log.read_at(min(READ_CHUNK_BYTES, end - position), position)
+                chunk_at = position
+                at = 0
+            size = batch_size(chunk, at, at + end - position) if at < len(chunk) else None
+            if size is None:
+                return
+            yield position, read_header(chunk, at)
+            position += size
+
+    def locate(self, offset: int) -> tuple[int, int, int] | None:
+        """Find the first batch whose last offset is not below offset.
+
+        Shape: (position, base_offset, size), or None if all batches are below.
+        """
+        return self._search(self.offset_index.lookup(offset), offset)
+
+    def _search(self, position: int, offset: int) -> tuple[int, int, int] | None:
+        # What `headers` does, without an object per batch: this is the fetch path.
+        end = self.size
+        unpack = _PREFIX.unpack_from
+        needed = _PREFIX.size
+        chunk = b""
+        at = 0
+        while position + needed <= end:
+            if at + needed > len(chunk):
+                chunk = self.log.read_at(min(READ_CHUNK_BYTES, end - position), position)
+                at = 0
+                if len(chunk) < needed:
+                    return None
+            base_offset, length, _, magic, _, _, delta = unpack(chunk, at)
+            size: int = LOG_OVERHEAD + length
+            if size < needed or position + size > end:
+                return None
+            if base_offset + (delta if magic == 2 else 0) >= offset:
+                return position, base_offset, size
+            position += size
+            at += size
+        if end - position > LOG_OVERHEAD:  # a message of magic 0 can be as small as 26 bytes
+            for found, header in self.headers(position):
+                if header.last_offset >= offset:
+                    return found, header.base_offset, header.size
+        return None
+
+    def boundary(self, start: int, limit: int) -> tuple[int, int, int]:
+        """Find the last batch boundary in [start, limit], start being one.
+
+        Shape: (position, base_offset, size) where the last two belong to the batch that begins
+        there; size 0 where the segment ends there.
+        """
+        position = self.offset_index.floor_position(limit)
+        if position < start:
+            position = start
+        end = self.size
+        unpack = _PREFIX.unpack_from
+        needed = _PREFIX.size
+        chunk = b""
+        at = 0
+        while position + needed <= end:
+            if at + needed > len(chunk):
+                chunk = self.log.read_at(min(READ_CHUNK_BYTES, end - position), position)
+                at = 0
+                if len(chunk) < needed:
+                    break
+            base_offset, length, *_ = unpack(chunk, at)
+            size: int = LOG_OVERHEAD + length
+            if size < LEGACY_MIN_SIZE[0]:
+                break  # damage: nothing beyond it can be found
+            if position + size > limit:
+                return position, base_offset, size
+            position += size
+            at += size
+        return position, -1, 0
+
+    def next_offset(self) -> int:
+        """The offset after the last record, by scanning on from the last index entry."""
+        offset = self.base_offset
+        for _, header in self.headers(self.offset_index.floor_position(self.size)):
+            offset = header.next_offset
+        return offset
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def create_files(self) -> None:
+        """Make the files of a new segment: the log and empty indexes, where tools look for them.
+
+        Errors: OSError.
+        """
+        self.log.open()
+        self.offset_index.save()
+        self.time_index.save()
+
+    def become_inactive(self) -> None:
+        """Close the books at a roll: last time index entry, index files written, memory freed."""
+        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.bytes_since_index_entry = 0
+        self.offset_index.seal()
+        self.time_index.seal()
+        self._transaction_index = None
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batch that holds offset and all after it; return how many bytes went.
+
+        Source: LogSegment.truncateTo.
+        """
+        found = self.locate(offset)
+        if found is None:
+            return 0
+        position = found[0]
+        removed = self.size - position
+        self.log.truncate(position)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self.size = position
+        self.bytes_since_index_entry = 0
+        self.index_room = 0
+        if position == 0:
+            self.roll_timestamp = NEVER
+        self.load_max_timestamp()
+        return removed
+
+    def release(self) -> None:
+        """Give back descriptors and whatever can be read again from files that are up to date."""
+        self.log.close()
+        if self._offset_index is not None and self._offset_index.is_saved:
+            self._offset_index.close()
+            self._offset_index = None
+        if self._time_index is not None and self._time_index.is_saved:
+            self._time_index.close()
+            self._time_index = None
+
+    def save_indexes(self) -> list[str]:
+        """Write index entries that are in memory only; return the files that a flush must force."""
+        indexes = (self._offset_index, self._time_index)
+        written = [index.path for index in indexes if index is not None and index.save()]
+        return [*written, self._stem + INDEX_SUFFIXES[2]]
+
+    def index_paths(self) -> list[str]:
+        """The index files that a sealed segment may have."""
+        return [self._stem + suffix for suffix in INDEX_SUFFIXES]
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `.deleted`; return the new paths. Readers under way go on."""
+        renamed = []
+        self.log.close()
+        for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
+            path = self._stem + suffix
+            try:
+                self._layer.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            renamed.append(path + DELETED_SUFFIX)
+        return renamed
+
+    def close(self) -> list[str]:
+        """Write the last time index entry and the index files, give descriptors back.
+
+        Shape: returns the index files that were written.
+        """
+        if self._max_timestamp != UNKNOWN and self._max_timestamp >= 0:
+            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        indexes = (self._offset_index, self._time_index)
+        written = [index.path for index in indexes if index is not None and index.close()]
+        self.log.close()
+        return written

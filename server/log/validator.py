@@ -1,0 +1,363 @@
+"""What a leader checks of the batches it is given, and how it rewrites those it must.
+
+Pure: bytes in, bytes or an error out. Always checked, from the header: magic, size, CRC, codec,
+base offset 0, last_offset_delta + 1 = records_count > 0, no control batch from a client, a sequence
+beside a producer id, timestamps within bounds. Each record is read where something needs it: a
+compacted topic (keys), magic 0 and 1, another `compression.type`, or `validation=deep`.
+Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from kwire.errors import (
+    CorruptRecord,
+    ErrorCode,
+    RecordError,
+    TooLarge,
+    UnsupportedCodec,
+)
+from kwire.records.batch import (
+    CODEC_MASK,
+    NO_TIMESTAMP,
+    BatchHeader,
+    RecordBatch,
+    batch_size,
+    read_header,
+    verify_crc,
+)
+from kwire.records.compression import Codec
+from kwire.records.record import TimestampType
+from kwire.records.validation import RecordIssue, validate_records
+
+from .log_config import LogConfig
+
+CODEC_BY_NAME = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class AppendOrigin(Enum):
+    """Who appends; clients are checked most."""
+
+    CLIENT = auto()
+    COORDINATOR = auto()
+    REPLICATION = auto()
+
+
+class AppendError(NamedTuple):
+    """Why nothing was appended; record_errors as (index in the batch, message)."""
+
+    error: ErrorCode
+    message: str | None = None
+    record_errors: list[tuple[int, str]] = []  # noqa: RUF012 - a NamedTuple default, never changed
+
+
+class Refusal(Exception):
+    """Carries an AppendError out of the depth of a check; never leaves this package."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.reason = AppendError(error, message)
+
+
+Batches = list[tuple[int, BatchHeader]]
+
+
+def target_codec(config: LogConfig) -> Codec | None:
+    """The codec that `compression.type` demands; None where the producer chooses."""
+    return CODEC_BY_NAME.get(config.compression_type)
+
+
+def compression_level(codec: Codec, config: LogConfig) -> int | None:
+    """The configured level for a codec, None for the codec's own default."""
+    if codec is Codec.GZIP:
+        level = config.compression_gzip_level
+        return None if level < 0 else level
+    if codec is Codec.LZ4:
+        return config.compression_lz4_level
+    if codec is Codec.ZSTD:
+        return config.compression_zstd_level
+    return None
+
+
+def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Batches:
+    """Cut records into batches, and check what can be wrong with any batch.
+
+    Errors: Refusal with CORRUPT_MESSAGE (CRC, bytes left over), MESSAGE_TOO_LARGE,
+    INVALID_RECORD (a base offset other than 0 from a client).
+    """
+    batches: Batches = []
+    position = 0
+    try:
+        while position < len(records):
+            size = batch_size(records, position)
+            if size is None:
+                raise Refusal(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{len(records) - position} bytes at {position} are no whole batch",
+                )
+            header = read_header(records, position)
+            if header.magic == 2 and header.base_offset != 0 and origin is AppendOrigin.CLIENT:
+                raise Refusal(
+                    ErrorCode.INVALID_RECORD,
+                    f"The baseOffset of the record batch should be 0, but it is "
+                    f"{header.base_offset}",
+                )
+            if size > config.max_message_bytes:
+                raise Refusal(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"The record batch size is {size} bytes which exceeds the maximum configured "
+                    f"value of {config.max_message_bytes}",
+                )
+            verify_crc(records, position, header)
+            batches.append((position, header))
+            position += size
+    except CorruptRecord as e:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
+    if not batches:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, "there is no batch in the records")
+    return batches
+
+
+def check_batch(header: BatchHeader, first_magic: int, origin: AppendOrigin) -> None:
+    """Check what a batch says of itself.
+
+    Errors: Refusal with INVALID_RECORD, or UNSUPPORTED_COMPRESSION_TYPE for an unassigned codec.
+    """
+    if header.magic != first_magic:
+        raise Refusal(
+            ErrorCode.INVALID_RECORD,
+            f"Batch magic {header.magic} is not the same as the first batch's magic {first_magic}",
+        )
+    if header.codec > Codec.ZSTD or (header.magic < 2 and header.codec == Codec.ZSTD):
+        raise Refusal(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Compression codec {header.codec} is not known for magic {header.magic}",
+        )
+    if header.magic < 2:
+        return
+    count = header.records_count
+    problem = None
+    if origin is AppendOrigin.CLIENT:
+        if header.last_offset_delta < 0:
+            problem = f"Batch has an invalid offset range: [0, {header.last_offset_delta}]"
+        elif count <= 0:
+            problem = f"Invalid reported count for record batch: {count}"
+        elif count != header.last_offset_delta + 1:
+            problem = (
+                f"Inconsistent batch offset range [0, {header.last_offset_delta}] and count of "
+                f"records {count}"
+            )
+        elif header.is_control:
+            problem = "Clients are not allowed to write control records"
+        elif header.has_producer_id and header.base_sequence < 0:
+            problem = (
+                f"Invalid sequence number {header.base_sequence} in record batch with producerId "
+                f"{header.producer_id}"
+            )
+    elif count <= 0 or count != header.last_offset_delta + 1:
+        problem = f"Invalid reported count for record batch: {count}"
+    if problem is not None:
+        raise Refusal(ErrorCode.INVALID_RECORD, problem)
+
+
+def timestamp_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """Earliest and latest timestamp that a record may have now, inclusive."""
+    return (
+        now_ms - config.message_timestamp_before_max_ms,
+        now_ms + config.message_timestamp_after_max_ms,
+    )
+
+
+def timestamp_problem(timestamp: int, offset: int, config: LogConfig, now_ms: int) -> str | None:
+    """The sentence for a record whose timestamp is out of bounds; None if it is within."""
+    earliest, latest = timestamp_bounds(config, now_ms)
+    if timestamp == NO_TIMESTAMP or earliest <= timestamp <= latest:
+        return None
+    return (
+        f"Timestamp {timestamp} of message with offset {offset} is out of range. The timestamp "
+        f"should be within [{earliest}, {latest}]"
+    )
+
+
+def check_timestamps(
+    records: memoryview, position: int, header: BatchHeader, config: LogConfig, now_ms: int
+) -> AppendError | None:
+    """Check a magic 2 batch's first and largest timestamp, and its timestamp type.
+
+    Errors: INVALID_TIMESTAMP, with the records that are out of bounds.
+    """
+    if config.log_append_time:
+        if header.is_log_append_time:
+            return AppendError(
+                ErrorCode.INVALID_TIMESTAMP,
+                "Invalid timestamp type in message. Producer should not set timestamp type to "
+                "LogAppendTime.",
+            )
+        return None
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        problem = timestamp_problem(timestamp, 0, config, now_ms)
+        if problem is not None:
+            try:
+                view = records[position : position + header.size]
+                issues, _ = _read_records(view, header, config, now_ms)
+            except (RecordError, Refusal):
+                issues = []
+            return invalid_timestamps([(i.batch_index, i.message) for i in issues])
+    return None
+
+
+def invalid_timestamps(errors: list[tuple[int, str]]) -> AppendError:
+    """The answer to records with timestamps out of bounds."""
+    return AppendError(
+        ErrorCode.INVALID_TIMESTAMP,
+        "One or more records have been rejected due to invalid timestamp",
+        errors,
+    )
+
+
+def needs_rewrite(records: memoryview, config: LogConfig) -> bool:
+    """Whether the records must be read one by one before they can be appended.
+
+    True for a compacted topic, deep validation, magic 0 and 1 and a codec other than the topic's.
+    False also where the batch is broken: appending says how.
+    """
+    if config.is_compacted or config.validation == "deep":
+        return True
+    target = target_codec(config)
+    position = 0
+    try:
+        while (size := batch_size(records, position)) is not None:
+            header = read_header(records, position)
+            if header.magic < 2 or (target is not None and header.codec != target):
+                return True
+            position += size
+    except CorruptRecord:
+        pass
+    return False
+
+
+def prepare(
+    records: memoryview,
+    config: LogConfig,
+    name: str,
+    now_ms: int,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> memoryview | bytes | AppendError:
+    """Do for a batch what `needs_rewrite` asked for; CPU work, fit for a worker process.
+
+    Shape: the same records where they only had to be looked at, else one new magic 2 batch with
+    base offset 0; name is the partition's, for messages. Errors: as Apache Kafka's validator.
+    """
+    try:
+        batches = analyze(records, config, origin)
+        first_magic = batches[0][1].magic
+        for position, header in batches:
+            check_batch(header, first_magic, origin)
+            if header.magic == 2 and not header.is_control:
+                problem = check_timestamps(records, position, header, config, now_ms)
+                if problem is not None:
+                    return problem
+        return _prepare(records, batches, config, name, now_ms)
+    except Refusal as e:
+        return e.reason
+    except TooLarge as e:
+        return AppendError(ErrorCode.MESSAGE_TOO_LARGE, str(e))
+    except UnsupportedCodec as e:
+        return AppendError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(e))
+    except CorruptRecord as e:
+        error = ErrorCode.CORRUPT_MESSAGE if batches[0][1].magic < 2 else ErrorCode.INVALID_RECORD
+        return AppendError(error, str(e))
+
+
+def _prepare(
+    records: memoryview, batches: Batches, config: LogConfig, name: str, now_ms: int
+) -> memoryview | bytes | AppendError:
+    first = batches[0][1]
+    if first.is_control:  # not compressed anew, and has no keys of users
+        return records
+    if len(batches) > 1 and (first.magic == 2 or first.codec):
+        raise Refusal(ErrorCode.INVALID_RECORD, "Compressed outer record has more than one batch")
+    dense = True
+    if first.magic < 2 or config.is_compacted or config.validation == "deep":
+        issues: list[RecordIssue] = []
+        for position, header in batches:
+            view = records[position : position + header.size]
+            found, as_stated = _read_records(view, header, config, now_ms)
+            issues += found
+            dense = dense and as_stated
+        if issues:
+            return _refuse(issues, name)
+    codec = target_codec(config)
+    if codec is None:
+        codec = Codec(first.attributes & CODEC_MASK)
+    if first.magic < 2 or not dense:
+        from kwire.records.convert import up_convert
+
+        return up_convert(
+            records,
+            codec=codec,
+            timestamp_type=(
+                TimestampType.LOG_APPEND_TIME
+                if config.log_append_time
+                else TimestampType.CREATE_TIME
+            ),
+            log_append_time=now_ms if config.log_append_time else NO_TIMESTAMP,
+            level=compression_level(codec, config),
+        )
+    if codec != first.codec:
+        from kwire.records.convert import recompress
+
+        return recompress(records, codec, level=compression_level(codec, config))
+    return records
+
+
+def _read_records(
+    view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
+) -> tuple[list[RecordIssue], bool]:
+    # (what is wrong with records, offsets and largest timestamp are as the header states).
+    bounds: tuple[int | None, int | None] = (None, None)
+    if not config.log_append_time:
+        bounds = timestamp_bounds(config, now_ms)
+    summary = validate_records(
+        RecordBatch(view),
+        compacted=config.is_compacted,
+        min_timestamp=bounds[0],
+        max_timestamp=bounds[1],
+    )
+    issues = summary.issues
+    # A CreateTime topic's type counts: a batch stamped otherwise has one timestamp, and is refused
+    # only where that is out of bounds.
+    stamped = header.is_log_append_time and not config.log_append_time
+    if stamped and timestamp_problem(header.max_timestamp, 0, config, now_ms) is None:
+        issues = [i for i in issues if i.error is not ErrorCode.INVALID_TIMESTAMP]
+    if header.magic == 2 and summary.count == 0:
+        raise Refusal(ErrorCode.INVALID_RECORD, "the batch holds no records")
+    right = config.log_append_time or summary.max_timestamp == header.max_timestamp
+    return issues, summary.consecutive and right
+
+
+def _refuse(issues: list[RecordIssue], name: str) -> AppendError:
+    where = f" in topic partition {name}"
+    errors = [
+        (i.batch_index, i.message + (where if i.error is ErrorCode.INVALID_RECORD else ""))
+        for i in issues
+    ]
+    if any(issue.error is ErrorCode.INVALID_TIMESTAMP for issue in issues):
+        return invalid_timestamps(errors)
+    first = ", ".join(
+        f"RecordError(batchIndex={index}, message='{text}')" for index, text in errors[:3]
+    )
+    return AppendError(
+        ErrorCode.INVALID_RECORD,
+        f"One or more records have been rejected due to {len(errors)} record errors in total, and "
+        f"only showing the first three errors at most: [{first}]",
+        errors,
+    )

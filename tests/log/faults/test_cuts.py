@@ -1,0 +1,26 @@
+"""A log cut at every byte of its last batches, and of every file beside them, opens whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.records.compression import Codec
+
+from .cuts import Original, check_all
+from .expected import Violation
+
+
+@pytest.mark.parametrize(
+    "codec", [Codec.NONE, *(pytest.param(c, marks=pytest.mark.slow) for c in list(Codec)[1:])]
+)
+def test_cut_at_every_byte_leaves_all_whole_batches_before_it(codec: int) -> None:
+    assert check_all(codec) > 500
+
+
+def test_a_damaged_byte_below_the_cut_is_noticed() -> None:
+    """The check can fail: what the cut left is not what was written."""
+    original = Original(Codec.NONE)
+    node = original.disk.find(original.log_path)
+    node.data[20] ^= 1  # type: ignore[union-attr]
+    with pytest.raises(Violation, match="records up to"):
+        original.check(original.log_path, original.size)

@@ -1,0 +1,19 @@
+"""Each bug that is planted is noticed by some schedule: the schedules can fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from .plants import PLANTS, Plant, catch
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(plant, id=plant.name, marks=[pytest.mark.slow] * plant.is_rare)
+        for plant in PLANTS
+    ],
+)
+def test_planted_bug_is_caught(plant: Plant) -> None:
+    caught = catch(plant)
+    assert caught is not None, f"no schedule noticed: {plant.name}"
