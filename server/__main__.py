@@ -1,0 +1,81 @@
+"""The command `kwire`: finds the command to run and loads only its module."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Action, ArgumentParser
+from collections.abc import Sequence
+from importlib import import_module
+
+#: Command -> (module of cli/, what `kwire --help` says of it).
+COMMANDS = {
+    "serve": ("serve", "run a broker"),
+    "topics": ("topics", "list, describe, create, change and delete topics"),
+    "produce": ("produce", "send lines of standard input or a file as records"),
+    "consume": ("consume", "print records"),
+    "groups": ("groups", "list, describe, reset and delete consumer groups"),
+    "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
+    "cluster": ("cluster", "run several brokers on this machine, for development and tests"),
+    "zookeeper": ("zookeeper", "serve the embedded store to ZooKeeper's clients, for tests"),
+    "coordination": ("coordination", "export or import cluster metadata"),
+}
+
+
+class PrintVersion(Action):
+    """Looks the version up when it is asked for, because that costs more than the rest of the parser."""
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("kwire")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        sys.stdout.write(f"kwire {number}\n")
+        parser.exit()
+
+
+def make_parser(chosen: str | None) -> ArgumentParser:
+    """The parser of all commands, with the arguments of the chosen one only: loading all would cost a start."""
+    parser = ArgumentParser(
+        prog="kwire", description="A broker that speaks Apache Kafka's protocol."
+    )
+    parser.add_argument(
+        "--version", action=PrintVersion, nargs=0, help="print the version and exit"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (module, summary) in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        )
+        if name == chosen:
+            room = import_module(f".cli.{module}", __package__)
+            room.add_arguments(command)
+            command.set_defaults(run=room.run, parser=command)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 wrongly called."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    if chosen is not None and arguments[0] == chosen:
+        from .cli.kafka_words import in_order
+
+        arguments = in_order(arguments)
+    options, unknown = make_parser(chosen).parse_known_args(arguments)
+    if unknown:
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        code: int = options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; what it wanted it has got.
+        sys.stderr.close()
+        return 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""What the client commands share: connecting, naming errors, tables, progress."""
+
+from __future__ import annotations
+
+import io
+import re
+import socket
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from typing import Any
+
+BOOTSTRAP = "localhost:9092"
+BOOTSTRAP_TIMEOUT_MS = 10_000
+#: How long a broker that died may be among those that the others name: its session has to end first.
+DEAD_BROKER_S = 30.0
+
+
+class CommandError(Exception):
+    """A sentence for the user; the command ends with exit code 1."""
+
+
+def add_bootstrap(parser: ArgumentParser) -> None:
+    """The option that says where the cluster is."""
+    parser.add_argument(
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        type=bootstrap_address,
+        default=BOOTSTRAP,
+        help=f"a broker to begin with (default {BOOTSTRAP})",
+    )
+
+
+def bootstrap_address(text: str) -> str:
+    """The text, if it is `HOST[:PORT]` or several of them. Errors: ArgumentTypeError."""
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(?:\[[^\[\]]+\]|[^\s:\[\]]+)(?::([0-9]{1,5}))?\s*", part)
+        if match is None or not 0 < int(match[1] or 1) < 65536:
+            raise ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return text
+
+
+def whole_number(text: str) -> int:
+    """A number from 0. Errors: ArgumentTypeError."""
+    if not re.fullmatch("[0-9]+", text):
+        raise ArgumentTypeError(f"{text!r} is not a number from 0")
+    return int(text)
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """`KEY=VALUE` as a pair. Errors: ArgumentTypeError."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def await_broker(bootstrap: str, patience: float = BOOTSTRAP_TIMEOUT_MS / 1000) -> None:
+    """Wait until one of the addresses takes a connection, and say so when that is not at once.
+
+    Errors: CommandError with the reason that the system gave last.
+    """
+    begun = time.monotonic()
+    told = False
+    while True:
+        for part in bootstrap.split(","):
+            match = re.fullmatch(r"\[?([^\[\]]+?)\]?(?::([0-9]+))?", part.strip())
+            assert match is not None
+            host, port = match[1], match[2] or "9092"
+            try:
+                socket.create_connection((host, int(port)), timeout=patience).close()
+                return
+            except OSError as error:
+                reason = error
+        waited = time.monotonic() - begun
+        said = f"{bootstrap}: {reason.strerror or reason}"
+        if waited >= patience or isinstance(reason, socket.gaierror):
+            raise CommandError(said)
+        if waited >= 1 and not told:
+            print(f"kwire: {said}; trying for {patience:.0f} seconds", file=sys.stderr)
+            told = True
+        time.sleep(0.1)
+
+
+def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
+    """Run a client command; what cannot be done or is refused becomes one line and exit code 1."""
+    import logging
+
+    from kafka.errors import KafkaError
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    try:
+        await_broker(options.bootstrap)
+        return command(options)
+    except CommandError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+    except KafkaError as error:
+        print(f"kwire: {options.bootstrap}: {error}", file=sys.stderr)
+    return 1
+
+
+def administering(command: Callable[[Namespace], int], options: Namespace) -> int:
+    """Run a command that uses an admin client, and again where that chose a broker that just died.
+
+    Shape: what it prints comes at its end, so that nothing is printed twice.
+    """
+    return reporting(partial(_until_none_is_dead, command), options)
+
+
+def _until_none_is_dead(command: Callable[[Namespace], int], options: Namespace) -> int:
+    from kafka.errors import KafkaConnectionError
+
+    give_up = time.monotonic() + DEAD_BROKER_S
+    while True:
+        printed = io.StringIO()
+        try:
+            with redirect_stdout(printed):
+                code = command(options)
+        except KafkaConnectionError as error:
+            # Refused: the request was not sent, so that what it asks for cannot be done twice.
+            if "ECONNREFUSED" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.1)
+        else:
+            print(printed.getvalue(), end="")
+            return code
+
+
+@contextmanager
+def admin_client(options: Namespace) -> Iterator[Any]:
+    """A KafkaAdminClient that is closed at the end."""
+    from kafka import KafkaAdminClient
+
+    client = KafkaAdminClient(
+        bootstrap_servers=options.bootstrap,
+        client_id="kwire-cli",
+        bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def refusals(rows: Iterable[dict[str, Any]], name: str = "name") -> int:
+    """Print the rows of an answer that carry an error; returns the exit code."""
+    from kafka.errors import for_code
+
+    code = 0
+    for row in rows:
+        if row["error_code"]:
+            said = row.get("error_message") or for_code(row["error_code"]).description
+            print(f"kwire: {row[name]}: {said}", file=sys.stderr)
+            code = 1
+    return code
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns as wide as their longest cell."""
+    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for row in cells:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+class Progress:
+    """A progress bar on standard error when that is a terminal; else nothing is shown or loaded."""
+
+    def __init__(self, label: str, total: int | None, unit: str, bytes_too: bool = False) -> None:
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(
+                desc=label,
+                total=total,
+                unit=unit,
+                unit_scale=bytes_too,
+                file=sys.stderr,
+                mininterval=0.2,
+            )
+
+    def advance(self, amount: int = 1) -> None:
+        """Move on."""
+        if self._bar is not None:
+            self._bar.update(amount)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,158 @@
+"""`kwire cluster`: several brokers on this machine, and the store they share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..config import ConfigError
+from ..config.endpoints import parse_host_port
+from ..log_output import configure_logging
+from .zookeeper import DEFAULT_DATA_DIR
+
+if TYPE_CHECKING:
+    from ..coordination.zookeeper_server.server import Settings
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_LISTEN = "localhost:9092"
+DEFAULT_ZOOKEEPER_LISTEN = "localhost:2181"
+DEFAULT_BROKERS = 3
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of `kwire cluster`."""
+    add = parser.add_argument
+    add(
+        "--brokers",
+        metavar="N",
+        type=int,
+        default=DEFAULT_BROKERS,
+        help=f"how many; their ids are 0 to N-1 (default {DEFAULT_BROKERS})",
+    )
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        default=DEFAULT_LISTEN,
+        help=f"address of broker 0, the others take the next ports; port 0 takes free ones (default {DEFAULT_LISTEN})",
+    )
+    add(
+        "--data-dir",
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help=f"holds the store and a folder for each broker, broker-0 and so on (default ./{DEFAULT_DATA_DIR})",
+    )
+    add(
+        "--zookeeper",
+        metavar="HOSTS",
+        help="host:port,.../chroot of a ZooKeeper ensemble; without it the command serves a store itself",
+    )
+    add(
+        "--zookeeper-listen",
+        metavar="HOST:PORT",
+        default=DEFAULT_ZOOKEEPER_LISTEN,
+        help="address of the store that it serves itself, in ZooKeeper's protocol "
+        f"(default {DEFAULT_ZOOKEEPER_LISTEN})",
+    )
+    add("--config", metavar="FILE", help="an Apache Kafka server.properties for all of them")
+    add(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="form of the logs on standard error (default text)",
+    )
+    add(
+        "--log-level",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        default="INFO",
+        help="(default INFO)",
+    )
+    add(
+        "-o",
+        "--override",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="any other config of Apache Kafka, for all of them; repeatable",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Run until told to stop: 0 after a clean stop, 1 when a broker or the store failed."""
+    from ..cluster_processes import ClusterPlan, run_cluster
+    from ..coordination.store import StoreClosed
+
+    try:
+        host, port = parse_host_port(options.listen, "--listen")
+        check(options, port)
+        store = None if options.zookeeper is not None else store_settings(options.zookeeper_listen)
+    except ConfigError as error:
+        print(f"kwire: {error.explain()}", file=sys.stderr)
+        return 2
+    configure_logging(options.log_format, options.log_level)
+    plan = ClusterPlan(
+        brokers=options.brokers,
+        host=host,
+        port=port,
+        data_dir=Path(options.data_dir),
+        zookeeper=options.zookeeper,
+        store=store,
+        arguments=tuple(broker_arguments(options)),
+        prefix_logs=options.log_format == "text",
+    )
+    try:
+        plan.data_dir.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(run_cluster(plan))
+    except (StoreClosed, OSError) as error:
+        logger.error("cannot start: %s", error)
+        return 1
+
+
+def check(options: Namespace, port: int) -> None:
+    """Refuse what no cluster can be made of. Errors: ConfigError."""
+    if options.brokers < 1:
+        raise ConfigError(f"--brokers {options.brokers}: a cluster has one broker at least")
+    if port and port + options.brokers - 1 > 65535:
+        raise ConfigError(f"--listen {options.listen}: no {options.brokers} ports from there on")
+    if options.zookeeper == "":
+        raise ConfigError("--zookeeper '': leave it out to have a store served by the command")
+
+
+def store_settings(listen: str) -> Settings:
+    """How the store is served. Errors: ConfigError."""
+    from .zookeeper import settings_of
+
+    return settings_of(listen, 2000, "*")
+
+
+def broker_arguments(options: Namespace) -> list[str]:
+    """What every `kwire serve` gets."""
+    arguments = ["--log-format", options.log_format, "--log-level", options.log_level]
+    overrides = list(options.overrides)
+    if options.config is not None:
+        arguments += ["--config", options.config]
+    else:
+        given = {text.partition("=")[0].strip() for text in overrides}
+        overrides += [
+            f"{name}={value}"
+            for name, value in internal_topics(options.brokers).items()
+            if name not in given
+        ]
+    for text in overrides:
+        arguments += ["-o", text]
+    return arguments
+
+
+def internal_topics(brokers: int) -> dict[str, int]:
+    """Settings of Kafka that ask for three brokers, brought down to as many as there are."""
+    return {
+        "offsets.topic.replication.factor": min(brokers, 3),
+        "transaction.state.log.replication.factor": min(brokers, 3),
+        "transaction.state.log.min.isr": min(brokers, 2),
+    }

@@ -1,0 +1,46 @@
+"""What hands type that are used to Apache Kafka's tools, put into the order of kwire's commands.
+
+`--bootstrap-server X --create --topic t` becomes `--bootstrap X create t`. Options that only have another name
+(`--replication-factor`) are second names in the commands' parsers instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers")
+#: Command -> the option by which Kafka's tool takes what is an argument here.
+NAMES = {"topics": "--topic", "produce": "--topic", "consume": "--topic", "groups": "--group"}
+#: Command -> options of Kafka's tool that are verbs here. `--reset-offsets` is none of them: there it only
+#: shows what it would do unless `--execute` is given, here it is the other way round.
+VERBS = {
+    "topics": ("--list", "--describe", "--create", "--alter", "--delete"),
+    "groups": ("--list", "--describe", "--delete"),
+}
+
+
+def in_order(words: Sequence[str]) -> list[str]:
+    """A command line that begins with a command, with bootstrap, verb and names at their places."""
+    command, left = words[0], list(words[1:])
+    if command not in NAMES:
+        return [command, *left]
+    bootstrap: list[str] = []
+    verb: list[str] = []
+    names: list[str] = []
+    others: list[str] = []
+    while left:
+        word = left.pop(0)
+        option, equals, value = word.partition("=")
+        if option in (*BOOTSTRAP, NAMES[command]) and (equals or left):
+            value = value if equals else left.pop(0)
+            if option in BOOTSTRAP:
+                bootstrap = [BOOTSTRAP[0], value]
+            else:
+                names.append(value)
+        elif word in VERBS.get(command, ()) and not verb:
+            verb = [word.removeprefix("--")]
+        else:
+            others.append(word)
+    if command in VERBS and not verb and others and not others[0].startswith("-"):
+        verb = [others.pop(0)]
+    return [command, *bootstrap, *verb, *names, *others]

@@ -1,0 +1,175 @@
+"""`kwire serve`: gather the settings of file and command line, and run a broker with them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from ..config import BrokerConfig, ConfigError
+from ..config.broker_config import unknown_keys
+from ..config.endpoints import parse_host_port
+from ..config.tables import nearest
+from ..log_output import configure_logging
+from ..properties import PropertiesError, parse_properties
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_DATA_DIR = "kwire-data"
+
+#: What a broker without a --config file starts with. Apache Kafka ships a file with the same lines, since its
+#: built-in defaults ask for three brokers. It listens on this machine only: nothing asks clients for a password.
+WITHOUT_FILE = {
+    "listeners": "PLAINTEXT://localhost:9092",
+    "log.dirs": DEFAULT_DATA_DIR,
+    "group.initial.rebalance.delay.ms": "0",
+}
+ALONE = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of `kwire serve`."""
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="an Apache Kafka server.properties")
+    add(
+        "--data-dir",
+        metavar="DIR",
+        help=f"where topics are stored (log.dirs; default ./{DEFAULT_DATA_DIR})",
+    )
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        help="address to listen on; :PORT for every interface (default localhost:9092)",
+    )
+    add(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="address told to clients, where it is translated on the way (containers, tunnels)",
+    )
+    add(
+        "--zookeeper",
+        metavar="HOSTS",
+        help="host:port,.../chroot of a ZooKeeper ensemble; without it, or with '', the embedded store is used",
+    )
+    add("--node-id", metavar="N", help="number of this broker (broker.id)")
+    add(
+        "--log-format",
+        choices=("text", "json"),
+        help="form of the log on standard error (default text)",
+    )
+    add(
+        "--log-level",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="(default INFO)",
+    )
+    add(
+        "-o",
+        "--override",
+        dest="overrides",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="any other config of Apache Kafka; repeatable",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Run until told to stop."""
+    try:
+        config = BrokerConfig(static_properties(options))
+    except ConfigError as error:
+        print(f"kwire: {error.explain()}", file=sys.stderr)
+        return 2
+    except PropertiesError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
+        return 2
+    configure_logging(config.get_str("kwire.log.format"), config.get_str("kwire.log.level"))
+    logger.info("Data in %s", ", ".join(str(Path(path).absolute()) for path in config.log_dirs))
+    if servers := config.get_optional_str("zookeeper.connect"):
+        hint = "; --zookeeper '' takes the embedded store" if options.zookeeper is None else ""
+        logger.info("Cluster metadata in ZooKeeper at %s%s", servers, hint)
+    for sentence in config.notices():
+        logger.warning("%s", sentence)
+
+    from ..broker import run as run_broker
+
+    return run_broker(config)
+
+
+def static_properties(options: Namespace) -> dict[str, str]:
+    """All settings by Kafka's names; what is nearer to the hand wins: -o, then options, then the file.
+
+    Errors: ConfigError, PropertiesError, OSError for a file that cannot be read.
+    """
+    given = option_properties(options)
+    given |= override_properties(options.overrides)
+    properties = read_file(options.config) if options.config else dict(WITHOUT_FILE)
+    if not options.config and "zookeeper.connect" not in given:
+        properties |= ALONE
+    if "log.dirs" in given:
+        properties.pop("log.dir", None)
+    elif "log.dir" in given:
+        properties.pop("log.dirs", None)
+    if "broker.id" in given or "node.id" in given:
+        properties.pop("broker.id", None)
+        properties.pop("node.id", None)
+    return properties | given
+
+
+def option_properties(options: Namespace) -> dict[str, str]:
+    """What the named options set."""
+    given = {
+        "log.dirs": options.data_dir,
+        "zookeeper.connect": options.zookeeper,
+        "broker.id": options.node_id,
+        "kwire.log.format": options.log_format,
+        "kwire.log.level": options.log_level,
+    }
+    properties = {name: value for name, value in given.items() if value is not None}
+    for name, option, value in (
+        ("listeners", "--listen", options.listen),
+        ("advertised.listeners", "--advertise", options.advertise),
+    ):
+        if value is not None:
+            host, port = parse_host_port(value, option)
+            if name == "advertised.listeners" and host in ("", "0.0.0.0", "::"):
+                raise ConfigError(f"{option} {value}: name the host that clients are to connect to")
+            properties[name] = (
+                f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
+            )
+    return properties
+
+
+def override_properties(overrides: list[str]) -> dict[str, str]:
+    """What -o sets. Errors: ConfigError for a key nobody knows, which in a file is only reported."""
+    properties = {}
+    for text in overrides:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise ConfigError(f"-o {text}: not KEY=VALUE")
+        if unknown_keys([name]):
+            guess = nearest(name)
+            hint = f"; the nearest known one is {guess}" if guess else ""
+            raise ConfigError(f"-o {text}: {name} is not a config of Apache Kafka or kwire{hint}")
+        properties[name] = value
+    return properties
+
+
+def read_file(path: str) -> dict[str, str]:
+    """A server.properties. Errors: OSError, PropertiesError, both naming the file."""
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except PropertiesError as error:
+        raise PropertiesError(f"{path}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise PropertiesError(f"{path}: not a text file ({error.reason})") from None

@@ -1,0 +1,154 @@
+"""`kwire zookeeper`: the embedded store, served in ZooKeeper's client protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import ConfigError
+from ..config.endpoints import parse_host_port
+from ..log_output import configure_logging
+
+if TYPE_CHECKING:
+    from ..coordination.zookeeper_server.server import Settings, ZooKeeperServer
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_DATA_DIR = "kwire-data"
+DEFAULT_LISTEN = "localhost:2181"
+NOTICE = (
+    "ZooKeeper's protocol from one process: the data are not replicated. "
+    "This is for development and tests; a production cluster wants an ensemble of Apache ZooKeeper"
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of `kwire zookeeper`."""
+    add = parser.add_argument
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        default=DEFAULT_LISTEN,
+        help=f"address to listen on; :PORT for every interface (default {DEFAULT_LISTEN})",
+    )
+    add(
+        "--data-dir",
+        metavar="DIR",
+        default=DEFAULT_DATA_DIR,
+        help=f"where the nodes are stored (default ./{DEFAULT_DATA_DIR})",
+    )
+    add(
+        "--tick-ms",
+        metavar="MS",
+        type=int,
+        default=2000,
+        help="a client gets a session timeout between 2 and 20 ticks (default 2000)",
+    )
+    add(
+        "--words",
+        metavar="LIST",
+        default="*",
+        help="four-letter words that are answered, with commas between them (default '*', all)",
+    )
+    add(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="form of the log on standard error (default text)",
+    )
+    add(
+        "--log-level",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        default="INFO",
+        help="(default INFO)",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Serve until told to stop: 0 after a clean stop, 1 when it could not start or go on."""
+    from ..coordination.store import StoreClosed
+
+    try:
+        settings = settings_of(options.listen, options.tick_ms, options.words)
+    except ConfigError as error:
+        print(f"kwire: {error.explain()}", file=sys.stderr)
+        return 2
+    configure_logging(options.log_format, options.log_level)
+    data_dir = Path(options.data_dir)
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(serve(data_dir, settings))
+    except (StoreClosed, OSError) as error:
+        logger.error("cannot start: %s", error)
+        return 1
+
+
+def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
+    """What the options say. Errors: ConfigError."""
+    from ..coordination.zookeeper_server.machine import Limits
+    from ..coordination.zookeeper_server.server import Settings
+    from ..coordination.zookeeper_server.words import WORDS
+
+    host, port = parse_host_port(listen, "--listen")
+    if tick_ms < 1:
+        raise ConfigError(f"--tick-ms {tick_ms}: not a time")
+    chosen = frozenset(WORDS)
+    if words.strip() != "*":
+        chosen = frozenset(filter(None, map(str.strip, words.split(","))))
+        if unknown := chosen - set(WORDS):
+            raise ConfigError(
+                f"--words {words}: {', '.join(sorted(unknown))} unknown; there are {', '.join(WORDS)}"
+            )
+    return Settings(host, port, Limits(2 * tick_ms, 20 * tick_ms), chosen)
+
+
+async def serve(data_dir: Path, settings: Settings) -> int:
+    """Open the store and serve it until a signal or a failing file."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stopping.set)
+    server = await open_server(data_dir, settings)
+    try:
+        print(f"kwire zookeeper ready {address_of(server)}", flush=True)
+        told = loop.create_task(stopping.wait())
+        either: list[asyncio.Future[Any]] = [told, server.failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if server.failed.done():
+            logger.error("cannot go on: %s", server.failed.result())
+            return 1
+    finally:
+        await server.close()
+    logger.info("stopped")
+    return 0
+
+
+async def open_server(data_dir: Path, settings: Settings) -> ZooKeeperServer:
+    """Serve the store of a folder. Errors: StoreClosed, OSError."""
+    from ..clock import SystemClock
+    from ..coordination.store import EMBEDDED_STORE
+    from ..coordination.zookeeper_server.server import ZooKeeperServer
+
+    path = data_dir / EMBEDDED_STORE
+    server = await ZooKeeperServer.open(path, SystemClock(), settings)
+    logger.warning("%s", NOTICE)
+    logger.info(
+        "Nodes in %s, %d sessions to come back", path.absolute(), len(server.machine.sessions)
+    )
+    return server
+
+
+def address_of(server: ZooKeeperServer) -> str:
+    """Where clients on this machine find the server."""
+    host = server.settings.host
+    if host in ("", "0.0.0.0", "::"):
+        host = "localhost"
+    return f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"

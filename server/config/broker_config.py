@@ -1,0 +1,500 @@
+"""The broker's settings: what a file and the command line said, what was changed at run time, and what topics make of it.
+
+Layers, later ones win: defaults, static (file, command line), dynamic default (all brokers), dynamic
+(this broker). A dynamic value also hides its synonyms below: a dynamic log.retention.ms hides a
+log.retention.hours of the file. Source: DynamicBrokerConfig.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from .definitions import (
+    ConfigError,
+    ConfigKey,
+    UnknownConfigError,
+    UnmetRequirement,
+    UpdateMode,
+    Value,
+)
+from .endpoints import SPOKEN_PROTOCOLS, Endpoint, parse_endpoints, parse_protocol_map
+from .requirements import check_broker_values, check_topic_values, connection_overrides, log_dirs
+from .tables import (
+    BROKER,
+    CLUSTER_LISTENER_KEYS,
+    QUOTA,
+    TOPIC,
+    broker_synonyms,
+    find_broker_key,
+    is_newer_name,
+    listener_base,
+    nearest,
+)
+from .topic_keys import SERVER_SYNONYMS
+
+if TYPE_CHECKING:
+    from ..log.log_config import LogConfig
+
+logger = logging.getLogger(__name__)
+
+Properties = Mapping[str, str]
+Listener = Callable[[frozenset[str]], object]
+
+LONG_MAX = 2**63 - 1
+#: Security keys that can be changed at run time only for one listener, by their prefix.
+SECURITY_PREFIX = "ssl."
+THREAD_KEYS = (
+    "background.threads",
+    "log.cleaner.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+)
+
+
+class BrokerConfig:
+    """Typed settings by Kafka's name: `config["log.segment.bytes"]`.
+
+    Errors: ConfigError from the constructor for the first wrong value; KeyError for a name that no
+    table has.
+    """
+
+    def __init__(self, static: Properties | None = None) -> None:
+        self.static: dict[str, str] = _with_both_ids(dict(static or {}))
+        self.dynamic_default: dict[str, str] = {}
+        self.dynamic_broker: dict[str, str] = {}
+        self._listeners: list[Listener] = []
+        self.effective = self.static
+        self.values = _parse(self.static)
+        check_broker_values(self.values)
+        self._check_endpoints()
+
+    # Typed access
+
+    def __getitem__(self, name: str) -> Value:
+        return self.values[name]
+
+    def get_int(self, name: str) -> int:
+        """A number that has a value. Errors: TypeError if it has none or is no whole number."""
+        value = self.values[name]
+        if type(value) is not int:
+            raise TypeError(f"{name} is {value!r}, not a whole number")
+        return value
+
+    def get_optional_int(self, name: str) -> int | None:
+        """A number, or None where nothing was set and there is no default."""
+        return None if self.values[name] is None else self.get_int(name)
+
+    def get_float(self, name: str) -> float:
+        """A number with a fraction."""
+        value = self.values[name]
+        if not isinstance(value, int | float):
+            raise TypeError(f"{name} is {value!r}, not a number")
+        return float(value)
+
+    def get_bool(self, name: str) -> bool:
+        """A switch."""
+        value = self.values[name]
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}, neither true nor false")
+        return value
+
+    def get_str(self, name: str) -> str:
+        """A string that has a value."""
+        value = self.values[name]
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}, not a string")
+        return value
+
+    def get_optional_str(self, name: str) -> str | None:
+        """A string, or None where nothing was set and there is no default."""
+        return None if self.values[name] is None else self.get_str(name)
+
+    def get_list(self, name: str) -> list[str]:
+        """A list of words, possibly empty."""
+        value = self.values[name]
+        if not isinstance(value, list):
+            raise TypeError(f"{name} is {value!r}, not a list")
+        return value
+
+    # Settings that are more than one value
+
+    @property
+    def node_id(self) -> int:
+        """broker.id; -1 when none was set."""
+        return self.get_int("broker.id")
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """The data directories, the first of which also holds the embedded store."""
+        return log_dirs(self.values)
+
+    @property
+    def listeners(self) -> tuple[Endpoint, ...]:
+        """Where to listen; a KRaft controller's listeners are left out."""
+        controller = str(self.values["controller.listener.names"] or "").upper()
+        names = {name.strip() for name in controller.split(",")} if controller else set()
+        endpoints = parse_endpoints("listeners", self.get_str("listeners"), self._protocols())
+        return tuple(endpoint for endpoint in endpoints if endpoint.name not in names)
+
+    @property
+    def advertised_listeners(self) -> tuple[Endpoint, ...]:
+        """What clients are told; empty when each is to be told the address it connected to."""
+        key = "advertised.listeners"
+        text = self.get_optional_str(key)
+        if text is None:
+            return ()
+        own = {endpoint.name for endpoint in self.listeners}
+        advertised = parse_endpoints(key, text, self._protocols())
+        return tuple(endpoint for endpoint in advertised if endpoint.name in own)
+
+    @property
+    def inter_broker_listener(self) -> Endpoint:
+        """The listener that other brokers are to use."""
+        name = self.get_optional_str("inter.broker.listener.name")
+        protocol = self.get_str("security.inter.broker.protocol")
+        for endpoint in self.listeners:
+            if endpoint.name == name or (name is None and endpoint.protocol == protocol):
+                return endpoint
+        wanted = name if name is not None else protocol
+        raise UnmetRequirement(
+            f"inter.broker.listener.name must be a listener name defined in advertised.listeners: {wanted}"
+        )
+
+    @property
+    def max_connections_per_ip_overrides(self) -> dict[str, int]:
+        """Address -> most connections."""
+        return connection_overrides(self.get_str("max.connections.per.ip.overrides"))
+
+    def _protocols(self) -> dict[str, str]:
+        key = "listener.security.protocol.map"
+        protocols = parse_protocol_map(self.get_str(key))
+        if key not in self.effective:
+            # With KRaft's default map, controller listeners need no entry of their own.
+            for name in str(self.values["controller.listener.names"] or "").split(","):
+                protocols.setdefault(name.strip().upper(), "PLAINTEXT")
+        return protocols
+
+    def _check_endpoints(self) -> None:
+        listeners = self.listeners
+        if not listeners:
+            raise UnmetRequirement(
+                "There must be at least one listener", "listeners", self.get_str("listeners")
+            )
+        for endpoint in listeners:
+            if endpoint.protocol not in SPOKEN_PROTOCOLS:
+                raise ConfigError(
+                    f"listener {endpoint} needs {endpoint.protocol}, which kwire does not speak",
+                    "listeners",
+                    str(endpoint),
+                    f"{endpoint.protocol} is not supported",
+                    f"protocols {', '.join(SPOKEN_PROTOCOLS)}",
+                )
+        ports = [endpoint.port for endpoint in listeners if endpoint.port]
+        if len(set(ports)) < len(ports):
+            text = self.get_str("listeners")
+            raise UnmetRequirement(
+                f"Each listener must have a different port, listeners: {text}", "listeners", text
+            )
+        for endpoint in self.advertised_listeners:
+            if endpoint.host in ("0.0.0.0", "::", "[::]"):
+                raise UnmetRequirement(
+                    "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. Use a routable IP address.",
+                    "advertised.listeners",
+                    str(endpoint),
+                )
+        _ = self.inter_broker_listener
+
+    # Changes at run time
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Have `listener(changed names)` called after each change; returns how to end it.
+
+        Shape: names of broker keys whose effective value is another than before.
+        """
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def set_dynamic(
+        self, *, broker: Properties | None = None, default: Properties | None = None
+    ) -> frozenset[str]:
+        """Take over what is stored for this broker or for all; None leaves that layer as it is.
+
+        Stored values that are wrong are logged and left out, so that a bad entry cannot keep a
+        broker from starting. Returns the names whose effective value changed.
+        """
+        if broker is not None:
+            self.dynamic_broker = usable_dynamic(broker, per_broker=True)
+        if default is not None:
+            self.dynamic_default = usable_dynamic(default, per_broker=False)
+        effective = overlay(self.static, self.dynamic_default, self.dynamic_broker)
+        try:
+            values = _parse(effective)
+            check_broker_values(values)
+        except ConfigError as error:
+            logger.error("Stored dynamic configs could not be applied: %s", error)
+            return frozenset()
+        before = self.values
+        self.effective, self.values = effective, values
+        changed = frozenset(name for name, value in values.items() if value != before[name])
+        if changed:
+            for listener in tuple(self._listeners):
+                listener(changed)
+        return changed
+
+    def check_dynamic(self, proposed: Properties, *, per_broker: bool) -> None:
+        """Whether a whole dynamic layer may be stored. Errors: ConfigError, as AlterConfigs gives it.
+
+        Source: DynamicBrokerConfig.validate; the order of the checks is its.
+        """
+        _check_dynamic_names(proposed, per_broker)
+        if per_broker:
+            effective = overlay(self.static, self.dynamic_default, proposed)
+        else:
+            effective = overlay(self.static, proposed, self.dynamic_broker)
+        values = _parse(effective)
+        check_broker_values(values)
+        limit = values["max.connections"]
+        if isinstance(limit, int) and limit <= 0:
+            raise _invalid_dynamic(f"Invalid max.connections {limit}")
+        for key in THREAD_KEYS:
+            _check_thread_count(key, cast(int, self.values[key]), cast(int, values[key]))
+        parse_protocols = parse_protocol_map(str(values["listener.security.protocol.map"]))
+        for key in ("listeners", "advertised.listeners"):
+            if values[key] is not None and key in proposed:
+                parse_endpoints(key, str(values[key]), parse_protocols)
+
+    # Topics
+
+    def topic_config(self, overrides: Properties) -> dict[str, Value]:
+        """Every topic config, typed: the topic's own values over this broker's defaults.
+
+        Errors: ConfigError for a wrong override; unknown names are left out.
+        """
+        values: dict[str, Value] = {name: self.topic_default(name) for name in TOPIC}
+        for name, text in overrides.items():
+            key = TOPIC.get(name)
+            if key is not None:
+                values[name] = key.parse(text)
+        return values
+
+    def topic_default(self, name: str) -> Value:
+        """The value a topic without an override of `name` has. Source: KafkaConfig.extractLogConfigMap."""
+        for synonym, factor in SERVER_SYNONYMS.get(name, ()):
+            value = self.values[synonym]
+            if value is not None:
+                return value if factor == 1 else _scaled(cast(int, value), factor)
+        return TOPIC[name].parse(TOPIC[name].default)
+
+    def check_topic(self, overrides: Properties) -> None:
+        """Whether a topic may have these overrides. Errors: ConfigError, with Kafka's sentence. Source: LogConfig.validate."""
+        for name in overrides:
+            if name not in TOPIC:
+                raise UnknownConfigError(f"Unknown topic config name: {name}", name)
+        check_topic_values(self.topic_config(overrides))
+
+    def log_config(self, overrides: Properties) -> LogConfig:
+        """The settings of one topic's logs. Errors: ConfigError for a wrong override."""
+        from ..log.log_config import LogConfig
+
+        topic = self.topic_config(overrides)
+        before_ms, after_ms = _timestamp_bounds(topic)
+
+        def number(name: str) -> int:
+            return cast(int, topic[name])
+
+        return LogConfig(
+            segment_bytes=number("segment.bytes"),
+            segment_ms=number("segment.ms"),
+            segment_jitter_ms=number("segment.jitter.ms"),
+            segment_index_bytes=number("segment.index.bytes"),
+            index_interval_bytes=number("index.interval.bytes"),
+            retention_ms=number("retention.ms"),
+            retention_bytes=number("retention.bytes"),
+            cleanup_policy=frozenset(cast(list[str], topic["cleanup.policy"])),
+            max_message_bytes=number("max.message.bytes"),
+            compression_type=cast(str, topic["compression.type"]),
+            compression_gzip_level=number("compression.gzip.level"),
+            compression_lz4_level=number("compression.lz4.level"),
+            compression_zstd_level=number("compression.zstd.level"),
+            message_timestamp_type=cast(str, topic["message.timestamp.type"]),
+            message_timestamp_before_max_ms=before_ms,
+            message_timestamp_after_max_ms=after_ms,
+            flush_messages=number("flush.messages"),
+            flush_ms=number("flush.ms"),
+            file_delete_delay_ms=number("file.delete.delay.ms"),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=number("max.compaction.lag.ms"),
+            min_cleanable_dirty_ratio=cast(float, topic["min.cleanable.dirty.ratio"]),
+            producer_id_expiration_ms=self.get_int("producer.id.expiration.ms"),
+            max_transaction_timeout_ms=self.get_int("transaction.max.timeout.ms"),
+            validation=self.get_str("kwire.produce.validation"),
+        )
+
+    # What to tell the operator
+
+    def notices(self) -> list[str]:
+        """One sentence for all keys without effect, and one for each that nobody knows."""
+        sentences = []
+        idle = sorted(name for name in self.static if _is_idle(name))
+        if idle:
+            sentences.append(f"Accepted without effect in kwire: {', '.join(idle)}")
+        for name in sorted(unknown_keys(self.static)):
+            guess = nearest(name)
+            hint = f"; the nearest known one is {guess}" if guess else ""
+            sentences.append(f"{name} is not a config of Apache Kafka or kwire{hint}")
+        if self.static.get("authorizer.class.name"):
+            sentences.append(
+                "authorizer.class.name is set, and kwire checks no permissions: every client may do everything"
+            )
+        return sentences
+
+
+def unknown_keys(names: Iterable[str]) -> list[str]:
+    """Those of `names` that neither Apache Kafka (3.9 or later) nor kwire has."""
+    return [name for name in names if find_broker_key(name) is None and not is_newer_name(name)]
+
+
+def overlay(static: Properties, *layers: Properties) -> dict[str, str]:
+    """Put layers over the static one; each value hides its synonyms below. Source: overrideProps."""
+    result = dict(static)
+    for layer in layers:
+        for name, value in layer.items():
+            for synonym in broker_synonyms(name, with_listener=False):
+                result.pop(synonym, None)
+            result[name] = value
+    return result
+
+
+def _parse(properties: Properties) -> dict[str, Value]:
+    values: dict[str, Value] = dict(_defaults())
+    for name, text in properties.items():
+        key = find_broker_key(name)
+        if key is not None:
+            value = key.parse(text)
+            if name in values:
+                values[name] = value
+    return values
+
+
+_DEFAULT_VALUES: dict[str, Value] = {}
+
+
+def _defaults() -> dict[str, Value]:
+    if not _DEFAULT_VALUES:
+        _DEFAULT_VALUES.update((key.name, key.convert(key.default)) for key in BROKER.values())
+    return _DEFAULT_VALUES
+
+
+def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
+    """broker.id and node.id are one setting; Kafka fills in the other."""
+    broker, node = static.get("broker.id"), static.get("node.id")
+    if broker is not None and node is not None and broker.strip() != node.strip():
+        raise ConfigError(
+            f"You must set `node.id` to the same value as `broker.id`: {node} and {broker}",
+            "node.id",
+            node,
+        )
+    number = broker if broker is not None else node
+    if number is not None:
+        static["broker.id"] = static["node.id"] = number
+    return static
+
+
+def usable_dynamic(stored: Properties, *, per_broker: bool) -> dict[str, str]:
+    """A stored dynamic layer without the entries that may not be there, which are logged."""
+    usable: dict[str, str] = {}
+    for name, text in stored.items():
+        try:
+            _check_dynamic_names({name: text}, per_broker)
+        except ConfigError as error:
+            logger.error("A stored dynamic config is left out: %s", error)
+        else:
+            usable[name] = text
+    return usable
+
+
+def _check_dynamic_names(proposed: Properties, per_broker: bool) -> None:
+    fixed = [name for name in proposed if name in BROKER and not _is_dynamic(BROKER[name])]
+    if fixed:
+        raise ConfigError(f"Cannot update these configs dynamically: {_scala_set(fixed)}")
+    security = [name for name in proposed if name in BROKER and name.startswith(SECURITY_PREFIX)]
+    if security:
+        raise ConfigError(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"Hash{_scala_set(security)}"
+        )
+    for name, text in proposed.items():
+        key = find_broker_key(name)
+        if key is not None:
+            key.parse(text)
+    if not per_broker:
+        own = [name for name in proposed if _is_per_broker(name)]
+        if own:
+            raise ConfigError(
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                f"{_scala_set(own)}"
+            )
+
+
+def _is_dynamic(key: ConfigKey) -> bool:
+    return key.update is not UpdateMode.READ_ONLY
+
+
+def _is_per_broker(name: str) -> bool:
+    base = listener_base(name)
+    if base is not None:
+        return base not in CLUSTER_LISTENER_KEYS
+    key = BROKER.get(name)
+    return key is not None and key.update is UpdateMode.PER_BROKER
+
+
+def _is_idle(name: str) -> bool:
+    if is_newer_name(name) or name in QUOTA:
+        return True
+    key = find_broker_key(name)
+    return key is not None and not key.used
+
+
+def _scala_set(names: list[str]) -> str:
+    return f"Set({', '.join(names)})"
+
+
+def _invalid_dynamic(reason: str) -> ConfigError:
+    # Kafka nests one exception in another and passes them as a name and a value; clients see the result.
+    return ConfigError(
+        f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
+        "for configuration Invalid dynamic configuration"
+    )
+
+
+def _check_thread_count(key: str, before: int, after: int) -> None:
+    """Kafka changes pools in moderate steps only. Source: DynamicThreadPool.validateReconfiguration."""
+    if after == before:
+        return
+    failed = f"Dynamic thread count update validation failed for {key}={after}"
+    if after < 1:
+        raise _invalid_dynamic(f"{failed}, value should be at least 1")
+    if after < before // 2:
+        raise _invalid_dynamic(
+            f"{failed}, value should be at least half the current value {before}"
+        )
+    if after > before * 2:
+        message = f"{failed}, value should not be greater than double the current value {before}"
+        raise _invalid_dynamic(message)
+
+
+def _scaled(value: int, factor: int) -> int:
+    return -1 if value < 0 else value * factor
+
+
+def _timestamp_bounds(topic: Mapping[str, Value]) -> tuple[int, int]:
+    """Before and after; the older single key counts where the newer two were left alone (KIP-937)."""
+    either = cast(int, topic["message.timestamp.difference.max.ms"])
+    before = cast(int, topic["message.timestamp.before.max.ms"])
+    after = cast(int, topic["message.timestamp.after.max.ms"])
+    return (either if before == LONG_MAX else before, either if after == LONG_MAX else after)

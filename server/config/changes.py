@@ -1,0 +1,157 @@
+"""Changes of a resource's stored configs: what AlterConfigs and IncrementalAlterConfigs may do to them.
+
+Source: ConfigAdminManager and ZkAdminManager of 3.9; codes and sentences are those of a 3.9.2 broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from .broker_config import BrokerConfig, Properties
+from .definitions import ConfigError, ConfigKey, ConfigType, UnknownConfigError
+from .requirements import TopicConflict
+from .tables import TOPIC, find_broker_key
+
+#: Dynamic in Apache Kafka; kwire opens its sockets once.
+NEED_RESTART = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to. Source: ConfigResource.Type."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does with one key. Source: AlterConfigOp.OpType."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One key's change; `operation` may be a number that means nothing."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Refused(Exception):
+    """A resource's change is refused with this code and sentence."""
+
+    def __init__(self, error: ErrorCode, message: str | None) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def check_changes(changes: Iterable[Change]) -> None:
+    """Refuse keys given twice and values that are missing. Errors: Refused."""
+    changes = list(changes)
+    counts = Counter(change.name for change in changes)
+    if any(count > 1 for count in counts.values()):
+        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    for change in changes:
+        if not 0 <= change.operation <= 3:
+            message = f"Unknown operations type {change.operation}"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+    absent = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
+    if absent:
+        message = f"Null value not supported for : {', '.join(absent)}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def replaced(changes: Iterable[Change]) -> dict[str, str]:
+    """The configs after AlterConfigs: these and no others."""
+    return {change.name: change.value for change in changes if change.value is not None}
+
+
+def changed(
+    current: Properties, changes: Iterable[Change], find_key: Callable[[str], ConfigKey | None]
+) -> dict[str, str]:
+    """The configs after IncrementalAlterConfigs. Errors: Refused for append or subtract on what is no list."""
+    after = dict(current)
+    for name, operation, value in changes:
+        text = value if value is not None else ""
+        if operation == Operation.SET:
+            after[name] = text
+        elif operation == Operation.DELETE:
+            after.pop(name, None)
+        else:
+            verb = "append" if operation == Operation.APPEND else "subtract"
+            key = find_key(name)
+            if key is None:
+                raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+            if key.type is not ConfigType.LIST:
+                message = f"Config value {verb} is not allowed for config key: {name}"
+                raise Refused(ErrorCode.INVALID_CONFIG, message)
+            words = [word for word in after.get(name, key.default or "").split(",") if word]
+            given = text.split(",")
+            if operation == Operation.APPEND:
+                words += [word for word in given if word not in words]
+            else:
+                for word in given:
+                    if word in words:
+                        words.remove(word)
+            after[name] = ",".join(words)
+    return after
+
+
+def find_topic_key(name: str) -> ConfigKey | None:
+    """The row of a topic config."""
+    return TOPIC.get(name)
+
+
+def check_topic(config: BrokerConfig, topic: str, proposed: Properties) -> None:
+    """Refuse overrides that a topic may not have. Errors: Refused."""
+    try:
+        config.check_topic(proposed)
+    except (UnknownConfigError, TopicConflict) as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+    except ConfigError as error:
+        resource = f"ConfigResource(type=TOPIC, name='{topic}')"
+        message = f"Invalid config value for resource {resource}: {error.wire_message}"
+        raise Refused(ErrorCode.INVALID_CONFIG, message) from None
+
+
+def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool) -> None:
+    """Refuse dynamic configs that a broker, or all, may not have. Errors: Refused."""
+    try:
+        config.check_dynamic(proposed, per_broker=per_broker)
+    except ConfigError as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, error.wire_message) from None
+    for name in proposed:
+        key = find_broker_key(name)
+        if key is not None and key.sensitive:
+            # Kafka encrypts them with password.encoder.secret; in the clear they would be readable for all.
+            message = f"kwire does not store passwords: {name} can be set only in the broker's file"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+    fixed = sorted(NEED_RESTART.intersection(proposed))
+    if fixed:
+        message = f"kwire takes {', '.join(fixed)} only from its file or command line, at start"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def own_broker_id(name: str, node_id: int, what: str, expected: str) -> None:
+    """Refuse a broker resource that is not this broker. Errors: Refused."""
+    try:
+        number = int(name)
+    except ValueError:
+        message = f"{what} must be an integer, but it is: {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message) from None
+    if number != node_id:
+        message = f"Unexpected broker id, expected {expected} received {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,137 @@
+"""Settings as DescribeConfigs shows them: effective value, where it comes from, what else would give one.
+
+Source: ConfigHelper of 3.9 (createBrokerConfigEntry, createTopicConfigEntry, configSynonyms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import NamedTuple
+
+from .broker_config import BrokerConfig, Properties
+from .definitions import ConfigKey, ConfigSource, ConfigType, UpdateMode, to_text
+from .tables import BROKER, TOPIC, broker_synonyms, find_broker_key
+from .topic_keys import SERVER_SYNONYMS
+
+
+class Synonym(NamedTuple):
+    """One place that gives a value; the first of a list is the one in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One config of a broker or topic; `value` is None when sensitive or not set."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    sensitive: bool
+    read_only: bool
+    synonyms: list[Synonym]
+    doc: str | None
+
+
+def describe_broker(
+    config: BrokerConfig, wanted: Container[str] | None = None
+) -> Iterator[ConfigEntry]:
+    """Everything in force on this broker, keys that nobody knows included (as sensitive)."""
+    names = [name for name in config.effective if name not in BROKER or BROKER[name].internal]
+    names += [name for name, key in BROKER.items() if not key.internal]
+    for name in names:
+        if wanted is None or name in wanted:
+            yield _broker_entry(config, name, per_broker=True)
+
+
+def describe_broker_default(
+    config: BrokerConfig, wanted: Container[str] | None = None
+) -> Iterator[ConfigEntry]:
+    """What is set at run time for all brokers."""
+    for name in config.dynamic_default:
+        if wanted is None or name in wanted:
+            yield _broker_entry(config, name, per_broker=False)
+
+
+def describe_topic(
+    config: BrokerConfig, overrides: Properties, wanted: Container[str] | None = None
+) -> Iterator[ConfigEntry]:
+    """Every topic config of a topic with these overrides."""
+    values = config.topic_config(overrides)
+    for name, key in TOPIC.items():
+        if wanted is not None and name not in wanted:
+            continue
+        value = to_text(values[name])
+        synonyms: list[Synonym] = []
+        if name in SERVER_SYNONYMS:
+            server_name = SERVER_SYNONYMS[name][0][0]
+            synonyms = _synonyms(config, server_name, broker_synonyms(server_name), False)
+        if name in overrides:
+            synonyms.insert(0, Synonym(name, value, ConfigSource.TOPIC))
+        yield ConfigEntry(name, value, _source(synonyms), key.type, False, False, synonyms, key.doc)
+
+
+def _broker_entry(config: BrokerConfig, name: str, per_broker: bool) -> ConfigEntry:
+    key = find_broker_key(name)
+    # A value whose meaning is unknown may be a secret.
+    sensitive = key is None or key.sensitive
+    synonyms = _synonyms(config, name, broker_synonyms(name), sensitive)
+    if not per_broker:
+        synonyms = [row for row in synonyms if row.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
+    if sensitive or key is None:
+        value = None
+    elif not per_broker:
+        value = config.dynamic_default[name]
+    elif name in BROKER:
+        value = to_text(config[name])
+    else:
+        value = config.effective[name]
+    return ConfigEntry(
+        name,
+        value,
+        _source(synonyms),
+        key.type if key is not None else ConfigType.UNKNOWN,
+        sensitive,
+        not _is_listed_as_dynamic(name, key),
+        synonyms,
+        key.doc if key is not None else None,
+    )
+
+
+def _is_listed_as_dynamic(name: str, key: ConfigKey | None) -> bool:
+    # Quotas and a listener's own keys can be changed, yet Kafka calls them read-only: only plain names are in its list.
+    return key is not None and name in BROKER and key.update is not UpdateMode.READ_ONLY
+
+
+def _synonyms(
+    config: BrokerConfig, name: str, names: tuple[str, ...], sensitive: bool
+) -> list[Synonym]:
+    layers: tuple[tuple[Mapping[str, str], ConfigSource], ...] = (
+        (config.dynamic_broker, ConfigSource.DYNAMIC_BROKER),
+        (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (config.static, ConfigSource.STATIC_BROKER),
+    )
+    rows = []
+    for layer, source in layers:
+        rows += [
+            Synonym(synonym, None if sensitive else layer[synonym], source)
+            for synonym in names
+            if synonym in layer
+        ]
+    for synonym in names:
+        key = BROKER.get(synonym)
+        if key is not None and key.default is not None:
+            value = None if sensitive else to_text(key.convert(key.default))
+            rows.append(Synonym(synonym, value, ConfigSource.DEFAULT))
+    # Kafka drops what stands before the first row of the name itself: with only log.retention.hours in
+    # the file, log.retention.ms has no synonym and so counts as a default.
+    for index, row in enumerate(rows):
+        if row.name == name:
+            return rows[index:]
+    return []
+
+
+def _source(synonyms: list[Synonym]) -> ConfigSource:
+    return synonyms[0].source if synonyms else ConfigSource.DEFAULT

@@ -1,0 +1,77 @@
+"""Listeners: `NAME://host:port` and which security protocol a name stands for."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .definitions import ConfigError, UnmetRequirement
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: What this broker can speak so far.
+SPOKEN_PROTOCOLS = ("PLAINTEXT",)
+ENDPOINT = r"([^:/\s]+)://(?:\[([0-9a-zA-Z:%._-]*)\]|([0-9a-zA-Z%._-]*)):(-?[0-9]+)"
+
+
+class Endpoint(NamedTuple):
+    """One listener; an empty host means every interface."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`NAME:PROTOCOL,...` as a dict. Errors: ConfigError for a protocol that does not exist."""
+    key = "listener.security.protocol.map"
+    result: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = entry.rpartition(":")
+        if not name or protocol.upper() not in PROTOCOLS:
+            raise _refusal(key, text, f"{entry} is not NAME:PROTOCOL", ", ".join(PROTOCOLS))
+        result[name.upper()] = protocol.upper()
+    return result
+
+
+def parse_endpoints(key: str, text: str, protocols: dict[str, str]) -> tuple[Endpoint, ...]:
+    """The listeners that `text` lists. Errors: ConfigError, with Kafka's words where it has them."""
+    endpoints = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(ENDPOINT, part)
+        if match is None:
+            raise _refusal(key, text, f"{part} is no listener", "NAME://host:port,...")
+        name, port = match[1].upper(), int(match[4])
+        if not 0 <= port <= 65535:
+            raise _refusal(key, text, f"{port} is no port", "port 0 to 65535")
+        if name not in protocols:
+            raise ConfigError(
+                f"Error creating broker listeners from '{text}': "
+                f"No security protocol defined for listener {name}",
+                key,
+                text,
+            )
+        endpoints.append(Endpoint(name, match[2] or match[3] or "", port, protocols[name]))
+    names = [endpoint.name for endpoint in endpoints]
+    if len(set(names)) < len(names):
+        raise UnmetRequirement(
+            f"Each listener must have a different name, {key}: {text}", key, text
+        )
+    return tuple(endpoints)
+
+
+def parse_host_port(text: str, what: str) -> tuple[str, int]:
+    """`HOST:PORT`, `[v6]:PORT` or `:PORT` from a command line. Errors: ConfigError."""
+    match = re.fullmatch(r"(?:\[([0-9a-zA-Z:%.]+)\]|([^:\[\]/\s]*)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65535:
+        raise _refusal(what, text, "not an address", "HOST:PORT, with an IPv6 host in brackets")
+    return match[1] or match[2] or "", int(match[3])
+
+
+def _refusal(key: str, value: str, reason: str, allowed: str) -> ConfigError:
+    message = f"Invalid value {value} for configuration {key}: {reason}"
+    return ConfigError(message, key, value, reason, allowed)

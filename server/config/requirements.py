@@ -1,0 +1,116 @@
+"""Rules over several broker keys or beyond a range. Source: KafkaConfig.validateValues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .definitions import ConfigError, UnmetRequirement, Value, to_text
+
+INT_MAX = 2**31 - 1
+
+
+def check_broker_values(values: Mapping[str, Value]) -> None:
+    """Refuse broker settings that do not go together. Errors: UnmetRequirement, ConfigError."""
+
+    def require(holds: bool, key: str, message: str) -> None:
+        if not holds:
+            raise UnmetRequirement(message, key, to_text(values[key]))
+
+    def number(key: str) -> float | None:
+        value = values[key]
+        return value if isinstance(value, int | float) else None
+
+    def at_least(key: str, low: float, message: str) -> None:
+        value = number(key)
+        require(value is None or value >= low, key, message)
+
+    at_least("log.roll.ms", 1, "log.roll.ms must be greater than or equal to 1")
+    at_least("log.roll.jitter.ms", 0, "log.roll.jitter.ms must be greater than or equal to 0")
+    for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        value = number(key)
+        require(
+            value is None or value >= 1 or value == -1,
+            key,
+            f"{key} must be unlimited (-1) or, greater than or equal to 1",
+        )
+    broker_id, reserved = number("broker.id"), number("reserved.broker.max.id")
+    generates = values["zookeeper.connect"] and values["broker.id.generation.enable"]
+    require(
+        broker_id is None
+        or (broker_id >= -1 and (not generates or reserved is None or broker_id <= reserved)),
+        "broker.id",
+        "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",
+    )
+    require(
+        bool(log_dirs(values)),
+        "log.dirs",
+        "At least one log directory must be defined via log.dirs or log.dir.",
+    )
+    queued, largest = number("queued.max.request.bytes"), number("socket.request.max.bytes")
+    require(
+        queued is None or queued <= 0 or largest is None or queued >= largest,
+        "queued.max.request.bytes",
+        "queued.max.request.bytes must be larger or equal to socket.request.max.bytes",
+    )
+    if number("max.connections.per.ip") == 0:
+        require(
+            bool(values["max.connections.per.ip.overrides"]),
+            "max.connections.per.ip",
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set.",
+        )
+    shortest, longest = (
+        number("group.min.session.timeout.ms"),
+        number("group.max.session.timeout.ms"),
+    )
+    require(
+        shortest is None or longest is None or shortest <= longest,
+        "group.min.session.timeout.ms",
+        "group.min.session.timeout.ms must be less than or equal to group.max.session.timeout.ms",
+    )
+    for key in ("fetch.max.bytes", "replica.fetch.wait.max.ms"):
+        at_least(key, 0, f"{key} must be greater than or equal to 0")
+    codec = number("offsets.topic.compression.codec")
+    require(
+        codec is None or codec in (0, 1, 2, 3, 4),
+        "offsets.topic.compression.codec",
+        "offsets.topic.compression.codec must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)",
+    )
+    connection_overrides(str(values["max.connections.per.ip.overrides"] or ""))
+
+
+def check_topic_values(values: Mapping[str, Value]) -> None:
+    """Refuse topic settings that do not go together. Source: LogConfig.validateValues."""
+    low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        raise TopicConflict(
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
+        )
+    if values["remote.storage.enable"]:
+        raise ConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+
+
+class TopicConflict(ConfigError):
+    """Topic configs that contradict each other; Kafka reports it without naming the resource."""
+
+
+def log_dirs(values: Mapping[str, Value]) -> list[str]:
+    """The data directories: log.dirs, or log.dir where it is not set."""
+    # Empty is not "not set": it is what an unset variable of a script becomes.
+    text = values["log.dir"] if values["log.dirs"] is None else values["log.dirs"]
+    return [part.strip() for part in str(text or "").split(",") if part.strip()]
+
+
+def connection_overrides(text: str) -> dict[str, int]:
+    """max.connections.per.ip.overrides as address -> count."""
+    key = "max.connections.per.ip.overrides"
+    result: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        host, _, count = part.rpartition(":")
+        if not host or not count.isdigit():
+            message = f"Invalid value {text} for configuration {key}: {part} is not host:count"
+            raise ConfigError(message, key, text, f"{part} is not host:count", "host:count,...")
+        result[host.strip("[]")] = min(int(count), INT_MAX)
+    return result

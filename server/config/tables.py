@@ -1,0 +1,82 @@
+"""The tables by name, and what follows from them alone."""
+
+from __future__ import annotations
+
+from .broker_keys import BROKER_KEYS
+from .definitions import ConfigKey, ConfigType, UpdateMode, at_least
+from .inert_keys import INERT_BROKER_KEYS, NEWER_NAMES
+from .topic_keys import TOPIC_KEYS
+
+BROKER: dict[str, ConfigKey] = {key.name: key for key in (*BROKER_KEYS, *INERT_BROKER_KEYS)}
+TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_KEYS}
+
+#: Replication quotas exist only as dynamic broker configs. Source: DynamicConfig.Broker.
+QUOTA: dict[str, ConfigKey] = {
+    name: ConfigKey(
+        name, ConfigType.LONG, str(2**63 - 1), "MEDIUM", UpdateMode.PER_BROKER, valid=at_least(0)
+    )
+    for name in (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+
+LISTENER_PREFIX = "listener.name."
+
+#: Names for one setting in several units, in order of precedence. Source: brokerConfigSynonyms.
+BROKER_SYNONYMS: dict[str, tuple[str, ...]] = {
+    name: family
+    for family in (
+        ("log.roll.ms", "log.roll.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    for name in family
+}
+BROKER_SYNONYMS["log.flush.interval.ms"] = (
+    "log.flush.interval.ms",
+    "log.flush.scheduler.interval.ms",
+)
+
+#: Keys that a default for all brokers must not set, beside those that are per-broker by table.
+CLUSTER_LISTENER_KEYS = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+
+
+def listener_base(name: str) -> str | None:
+    """The plain key that `listener.name.<listener>.<key>` is about, None for other names."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    return name[len(LISTENER_PREFIX) :].partition(".")[2] or None
+
+
+def broker_synonyms(name: str, with_listener: bool = True) -> tuple[str, ...]:
+    """Every broker key that may give the value of `name`, `name` itself among them."""
+    family = BROKER_SYNONYMS.get(name)
+    if family is not None:
+        return family
+    if with_listener and (base := listener_base(name)) is not None:
+        return (name, base)
+    return (name,)
+
+
+def find_broker_key(name: str) -> ConfigKey | None:
+    """The row of a broker key; a listener's own key (`listener.name.<listener>.<key>`) has the row of the plain one."""
+    key = BROKER.get(name) or QUOTA.get(name)
+    if key is None and (base := listener_base(name)) is not None:
+        # A mechanism may stand between: listener.name.x.scram-sha-256.sasl.jaas.config
+        key = BROKER.get(base) or BROKER.get(base.partition(".")[2])
+    return key
+
+
+def is_newer_name(name: str) -> bool:
+    """Whether Apache Kafka after 3.9 knows the key."""
+    return name in NEWER_NAMES
+
+
+def nearest(name: str) -> str | None:
+    """The known broker key that is spelled most like `name`, if any comes near."""
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, BROKER, n=1, cutoff=0.7)
+    return matches[0] if matches else None

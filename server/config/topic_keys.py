@@ -1,0 +1,142 @@
+"""Apache Kafka's topic configs and, for each, the broker configs that give its default.
+
+Columns as in broker_keys.py; a row without a sentence is accepted and shown, and has no effect in kwire.
+"""
+
+from __future__ import annotations
+
+from .definitions import (
+    GZIP_LEVEL,
+    THROTTLED_REPLICAS,
+    VERSION,
+    ConfigKey,
+    ConfigType,
+    at_least,
+    between,
+    one_of,
+)
+
+key = ConfigKey
+BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
+MEDIUM, LOW = "MEDIUM", "LOW"
+
+# fmt: off
+TOPIC_KEYS: tuple[ConfigKey, ...] = (
+    key("cleanup.policy", LIST, "delete", MEDIUM, valid=one_of("compact", "delete"),
+        doc="What becomes of old segments: delete, compact or both."),
+    key("compression.gzip.level", INT, "-1", MEDIUM, valid=GZIP_LEVEL,
+        doc="Level of gzip when the broker compresses."),
+    key("compression.lz4.level", INT, "9", MEDIUM, valid=between(1, 17),
+        doc="Level of lz4 when the broker compresses."),
+    key("compression.type", STRING, "producer", MEDIUM, valid=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        doc="Codec of stored batches; producer keeps what was sent."),
+    key("compression.zstd.level", INT, "3", MEDIUM, valid=between(-131072, 22),
+        doc="Level of zstd when the broker compresses."),
+    key("delete.retention.ms", LONG, "86400000", MEDIUM, valid=at_least(0),
+        doc="How long a tombstone stays visible in a compacted topic."),
+    key("file.delete.delay.ms", LONG, "60000", MEDIUM, valid=at_least(0),
+        doc="Wait between taking a segment out of the log and removing its file."),
+    key("flush.messages", LONG, "9223372036854775807", MEDIUM, valid=at_least(1),
+        doc="Records after which a partition is flushed to disk."),
+    key("flush.ms", LONG, "9223372036854775807", MEDIUM, valid=at_least(0),
+        doc="Time after which a partition is flushed to disk."),
+    key("follower.replication.throttled.replicas", LIST, "", MEDIUM, valid=THROTTLED_REPLICAS),
+    key("index.interval.bytes", INT, "4096", MEDIUM, valid=at_least(0),
+        doc="Bytes of records between two index entries."),
+    key("leader.replication.throttled.replicas", LIST, "", MEDIUM, valid=THROTTLED_REPLICAS),
+    key("local.retention.bytes", LONG, "-2", MEDIUM, valid=at_least(-2)),
+    key("local.retention.ms", LONG, "-2", MEDIUM, valid=at_least(-2)),
+    key("max.compaction.lag.ms", LONG, "9223372036854775807", MEDIUM, valid=at_least(1),
+        doc="Age after which a record must be compacted."),
+    key("max.message.bytes", INT, "1048588", MEDIUM, valid=at_least(0),
+        doc="Largest record batch, as it is sent (compressed)."),
+    key("message.downconversion.enable", BOOLEAN, "true", LOW,
+        doc="Whether records are converted for consumers that know only older formats."),
+    key("message.format.version", STRING, "3.0-IV1", MEDIUM, valid=VERSION),
+    key("message.timestamp.after.max.ms", LONG, "9223372036854775807", MEDIUM, valid=at_least(0),
+        doc="Furthest a record's time may lie after the broker's."),
+    key("message.timestamp.before.max.ms", LONG, "9223372036854775807", MEDIUM, valid=at_least(0),
+        doc="Furthest a record's time may lie before the broker's."),
+    key("message.timestamp.difference.max.ms", LONG, "9223372036854775807", MEDIUM, valid=at_least(0),
+        doc="Largest distance of a record's time from the broker's; older name of the two others."),
+    key("message.timestamp.type", STRING, "CreateTime", MEDIUM, valid=one_of("CreateTime", "LogAppendTime"),
+        doc="Whether a record's time is when it was created or when it was appended."),
+    key("min.cleanable.dirty.ratio", DOUBLE, "0.5", MEDIUM, valid=between(0, 1),
+        doc="Share of the log that must be new before it is compacted."),
+    key("min.compaction.lag.ms", LONG, "0", MEDIUM, valid=at_least(0),
+        doc="Age before which a record is not compacted."),
+    key("min.insync.replicas", INT, "1", MEDIUM, valid=at_least(1),
+        doc="In-sync replicas that must have a batch before acks=all is answered."),
+    key("preallocate", BOOLEAN, "false", MEDIUM, idle=True,
+        doc="Whether a segment file is given its full size when it is made."),
+    key("remote.log.copy.disable", BOOLEAN, "false", MEDIUM),
+    key("remote.log.delete.on.disable", BOOLEAN, "false", MEDIUM),
+    key("remote.storage.enable", BOOLEAN, "false", MEDIUM),
+    key("retention.bytes", LONG, "-1", MEDIUM,
+        doc="Size of one partition above which its oldest segments are deleted; -1 is no limit."),
+    key("retention.ms", LONG, "604800000", MEDIUM, valid=at_least(-1),
+        doc="Age after which records are deleted; -1 keeps them."),
+    key("segment.bytes", INT, "1073741824", MEDIUM, valid=at_least(14),
+        doc="Size at which a segment is closed and the next begun."),
+    key("segment.index.bytes", INT, "10485760", MEDIUM, valid=at_least(4),
+        doc="Largest offset or time index; a full one closes the segment."),
+    key("segment.jitter.ms", LONG, "0", MEDIUM, valid=at_least(0),
+        doc="Most that is taken off segment.ms at random, so that partitions do not roll together."),
+    key("segment.ms", LONG, "604800000", MEDIUM, valid=at_least(1),
+        doc="Age at which a segment is closed even if it is not full."),
+    key("unclean.leader.election.enable", BOOLEAN, "false", MEDIUM,
+        doc="Whether a replica that was not in sync may lead, losing records, when no other is left."),
+)
+# fmt: on
+
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+
+#: Topic config -> broker configs in order of precedence, each with the factor to the topic's unit.
+SERVER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (
+        ("log.flush.interval.ms", 1),
+        ("log.flush.scheduler.interval.ms", 1),
+    ),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.downconversion.enable": (("log.message.downconversion.enable", 1),),
+    "message.format.version": (("log.message.format.version", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.difference.max.ms": (("log.message.timestamp.difference.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", MINUTE_MS),
+        ("log.retention.hours", HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (
+        ("log.roll.jitter.ms", 1),
+        ("log.roll.jitter.hours", HOUR_MS),
+    ),
+    "segment.ms": (
+        ("log.roll.ms", 1),
+        ("log.roll.hours", HOUR_MS),
+    ),
+    "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+}

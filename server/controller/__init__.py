@@ -1,0 +1,1 @@
+"""The controller: decisions about topics, partitions and leaders (pure), and the queue that runs them."""

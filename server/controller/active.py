@@ -1,0 +1,262 @@
+"""What the active controller has while it is active, and its one way to change the cluster.
+
+Each change goes the same way: decide (pure), write to the store where nobody else has written since,
+then `publish`: this broker's replicas take their roles, its image is published, and the other brokers
+are told. So when `publish` returns, what this broker leads can be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from kwire.errors import ErrorCode
+from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from kwire.messages.update_metadata import UpdateMetadataRequest
+
+from ..coordination.cluster import Cluster
+from ..coordination.controller_writes import ControllerWrites
+from ..coordination.paths import LeaderAndIsr
+from ..coordination.store import BadVersion, NoNode
+from ..metadata.image import BrokerRegistration, MetadataImage, PartitionImage
+from ..topic_partition import TopicPartition
+from .channels import ControllerChannels, OpenChannel
+from .context import ControllerContext
+from .images import state_of, with_state
+from .messages import NOTHING, ControlRequest, Extra, Sender, messages_for
+
+if TYPE_CHECKING:
+    from ..metadata.publisher import MetadataPublisher
+
+logger = logging.getLogger(__name__)
+
+#: What a partition's state is to become, None to leave it.
+Rule: TypeAlias = Callable[[TopicPartition, PartitionImage, LeaderAndIsr], LeaderAndIsr | None]
+
+
+class LocalReplicas(Protocol):
+    """The replicas of this broker, to which the controller speaks without a network."""
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        """Take roles."""
+        ...
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Stop, and maybe delete, replicas."""
+        ...
+
+
+@dataclass(slots=True)
+class ControllerSettings:
+    """The settings of the controller, by the names of their keys; they may change at run time.
+
+    Shape: `listener` is the name of the listener that brokers use among themselves.
+    """
+
+    listener: str = "PLAINTEXT"
+    unclean_leader_election: bool = False
+    delete_topic_enable: bool = True
+    auto_leader_rebalance: bool = True
+    leader_imbalance_percentage: int = 10
+    leader_imbalance_check_s: int = 300
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What a controller works with, active or not.
+
+    Shape: `local` is None where the broker has no replicas (tests); `later` puts work at the end of
+    the controller's queue.
+    """
+
+    broker_id: int
+    cluster: Cluster
+    publisher: MetadataPublisher
+    settings: ControllerSettings
+    local: LocalReplicas | None
+    open_channel: OpenChannel | None
+    later: Callable[[Callable[[], Awaitable[Any]]], None]
+
+
+class Answer:
+    """What a broker answered to a message of the controller."""
+
+    __slots__ = ("broker_epoch", "broker_id", "request", "response")
+
+    def __init__(
+        self, broker_id: int, broker_epoch: int, request: ControlRequest, response: Any
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.request = request
+        self.response = response
+
+
+class ActiveController:
+    """The controller of one controller epoch. Errors of what it writes: NotController."""
+
+    def __init__(self, around: Surroundings, writes: ControllerWrites) -> None:
+        self.around = around
+        self.cluster = around.cluster
+        self.writes = writes
+        self.context = ControllerContext()
+        self.closed = False
+        #: What this broker answered to itself, to be looked at when the present work is done.
+        self.own_answers: deque[Answer] = deque()
+        self._channels: ControllerChannels | None = None
+        if around.open_channel is not None:
+            self._channels = ControllerChannels(around.open_channel, self._answered)
+        self.on_answer: Callable[[Answer], Awaitable[None]] | None = None
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current image."""
+        return self.around.publisher.image
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch."""
+        return self.writes.controller.epoch
+
+    @property
+    def sender(self) -> Sender:
+        """Who the messages are from."""
+        return Sender(self.around.broker_id, self.epoch, self.around.settings.listener)
+
+    @property
+    def online(self) -> Collection[int]:
+        """Brokers that may lead."""
+        return self.context.online_brokers(self.image)
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        self.closed = True
+        if self._channels is not None:
+            self._channels.close()
+
+    async def told(self, timeout_s: float) -> None:
+        """Wait until what was published has reached the brokers that can be reached."""
+        if self._channels is not None:
+            await self._channels.drain(timeout_s)
+
+    # -- telling ---------------------------------------------------------------------------------
+
+    def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
+        """Make `after` the image, here and at all brokers; nothing may be awaited since its making."""
+        made = messages_for(self.sender, self.image, after, self.context, extra)
+        own = made.pop(self.around.broker_id, [])
+        try:
+            if extra.starting and not any(isinstance(each, LeaderAndIsrRequest) for each in own):
+                own = [*own, LeaderAndIsrRequest(controller_epoch=self.epoch)]  # of the new epoch
+            self._tell_own_replicas(own)
+        finally:
+            try:
+                self.around.publisher.publish(after)
+            finally:
+                if self._channels is not None:
+                    self._channels.keep(after.brokers)
+                    for broker_id, requests in made.items():
+                        self._channels.send(after.brokers[broker_id], requests)
+
+    def _tell_own_replicas(self, requests: Iterable[ControlRequest]) -> None:
+        local = self.around.local
+        if local is None:
+            return
+        for request in requests:
+            response: LeaderAndIsrResponse | StopReplicaResponse
+            if isinstance(request, LeaderAndIsrRequest):
+                response = local.become_leader_or_follower(request)
+            elif isinstance(request, StopReplicaRequest):
+                response = local.stop_replicas(request)
+            else:
+                continue  # the image itself is published
+            self.own_answers.append(
+                Answer(self.around.broker_id, request.broker_epoch, request, response)
+            )
+
+    def _answered(self, broker: BrokerRegistration, request: ControlRequest, response: Any) -> None:
+        if isinstance(request, UpdateMetadataRequest):
+            if response.error_code:
+                logger.error(
+                    "Broker %d refused UpdateMetadata: %s",
+                    broker.id,
+                    ErrorCode(response.error_code).name,
+                )
+            return
+        answer = Answer(broker.id, broker.epoch, request, response)
+
+        async def take() -> None:
+            if self.on_answer is not None:
+                await self.on_answer(answer)
+
+        self.later(take)
+
+    def later(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Put work at the end of the queue, to be done if this controller is still active then."""
+
+        async def if_active() -> None:
+            if not self.closed:
+                await work()
+
+        self.around.later(if_active)
+
+    async def settle(self) -> None:
+        """Look at what this broker answered to itself, which may lead to more."""
+        while self.own_answers and not self.closed and self.on_answer is not None:
+            await self.on_answer(self.own_answers.popleft())
+
+    # -- states ----------------------------------------------------------------------------------
+
+    async def decide(
+        self, partitions: Mapping[TopicPartition, PartitionImage], rule: Rule
+    ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
+        """Write the states that a rule gives; where somebody else has written, ask it once more.
+
+        Shape: the states that are new to the image, and the partitions for which the rule had
+        nothing. Both name a partition that somebody else changed to where the rule leaves it.
+        """
+        known: dict[TopicPartition, LeaderAndIsr] = {}
+        left: list[TopicPartition] = []
+        asked = dict(partitions)
+        while asked:
+            wanted: dict[TopicPartition, LeaderAndIsr] = {}
+            for tp, partition in asked.items():
+                state = state_of(partition)
+                decided = None if state is None else rule(tp, partition, state)
+                if decided is None:
+                    left.append(tp)
+                else:
+                    wanted[tp] = decided
+            written, overtaken = await self.write_states(wanted)
+            known.update(written)
+            asked = {}
+            for tp, state in (await self.cluster.states(overtaken)).items():
+                known[tp] = state
+                asked[tp] = with_state(partitions[tp], state)
+        return known, left
+
+    async def write_states(
+        self, wanted: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
+        """Write states where their partition epoch holds; those where it does not come second."""
+
+        async def write(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
+            try:
+                return await self.writes.cas_partition_state(tp, state)
+            except (BadVersion, NoNode):
+                return None
+
+        results = await asyncio.gather(*(write(tp, state) for tp, state in wanted.items()))
+        written: dict[TopicPartition, LeaderAndIsr] = {}
+        overtaken: list[TopicPartition] = []
+        for tp, state in zip(wanted, results, strict=True):
+            if state is None:
+                overtaken.append(tp)
+            else:
+                written[tp] = state
+        return written, overtaken

@@ -1,0 +1,177 @@
+"""Topics that nobody asked for by name of an administrator: first use, and the broker's own.
+
+Source: AutoTopicCreationManager (3.9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+from kwire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+from ..coordination.controller_writes import NewTopic
+from .refusal import Refusal
+from .topic_plan import DEFAULT, MAX_PARTITIONS_PER_REQUEST, plan_topic
+from .topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TakenNames
+
+if TYPE_CHECKING:
+    from ..config import BrokerConfig
+    from ..metadata.publisher import MetadataPublisher
+    from .controller import Controller
+
+logger = logging.getLogger(__name__)
+
+#: What a 3.9 broker speaks.
+CREATE_TOPICS_VERSION = 7
+
+
+class AutoTopics:
+    """Creates topics on first use; answers when they can be used.
+
+    Shape: `to_controller` sends a request to the controller when that is another broker. Its topics
+    are not waited for: clients are told to ask again.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        publisher: MetadataPublisher,
+        config: BrokerConfig,
+        to_controller: Callable[[object, int], Awaitable[object]] | None = None,
+    ) -> None:
+        self._controller = controller
+        self._publisher = publisher
+        self._config = config
+        self._to_controller = to_controller
+        self._asked: dict[str, asyncio.Task[None]] = {}
+
+    async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
+        """Create what is missing of these topics, and say what went wrong with which.
+
+        Shape: only topics that failed are in the result. Errors: INVALID_TOPIC_EXCEPTION,
+        INVALID_REPLICATION_FACTOR; LEADER_NOT_AVAILABLE while another broker, the controller, is
+        creating them, and for those that are too many to be created at once.
+        """
+        errors: dict[str, ErrorCode] = {}
+        wanted: list[NewTopic] = []
+        taken = TakenNames(self._publisher.image.topics)
+        room = MAX_PARTITIONS_PER_REQUEST
+        for name in names:
+            if room <= 0:
+                errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
+                continue
+            planned = plan_topic(self._request(name), self._publisher.image, self._config, taken)
+            if isinstance(planned, Refusal):
+                errors[name] = planned.error
+            else:
+                wanted.append(planned)
+                taken.add(name)
+                room -= len(planned.partitions)
+        if wanted:
+            made = await self._controller.create_topics(wanted)
+            for topic, result in zip(wanted, made, strict=True):
+                if isinstance(result, Refusal):
+                    errors[topic.name] = result.error
+        for name, error in list(errors.items()):
+            if error == ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
+                del errors[name]
+            elif error == ErrorCode.NOT_CONTROLLER:
+                errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
+                self._ask_controller(name)
+        return errors
+
+    @property
+    def asking(self) -> bool:
+        """Whether the controller has been asked for a topic and has not answered yet."""
+        return bool(self._asked)
+
+    def _ask_controller(self, name: str) -> None:
+        """Have the controller create a topic, unless it is asked for that already."""
+        if self._to_controller is None or name in self._asked:
+            return
+        task = asyncio.get_running_loop().create_task(self._ask(name, self._to_controller))
+        self._asked[name] = task
+        task.add_done_callback(lambda _: self._asked.pop(name))
+
+    async def _ask(self, name: str, send: Callable[[object, int], Awaitable[object]]) -> None:
+        topic = self._request(name)
+        if topic.num_partitions == DEFAULT:
+            topic.num_partitions = self._config.get_int("num.partitions")
+        if topic.replication_factor == DEFAULT:
+            topic.replication_factor = self._config.get_int("default.replication.factor")
+        try:
+            response = await send(CreateTopicsRequest(topics=[topic]), CREATE_TOPICS_VERSION)
+        except OSError as error:
+            logger.warning("cannot ask the controller for topic %s: %s", name, error)
+            return
+        assert isinstance(response, CreateTopicsResponse)
+        for result in response.topics:
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                error_name = ErrorCode(result.error_code).name
+                logger.warning("the controller does not create topic %s: %s", name, error_name)
+
+    async def ensure_internal_topic(self, name: str) -> ErrorCode:
+        """Create a coordinator's topic unless it is there."""
+        return (await self.auto_create([name])).get(name, ErrorCode.NONE)
+
+    def _request(self, name: str) -> CreatableTopic:
+        config = self._config
+        if name == GROUP_METADATA_TOPIC:
+            return self._internal(
+                name,
+                config.get_int("offsets.topic.num.partitions"),
+                "offsets.topic.replication.factor",
+                {
+                    "cleanup.policy": "compact",
+                    "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+                    "compression.type": "producer",
+                },
+            )
+        if name == TRANSACTION_STATE_TOPIC:
+            return self._internal(
+                name,
+                config.get_int("transaction.state.log.num.partitions"),
+                "transaction.state.log.replication.factor",
+                {
+                    "cleanup.policy": "compact",
+                    "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+                    "compression.type": "uncompressed",
+                    "unclean.leader.election.enable": "false",
+                    "min.insync.replicas": str(self._transaction_min_isr()),
+                },
+            )
+        return CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
+
+    def _transaction_min_isr(self) -> int:
+        """How many replicas must be in sync; never more than there will be, unless it is set."""
+        wanted = self._config.get_int("transaction.state.log.min.isr")
+        if "transaction.state.log.min.isr" in self._config.effective:
+            return wanted
+        return min(wanted, self._factor("transaction.state.log.replication.factor"))
+
+    def _factor(self, key: str) -> int:
+        factor = self._config.get_int(key)
+        if key in self._config.effective:
+            return factor
+        # Kafka's default of three is a wish: fewer brokers are better than no coordinator.
+        return max(1, min(factor, len(self._publisher.image.brokers)))
+
+    def _internal(
+        self, name: str, partitions: int, factor_key: str, configs: dict[str, str]
+    ) -> CreatableTopic:
+        factor = self._factor(factor_key)
+        return CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=factor,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )

@@ -1,0 +1,51 @@
+"""What the active controller knows beside the image; pure. Source: ControllerContext.scala."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..metadata.image import MetadataImage, PartitionImage, TopicImage
+from ..topic_partition import TopicPartition
+from .deletion import Deletion
+
+
+@dataclass(slots=True)
+class ControllerContext:
+    """Shape: `shutting_down` are brokers that are still alive but may not lead any more; `suspected`
+    are registered, but their ports refuse connections, so that they may not either; `deleting` are topics that are gone from the image, by name, until every replica of them is gone too.
+    Replicas on failed log directories are in the image (`PartitionImage.offline`).
+    """
+
+    shutting_down: set[int] = field(default_factory=set)
+    suspected: set[int] = field(default_factory=set)
+    deleting: dict[str, Deletion] = field(default_factory=dict)
+
+    def online_brokers(self, image: MetadataImage) -> Collection[int]:
+        """Brokers that may lead: alive and not about to stop."""
+        return image.brokers.keys() - self.leaving if self.leaving else image.brokers.keys()
+
+    @property
+    def leaving(self) -> set[int]:
+        """Brokers that are registered but may not lead."""
+        return self.shutting_down | self.suspected
+
+
+def online_replicas(partition: PartitionImage, brokers: Collection[int]) -> tuple[int, ...]:
+    """The replicas on these brokers that are not on a failed log directory."""
+    if not partition.offline:
+        return tuple(replica for replica in partition.replicas if replica in brokers)
+    return tuple(
+        replica
+        for replica in partition.replicas
+        if replica in brokers and replica not in partition.offline
+    )
+
+
+def all_partitions(
+    topics: Mapping[str, TopicImage],
+) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    """Every partition with its name."""
+    for topic in topics.values():
+        for number, partition in topic.partitions.items():
+            yield TopicPartition(topic.name, number), partition

@@ -1,0 +1,511 @@
+"""Every broker's hand in the cluster's metadata: a queue of events and requests, done in turn.
+
+Every broker runs it: it registers the broker, takes part in the election, and follows what each broker
+reads itself (configs, and who is controller). The one that wins is active: it alone reads topics and
+brokers from the store, and tells the others (`active.py` and the modules it is given to). Work of
+different kinds never overlaps, so no step has to think about another. Decisions are in the pure modules
+beside this one; what happens in the store is in `coordination`. Source: KafkaController.scala,
+ControllerEventManager.scala.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kwire.errors import ErrorCode
+from kwire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+from ..coordination.cluster import BrokerIdInUse, Cluster
+from ..coordination.controller_writes import NewTopic, NotController
+from ..coordination.events import Change, ClusterEvent
+from ..coordination.paths import ProducerIdBlock, ReplicaAssignment
+from ..coordination.store import SessionExpired, StoreClosed
+from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
+from ..topic_partition import TopicPartition
+from .active import ControllerSettings, LocalReplicas, Surroundings
+from .channels import OpenChannel
+from .images import settings_image
+from .leadership import Shutdown
+from .refusal import Refusal
+from .term import Term
+from .topic_changes import NOT_CONTROLLER
+
+if TYPE_CHECKING:
+    from ..metadata.publisher import MetadataPublisher
+
+__all__ = ["NOT_CONTROLLER", "Controller", "ControllerSettings"]
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+#: After these the broker cannot go on: its id is taken, or the store's file failed.
+FATAL = (BrokerIdInUse, StoreClosed)
+
+#: How long a controller that stops waits for brokers to hear of its last decisions.
+TELL_S = 2.0
+
+Listed = dict[TopicPartition, ReplicaAssignment]
+
+
+class Controller:
+    """Registers this broker, takes part in the election, and is the controller while elected.
+
+    Shape: `local` are the replicas of this broker, which are told without a network; `open_channel`
+    makes connections to other brokers; `on_fatal` is told when this broker must stop, with the reason.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        publisher: MetadataPublisher,
+        broker: BrokerRegistration,
+        *,
+        settings: ControllerSettings | None = None,
+        local: LocalReplicas | None = None,
+        open_channel: OpenChannel | None = None,
+        on_fatal: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.broker_id = broker.id
+        self.broker_epoch = -1
+        self.settings = settings or ControllerSettings()
+        self._broker = broker
+        self._publisher = publisher
+        self._on_fatal = on_fatal
+        self._around = Surroundings(
+            broker.id, cluster, publisher, self.settings, local, open_channel, self._later
+        )
+        self._term: Term | None = None
+        self._queue: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]]
+        self._queue = asyncio.Queue()
+        self._planned: set[ClusterEvent] = set()
+        self._config_seen = -1
+        self._cluster_id = ""
+        self._shown_controller = -1
+        self._task: asyncio.Task[None] | None = None
+        self._known = asyncio.Event()
+        #: Brokers whose ports refuse connections.
+        self._suspects: set[int] = set()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows, and has read what there is."""
+        return self._term is not None and self._term.begun
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch while active, else -1."""
+        return -1 if self._term is None else self._term.active.epoch
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current image."""
+        return self._publisher.image
+
+    # Life
+
+    async def start(self, cluster_id: str | None = None) -> None:
+        """Read the settings, register, take part in the election, and load everything if elected.
+
+        `cluster_id` names a cluster that has none yet, for data directories that know theirs.
+        Errors: BrokerIdInUse, StoreClosed.
+        """
+        self.cluster.on_event(self._on_event)
+        self._publisher.subscribe(self._image_changed)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
+        await self._submit(partial(self._begin, cluster_id))
+
+    async def known(self, timeout_s: float) -> bool:
+        """Wait until this broker knows of the cluster: it is active, or was told by who is."""
+        try:
+            await asyncio.wait_for(self._known.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def shutdown(self) -> None:
+        """Stop working; the store's session, and with it the registration, is the owner's to close."""
+        self._step_down()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        while not self._queue.empty():
+            _, future = self._queue.get_nowait()
+            if future is not None:
+                future.cancel()
+
+    # Requests
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
+        """Create topics and return when they can be used: every listener has heard of them.
+
+        Shape: one result for each, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS.
+        """
+        refused: list[TopicImage | Refusal] = [NOT_CONTROLLER for _ in topics]
+
+        async def create(term: Term) -> list[TopicImage | Refusal]:
+            made = await term.topics.create(topics)
+            if NOT_CONTROLLER in made:
+                self._lost_office()
+            return made
+
+        return await self._as_controller(create, refused)
+
+    async def create_partitions(
+        self, topic: str, partitions: Mapping[int, Sequence[int]]
+    ) -> TopicImage | Refusal:
+        """Add these partitions with their replicas and return when they can be used.
+
+        Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that is
+        there already.
+        """
+        return await self._as_controller(
+            lambda term: term.topics.grow(topic, partitions), NOT_CONTROLLER
+        )
+
+    async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:
+        """Delete topics and return when no broker alive shows them; logs of dead ones go later.
+
+        Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        refused: list[Refusal | None] = [NOT_CONTROLLER for _ in names]
+        return await self._as_controller(lambda term: term.topics.delete(names), refused)
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, version: int
+    ) -> AlterPartitionResponse:
+        """Change in-sync replicas as their leaders ask. Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH."""
+        refused = AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
+        return await self._as_controller(
+            lambda term: term.leadership.alter_partition(request, version), refused
+        )
+
+    async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Shutdown:
+        """Move leaderships away from a broker that is about to stop.
+
+        Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
+        """
+        return await self._as_controller(
+            lambda term: term.leadership.controlled_shutdown(broker_id, broker_epoch),
+            Shutdown(ErrorCode.NOT_CONTROLLER, []),
+        )
+
+    async def alter_reassignments(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
+    ) -> dict[TopicPartition, Refusal | None] | Refusal:
+        """Begin moves of replicas, or cancel them (None). Errors: NOT_CONTROLLER of the whole."""
+        return await self._as_controller(
+            lambda term: term.reassignments.alter(wanted, change_factor=change_factor),
+            NOT_CONTROLLER,
+        )
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> Listed | Refusal:
+        """The moves that are going on, of these partitions or all. Errors: NOT_CONTROLLER."""
+
+        async def find(term: Term) -> Listed | Refusal:
+            found = term.reassignments.going_on()
+            if partitions is None:
+                return found
+            return {tp: found[tp] for tp in partitions if tp in found}
+
+        return await self._as_controller(find, NOT_CONTROLLER)
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition] | None, election: int
+    ) -> dict[TopicPartition, Refusal | None]:
+        """Elect preferred (0) or unclean (1) leaders of these partitions, or of all.
+
+        Errors: by partition NOT_CONTROLLER and those of `Leadership.elect`.
+        """
+        refused: dict[TopicPartition, Refusal | None] = dict.fromkeys(
+            partitions or (), NOT_CONTROLLER
+        )
+        return await self._as_controller(
+            lambda term: term.leadership.elect(partitions, election), refused
+        )
+
+    async def allocate_producer_ids(
+        self, broker_id: int, broker_epoch: int
+    ) -> ProducerIdBlock | ErrorCode:
+        """Reserve a block of producer ids for a broker.
+
+        Errors: NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
+        """
+
+        async def allocate(term: Term) -> ProducerIdBlock | ErrorCode:
+            broker = self.image.brokers.get(broker_id)
+            if broker is None:
+                return ErrorCode.BROKER_ID_NOT_REGISTERED
+            if broker.epoch != broker_epoch:
+                return ErrorCode.STALE_BROKER_EPOCH
+            return await self.cluster.allocate_producer_ids(broker_id)
+
+        return await self._as_controller(allocate, ErrorCode.NOT_CONTROLLER)
+
+    async def told(self, timeout_s: float = TELL_S) -> None:
+        """Wait, while this broker is the controller, until others have been told what it did."""
+        if self._term is not None:
+            await self._term.active.told(timeout_s)
+
+    def peer_lost(self, broker_id: int) -> None:
+        """A broker's port refuses connections: its process is gone, or as good as gone.
+
+        Its leaderships are moved, and if it is the controller another one is elected, without waiting
+        for its session to end.
+        """
+        self._suspects.add(broker_id)
+
+        async def act() -> None:
+            if broker_id not in self._suspects:
+                return
+            if self._term is not None:
+                await self._term.leadership.suspect(broker_id)
+            elif broker_id == self.image.controller_id and await self.cluster.depose_controller(
+                broker_id
+            ):
+                logger.warning("The controller refuses connections: another one is elected")
+
+        self._later(act)
+
+    def peer_found(self, broker_id: int) -> None:
+        """It takes connections again, or is not registered any more."""
+        self._suspects.discard(broker_id)
+
+        async def act() -> None:
+            if self._term is not None and broker_id not in self._suspects:
+                await self._term.leadership.trust(broker_id)
+
+        self._later(act)
+
+    def log_directory_failed(self) -> None:
+        """Have the controller ask this broker which of its replicas are lost."""
+        self._later(partial(self.cluster.inbox.announce_log_dir_failure, self.broker_id))
+
+    def settings_changed(self) -> None:
+        """Take up settings that were set at run time: more partitions may have leaders now."""
+
+        async def elect() -> None:
+            if self._term is not None and self.settings.unclean_leader_election:
+                await self._term.leadership.elect_offline()
+
+        self._later(elect)
+
+    async def alter_config(
+        self,
+        entity_type: str,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> dict[str, str]:
+        """Replace an entity's dynamic config by what `change` makes of the present one.
+
+        Any broker may; returns the new config when every listener of this broker has heard of it.
+        `change` may be called more than once.
+        """
+        while True:
+            try:
+                return await self._submit(partial(self._alter_config, entity_type, name, change))
+            except SessionExpired:
+                continue  # behind the event that takes up the next session
+
+    # The queue
+
+    async def _as_controller(self, work: Callable[[Term], Awaitable[T]], refused: T) -> T:
+        """Do work if this broker is the controller when its turn comes, and still is at its end."""
+
+        async def in_turn() -> T:
+            return refused if self._term is None else await work(self._term)
+
+        try:
+            return await self._submit(in_turn)
+        except (NotController, SessionExpired):
+            return refused
+
+    async def _submit(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self._task is None:
+            raise StoreClosed(message="the controller is not running")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((work, future))
+        return await future
+
+    def _later(self, work: Callable[[], Awaitable[Any]]) -> None:
+        self._queue.put_nowait((work, None))
+
+    def _on_event(self, event: ClusterEvent) -> None:
+        if event not in self._planned:  # one look answers any number of equal events before it
+            self._planned.add(event)
+            self._queue.put_nowait((partial(self._handle, event), None))
+
+    async def _run(self) -> None:
+        while True:
+            work, future = await self._queue.get()
+            try:
+                result = await work()
+                if self._term is not None:
+                    await self._term.active.settle()
+            except asyncio.CancelledError:
+                if future is not None:
+                    future.cancel()
+                raise
+            except Exception as error:  # noqa: BLE001 - the root of the controller's task
+                self._failed(error, future)
+            else:
+                if future is not None and not future.done():
+                    future.set_result(result)
+
+    def _failed(self, error: Exception, future: asyncio.Future[Any] | None) -> None:
+        if isinstance(error, NotController):
+            logger.info("Not the controller any more: %s", error)
+            self._lost_office()
+        if future is not None:
+            if not future.done():
+                future.set_exception(error)
+        elif isinstance(error, FATAL):
+            logger.error("This broker cannot go on: %s", error)
+            if self._on_fatal is not None:
+                self._on_fatal(error)
+        elif not isinstance(error, NotController | SessionExpired):
+            # An expired session has its own event, which puts everything right.
+            logger.error("The controller could not handle an event", exc_info=error)
+
+    async def _handle(self, event: ClusterEvent) -> None:
+        self._planned.discard(event)
+        match event.change:
+            case Change.CONFIG:
+                await self._config_changed()
+            case Change.CONTROLLER:
+                await self._controller_changed()
+            case Change.RECONNECTED:
+                await self._reconnected()
+            case Change.SESSION_EXPIRED:
+                await self._session_expired()
+            case _:
+                if self._term is not None:
+                    await self._term.handle(event)
+
+    # Membership and election
+
+    async def _begin(self, cluster_id: str | None) -> None:
+        await self.cluster.ensure_paths()
+        self._cluster_id = await self.cluster.cluster_id(cluster_id)
+        await self._load_settings()
+        await self._join()
+
+    async def _join(self) -> None:
+        self.broker_epoch = await self.cluster.register_broker(self._broker)
+        logger.info("Registered broker %d (epoch %d)", self.broker_id, self.broker_epoch)
+        self._show_controller(await self._elect())
+
+    async def _session_expired(self) -> None:
+        logger.warning("The coordination session expired; registering again")
+        self._step_down()
+        await self.cluster.renew_session()
+        await self._load_settings()
+        await self._join()
+
+    def _step_down(self) -> None:
+        if self._term is not None:
+            logger.info("Controller of epoch %d steps down", self.epoch)
+            self._term.close()
+            self._term = None
+
+    def _lost_office(self) -> None:
+        self._step_down()
+        self._on_event(ClusterEvent(Change.CONTROLLER))
+
+    async def _elect(self) -> int:
+        """Become controller if there is none, and load everything then; returns who is."""
+        while True:
+            controller = await self.cluster.elect_controller(self.broker_id)
+            if controller is not None:
+                logger.info("Controller of epoch %d", controller.epoch)
+                self._term = Term(self._around, self.cluster.as_controller(controller))
+                try:
+                    await self._term.begin()
+                    self._known.set()
+                    for suspect in sorted(self._suspects):
+                        await self._term.leadership.suspect(suspect)
+                except NotController as error:
+                    logger.info("Not the controller any more: %s", error)
+                    self._step_down()
+            controller_id = await self.cluster.controller_id()
+            if controller_id >= 0:
+                return controller_id
+
+    async def _controller_changed(self) -> None:
+        self._show_controller(await self._look_at_controller())
+
+    def _show_controller(self, controller_id: int) -> None:
+        # Not what the image says: the controller may have told of itself before.
+        if controller_id != self._shown_controller:
+            self._shown_controller = controller_id
+            logger.info("The controller is broker %d", controller_id)
+        self._publisher.publish(self.image.with_controller(controller_id))
+
+    async def _look_at_controller(self) -> int:
+        """Step down for another controller, stand for election if there is none."""
+        controller_id = await self.cluster.controller_id()
+        if controller_id != self.broker_id:
+            self._step_down()
+        return await self._elect() if controller_id < 0 else controller_id
+
+    async def _reconnected(self) -> None:
+        """Read again what was watched: watches do not outlive a connection."""
+        self._show_controller(await self._look_at_controller())
+        await self._load_settings()
+        if self._term is not None:
+            await self._term.load()
+
+    def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+        if not self._known.is_set() and self.broker_id in after.brokers:
+            self._known.set()
+        if self._term is not None:
+            return
+        # Of topics that the controller tells of, every broker reads the configs itself.
+        new = [name for name in after.changes_since(before).changed if name not in before.topics]
+        if new:
+            self._later(partial(self._take_configs, [(TOPICS, name) for name in new]))
+
+    # Configs
+
+    async def _load_settings(self) -> None:
+        state = await self.cluster.load_settings()
+        self._config_seen = state.config_change
+        self._publisher.publish(settings_image(self.image, self._cluster_id, state))
+
+    async def _config_changed(self) -> None:
+        changes = await self.cluster.config_changes()
+        new = [path for number, path in changes.items() if number > self._config_seen]
+        if new:
+            self._config_seen = max(changes)
+            entities = await self.cluster.changed_entities(new)
+            await self._take_configs(entities)
+            await self.cluster.purge_config_changes()
+
+    async def _take_configs(self, entities: Iterable[tuple[str, str]]) -> None:
+        listed = list(entities)
+        found = await self.cluster.configs(listed)
+        edit = self.image.edit()
+        for entity in listed:
+            edit.put_config(*entity, found.get(entity, {}))
+        self._publisher.publish(edit.build())
+        if self._term is not None:
+            await self._term.configs_changed(listed)
+
+    async def _alter_config(
+        self,
+        entity_type: str,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> dict[str, str]:
+        config = await self.cluster.alter_config(entity_type, name, change)
+        self._publisher.publish(self.image.with_config(entity_type, name, config))
+        if self._term is not None:
+            await self._term.configs_changed([(entity_type, name)])
+        return config

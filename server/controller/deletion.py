@@ -1,0 +1,70 @@
+"""How far the deletion of a topic is; pure. Source: TopicDeletionManager.scala.
+
+A topic is gone from the image at once. Each of its replicas is told to stop and delete itself as soon
+as its broker is alive; one whose broker is dead, or that could not delete its log, waits until that
+broker comes (again). When all have answered, the topic's nodes are removed. Unlike Apache Kafka a
+reassignment does not put the deletion off: the replicas it adds are deleted with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import Enum
+
+from ..metadata.image import TopicImage
+from ..topic_partition import TopicPartition
+
+
+class Stage(Enum):
+    """Where the deletion of one replica is. Source: ReplicaState."""
+
+    #: Its broker is dead, or said that it cannot (ReplicaDeletionIneligible).
+    WAITING = "waiting"
+    #: Its broker was told (ReplicaDeletionStarted).
+    TOLD = "told"
+    #: Its broker has no log of it any more (ReplicaDeletionSuccessful).
+    DONE = "done"
+
+
+class Deletion:
+    """The deletion of one topic."""
+
+    def __init__(self, topic: TopicImage) -> None:
+        self.topic = topic
+        self._stages: dict[tuple[TopicPartition, int], Stage] = {
+            (TopicPartition(topic.name, number), replica): Stage.WAITING
+            for number, partition in topic.partitions.items()
+            for replica in partition.replicas
+        }
+
+    @property
+    def done(self) -> bool:
+        """Whether no replica is left."""
+        return all(stage is Stage.DONE for stage in self._stages.values())
+
+    def waiting_for(self) -> list[int]:
+        """The brokers that still have replicas."""
+        return sorted(
+            {replica for (_, replica), stage in self._stages.items() if stage is not Stage.DONE}
+        )
+
+    def tell(self, brokers: Collection[int]) -> dict[int, list[TopicPartition]]:
+        """The replicas that these live brokers are to be told to delete now, by broker."""
+        told: dict[int, list[TopicPartition]] = {}
+        for (tp, replica), stage in self._stages.items():
+            if stage is Stage.WAITING and replica in brokers:
+                self._stages[tp, replica] = Stage.TOLD
+                told.setdefault(replica, []).append(tp)
+        return told
+
+    def answered(self, broker_id: int, partitions: Iterable[TopicPartition], deleted: bool) -> None:
+        """Take a broker's answer; what it could not delete waits for its next life."""
+        for tp in partitions:
+            if self._stages.get((tp, broker_id)) is Stage.TOLD:
+                self._stages[tp, broker_id] = Stage.DONE if deleted else Stage.WAITING
+
+    def lost(self, broker_id: int) -> None:
+        """A broker died: what it was told may not have been done."""
+        for (tp, replica), stage in self._stages.items():
+            if replica == broker_id and stage is Stage.TOLD:
+                self._stages[tp, replica] = Stage.WAITING

@@ -1,0 +1,110 @@
+"""How replicas of a partition move: what an assignment becomes, and when a move is done; pure.
+
+While a move is going on a partition has the replicas of both: the target first, then those that are
+to go; `adding` and `removing` say which are which (KIP-455). Source: ReplicaAssignment in
+ControllerContext.scala, KafkaController.maybeBuildReassignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kwire.errors import ErrorCode
+
+from ..coordination.paths import ReplicaAssignment
+from ..metadata.image import PartitionImage
+from .refusal import Refusal
+
+NOT_IN_PROGRESS = Refusal(
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+    "No partition reassignment is in progress.",
+)
+UNKNOWN_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+
+
+def assignment_of(partition: PartitionImage) -> ReplicaAssignment:
+    """A partition's assignment as the store has it."""
+    return ReplicaAssignment(partition.replicas, partition.adding, partition.removing)
+
+
+def is_reassigning(assignment: ReplicaAssignment) -> bool:
+    """Whether replicas are being moved."""
+    return bool(assignment.adding or assignment.removing)
+
+
+def target_of(assignment: ReplicaAssignment) -> tuple[int, ...]:
+    """The replicas once the move is done."""
+    return tuple(each for each in assignment.replicas if each not in assignment.removing)
+
+
+def origin_of(assignment: ReplicaAssignment) -> tuple[int, ...]:
+    """The replicas before the move; their order may be lost."""
+    return tuple(each for each in assignment.replicas if each not in assignment.adding)
+
+
+def reassigned(assignment: ReplicaAssignment, target: Sequence[int]) -> ReplicaAssignment:
+    """The assignment that moves to `target`, in the place of a move that is going on."""
+    origin = origin_of(assignment)
+    replicas = tuple(dict.fromkeys((*target, *origin)))
+    return ReplicaAssignment(
+        replicas,
+        tuple(each for each in replicas if each not in origin),
+        tuple(each for each in replicas if each not in target),
+    )
+
+
+def is_complete(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
+    """Whether every target replica is in sync."""
+    return set(target_of(assignment)) <= set(isr)
+
+
+def plan_reassignment(
+    partition: PartitionImage | None, target: Sequence[int] | None, live: Collection[int]
+) -> ReplicaAssignment | Refusal:
+    """The assignment for a wish of an administrator; `target` None cancels.
+
+    Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
+    """
+    if partition is None:
+        if target is None:
+            return NOT_IN_PROGRESS
+        return _invalid_replicas(ReplicaAssignment(()), target, live) or UNKNOWN_PARTITION
+    current = assignment_of(partition)
+    if target is None:
+        return (
+            reassigned(current, origin_of(current)) if is_reassigning(current) else NOT_IN_PROGRESS
+        )
+    return _invalid_replicas(current, target, live) or reassigned(current, target)
+
+
+def _invalid_replicas(
+    current: ReplicaAssignment, target: Sequence[int], live: Collection[int]
+) -> Refusal | None:
+    if not target:
+        return _invalid("Empty replica list specified in partition reassignment.")
+    listed = ", ".join(map(str, target))
+    if len(set(target)) != len(target):
+        return _invalid(
+            f"Duplicate replica ids in partition reassignment replica list: List({listed})"
+        )
+    if min(target) < 0:
+        return _invalid(f"Invalid broker id in replica list: List({listed})")
+    adding = reassigned(current, target).adding
+    if not set(adding) <= set(live):
+        return _invalid(
+            "Replica assignment has brokers that are not alive. Replica list: "
+            f"List({', '.join(map(str, adding))}), live broker list: "
+            f"Set({', '.join(map(str, sorted(live)))})"
+        )
+    return None
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def with_assignment(
+    partitions: Mapping[int, ReplicaAssignment], number: int, assignment: ReplicaAssignment
+) -> dict[int, ReplicaAssignment]:
+    """A topic's partitions with one of them assigned otherwise."""
+    return {**partitions, number: assignment}

@@ -1,0 +1,273 @@
+"""Moves of replicas: what the active controller does from the wish to the end.
+
+A move is written down first (the topic's node lists both, the old replicas and the new), so that any
+controller can go on with it. Then the leader is told of the new replicas by a new leader epoch, and
+they copy. When every target replica is in sync, the others are taken out of sync, the new list is
+told, they are deleted, and the topic's node is written once more. Source:
+KafkaController.onPartitionReassignment (phases U, A and B); KIP-455.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from kwire.errors import ErrorCode
+
+from ..coordination.controller_inbox import REASSIGN_PARTITIONS, encode_reassignments
+from ..coordination.paths import LeaderAndIsr, MalformedNode, ReplicaAssignment
+from ..coordination.store import BadVersion
+from ..metadata.image import PartitionImage
+from ..topic_partition import TopicPartition
+from .active import ActiveController
+from .context import all_partitions, online_replicas
+from .election import elect_for_reassignment, reassignment_step
+from .images import state_of, with_partitions, with_states
+from .reassignment import (
+    UNKNOWN_PARTITION,
+    assignment_of,
+    is_complete,
+    is_reassigning,
+    plan_reassignment,
+    target_of,
+)
+from .refusal import Refusal
+
+logger = logging.getLogger(__name__)
+
+NO_TARGET = Refusal(
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT, "No replica of the assignment is alive and in sync."
+)
+
+Assignments = dict[TopicPartition, ReplicaAssignment]
+
+
+class Reassignments:
+    """Begins, ends and cancels moves of replicas."""
+
+    def __init__(self, active: ActiveController) -> None:
+        self._active = active
+
+    async def alter(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
+    ) -> dict[TopicPartition, Refusal | None]:
+        """Begin moves to these replicas, or cancel them (None), in the place of earlier ones.
+
+        Errors: by partition those of `plan_reassignment`, INVALID_REPLICATION_FACTOR.
+        """
+        results: dict[TopicPartition, Refusal | None] = {}
+        plans: Assignments = {}
+        for tp, target in wanted.items():
+            plan = self._plan(tp, target, change_factor)
+            if isinstance(plan, Refusal):
+                results[tp] = plan
+            else:
+                plans[tp] = plan
+                results[tp] = None
+        # What a tool asked for by a node is superseded.
+        await self._forget_wishes(plans)
+        results.update(await self.begin(plans))
+        return results
+
+    def _plan(
+        self, tp: TopicPartition, target: Sequence[int] | None, change_factor: bool
+    ) -> ReplicaAssignment | Refusal:
+        active = self._active
+        partition = active.image.partition(*tp)
+        plan = plan_reassignment(partition, target, active.online)
+        if isinstance(plan, Refusal) or partition is None:
+            return plan
+        before = len(target_of(assignment_of(partition)))
+        if target is not None and not change_factor and len(target) != before:
+            return Refusal(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"The replication factor is changed from {before} to {len(target)}",
+            )
+        state = state_of(partition)
+        if state is not None and not set(state.isr) & set(plan.replicas):
+            return Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {tp.topic}:{tp.partition} because it"
+                " would require an unclean leader election.",
+            )
+        return plan
+
+    async def begin(self, plans: Assignments) -> dict[TopicPartition, Refusal | None]:
+        """Write the moves down and tell the replicas; those that need nothing are done at once."""
+        if not plans:
+            return {}
+        changed = {
+            tp: plan
+            for tp, plan in plans.items()
+            if assignment_of(self._partition(tp)) != plan and is_reassigning(plan)
+        }
+        gone = await self._write(changed)
+        for tp in gone:
+            plans.pop(tp, None)
+        moving = {
+            tp: plan for tp, plan in plans.items() if not self._is_done(tp, plan) and tp in changed
+        }
+        for tp, plan in moving.items():
+            logger.info(
+                "Moving replicas of %s from %s to %s: adding %s, removing %s",
+                tp,
+                list(target_of(assignment_of(self._partition(tp)))),
+                list(target_of(plan)),
+                list(plan.adding),
+                list(plan.removing),
+            )
+        await self._step(moving)
+        left = await self._finish({tp: p for tp, p in plans.items() if self._is_done(tp, p)})
+        results: dict[TopicPartition, Refusal | None] = dict.fromkeys(gone, UNKNOWN_PARTITION)
+        results.update({tp: NO_TARGET for tp in left if tp not in changed})
+        return results
+
+    async def resume(self) -> None:
+        """Go on with the moves that an earlier controller began; it may not have told anybody."""
+        plans = self.going_on()
+        if plans:
+            logger.info("Going on with the moves of %d partitions", len(plans))
+        await self._step({tp: plan for tp, plan in plans.items() if not self._is_done(tp, plan)})
+        await self._finish({tp: plan for tp, plan in plans.items() if self._is_done(tp, plan)})
+
+    async def in_sync(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """End the moves, of these partitions or of all, whose replicas are all in sync by now."""
+        plans = self.going_on()
+        if partitions is not None:
+            plans = {tp: plans[tp] for tp in partitions if tp in plans}
+        await self._finish({tp: plan for tp, plan in plans.items() if self._is_done(tp, plan)})
+
+    def going_on(self) -> Assignments:
+        """The moves there are."""
+        return {
+            tp: assignment_of(partition)
+            for tp, partition in all_partitions(self._active.image.topics)
+            if partition.adding or partition.removing
+        }
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def _partition(self, tp: TopicPartition) -> PartitionImage:
+        found = self._active.image.partition(*tp)
+        assert found is not None
+        return found
+
+    def _is_done(self, tp: TopicPartition, plan: ReplicaAssignment) -> bool:
+        return not is_reassigning(plan) or is_complete(plan, self._partition(tp).isr)
+
+    async def _step(self, plans: Assignments) -> None:
+        """Tell all replicas of a move, in a new leader epoch."""
+        active = self._active
+
+        def rule(tp: TopicPartition, p: PartitionImage, now: LeaderAndIsr) -> LeaderAndIsr | None:
+            replicas = plans[tp].replicas
+            online = online_replicas(p._replace(replicas=replicas), active.online)
+            return reassignment_step(now, replicas, online, active.epoch)
+
+        states, _ = await active.decide({tp: self._partition(tp) for tp in plans}, rule)
+        self._publish(plans, states)
+
+    async def _finish(self, plans: Assignments) -> list[TopicPartition]:
+        """Keep the target replicas only; returns those of which none is alive and in sync."""
+        active = self._active
+        if not plans:
+            return []
+        targets = {tp: ReplicaAssignment(target_of(plan)) for tp, plan in plans.items()}
+
+        def rule(tp: TopicPartition, p: PartitionImage, now: LeaderAndIsr) -> LeaderAndIsr | None:
+            replicas = targets[tp].replicas
+            online = online_replicas(p._replace(replicas=replicas), active.online)
+            return elect_for_reassignment(now, replicas, online, active.epoch)
+
+        begun = {tp: self._partition(tp) for tp in plans}
+        begun = {tp: partition for tp, partition in begun.items() if partition.partition_epoch >= 0}
+        states, left = await active.decide(begun, rule)
+        for tp in left:
+            logger.warning("No target replica of %s is alive and in sync: its move waits", tp)
+            targets.pop(tp)
+        self._publish(targets, states)
+        # The node last: until then it says which replicas may be left over.
+        await self._write(targets)
+        await self._forget_wishes(targets)
+        for tp, target in targets.items():
+            logger.info("%s has its replicas on %s", tp, list(target.replicas))
+        return left
+
+    def _publish(self, plans: Assignments, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
+        changed: dict[str, list[PartitionImage]] = {}
+        for tp, plan in plans.items():
+            partition = self._partition(tp)
+            changed.setdefault(tp.topic, []).append(
+                partition._replace(
+                    replicas=plan.replicas,
+                    adding=plan.adding,
+                    removing=plan.removing,
+                    offline=tuple(each for each in partition.offline if each in plan.replicas),
+                )
+            )
+        edit = with_partitions(self._active.image.edit(), changed)
+        self._active.publish(with_states(edit, states).build())
+
+    async def _write(self, plans: Assignments) -> list[TopicPartition]:
+        """Write assignments to the nodes of their topics; returns what is not there any more."""
+        active = self._active
+        by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
+        for tp, plan in plans.items():
+            by_topic.setdefault(tp.topic, {})[tp.partition] = plan
+        topics = set(by_topic)
+        gone: list[TopicPartition] = []
+        while topics:
+            found = await active.cluster.topics(topics)
+            gone += [tp for tp in plans if tp.topic in topics and tp.topic not in found]
+            again: set[str] = set()
+            for name, node in found.items():
+                partitions = {**node.partitions, **by_topic[name]}
+                try:
+                    await active.writes.set_assignment(name, node._replace(partitions=partitions))
+                except BadVersion:
+                    again.add(name)
+            topics = again
+        return gone
+
+    # -- wishes by a node ------------------------------------------------------------------------
+
+    async def take_wishes(self) -> None:
+        """Begin what a tool asks for in /admin/reassign_partitions."""
+        active = self._active
+        try:
+            wanted = await active.cluster.inbox.reassignments()
+        except MalformedNode as error:
+            logger.warning("Removing a wish for moves that cannot be read: %s", error)
+            await active.writes.remove_nodes([REASSIGN_PARTITIONS])
+            wanted = await active.cluster.inbox.reassignments()
+        if wanted is None:
+            return
+        plans: Assignments = {}
+        failed: dict[TopicPartition, Refusal] = {}
+        for tp, target in wanted.items():
+            partition = active.image.partition(*tp)
+            plan = plan_reassignment(partition, target, active.image.brokers.keys() | set(target))
+            if isinstance(plan, Refusal):
+                failed[tp] = plan
+            elif partition is not None and assignment_of(partition) != plan:
+                plans[tp] = plan
+            elif partition is not None and not is_reassigning(plan):
+                failed[tp] = Refusal(ErrorCode.NONE, "it is there already")
+        for tp, refusal in failed.items():
+            logger.info("No move of %s as a tool asked: %s", tp, refusal.message)
+        await self.begin(plans)
+        await self._forget_wishes(failed)
+
+    async def _forget_wishes(self, partitions: Collection[TopicPartition]) -> None:
+        active = self._active
+        if not partitions:
+            return
+        wanted = await active.cluster.inbox.reassignments()
+        if wanted is None:
+            return
+        left = {tp: target for tp, target in wanted.items() if tp not in partitions}
+        if not left:
+            await active.writes.remove_nodes([REASSIGN_PARTITIONS])
+            await active.cluster.inbox.reassignments()  # leaves the watch for the next one
+        elif len(left) < len(wanted):
+            await active.writes.replace_node(REASSIGN_PARTITIONS, encode_reassignments(left))

@@ -1,0 +1,34 @@
+"""Which brokers lead too little of what they should; pure.
+
+Source: KafkaController.checkAndTriggerAutoLeaderRebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..metadata.image import PartitionImage, TopicImage
+from ..topic_partition import TopicPartition
+from .context import all_partitions
+
+
+def imbalanced(
+    topics: Mapping[str, TopicImage], percentage: int
+) -> list[tuple[TopicPartition, PartitionImage]]:
+    """The partitions that another than the preferred replica leads, of brokers with many of them.
+
+    Shape: many is more than `percentage` of those the broker is the preferred leader of.
+    """
+    preferred: dict[int, int] = {}
+    elsewhere: dict[int, list[tuple[TopicPartition, PartitionImage]]] = {}
+    for tp, partition in all_partitions(topics):
+        broker_id = partition.replicas[0]
+        preferred[broker_id] = preferred.get(broker_id, 0) + 1
+        if partition.partition_epoch >= 0 and partition.leader != broker_id:
+            elsewhere.setdefault(broker_id, []).append((tp, partition))
+    return [
+        row
+        for broker_id, rows in elsewhere.items()
+        if len(rows) * 100 > percentage * preferred[broker_id]
+        for row in rows
+    ]

@@ -1,0 +1,190 @@
+"""One controller epoch of this broker, from the election to the end of it.
+
+Source: KafkaController.onControllerFailover, onControllerResignation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from kwire.errors import ErrorCode
+from kwire.messages.leader_and_isr import LeaderAndIsrRequest
+
+from ..coordination.cluster import ClusterState
+from ..coordination.controller_inbox import PREFERRED_ELECTION
+from ..coordination.controller_writes import ControllerWrites
+from ..coordination.events import Change, ClusterEvent
+from ..coordination.paths import FinalizedFeatures, MalformedNode
+from ..metadata.image import TOPICS
+from .active import ActiveController, Answer, Surroundings
+from .context import all_partitions
+from .images import topics_image, with_states
+from .leadership import PREFERRED, Leadership, listed
+from .messages import NOTHING, Extra
+from .reassignments import Reassignments
+from .topic_changes import TopicChanges
+
+logger = logging.getLogger(__name__)
+
+#: Before leaders are rebalanced for the first time. Source: scheduleAutoLeaderRebalanceTask.
+FIRST_REBALANCE_S = 5
+
+
+class Term:
+    """The active controller with all it does, by kind."""
+
+    def __init__(self, around: Surroundings, writes: ControllerWrites) -> None:
+        self.active = ActiveController(around, writes)
+        self.topics = TopicChanges(self.active)
+        self.reassignments = Reassignments(self.active)
+        self.leadership = Leadership(self.active, self.reassignments.in_sync)
+        self.active.on_answer = self._answered
+        #: Whether the image is what the store has.
+        self.begun = False
+        self._rebalancing: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Read everything, complete what is unfinished in it, and tell every broker all of it."""
+        await self._drop_notifications()
+        await self.load(starting=True)
+        self.begun = True
+        await self.reassignments.take_wishes()
+        await self.reassignments.resume()
+        await self._elect_as_wished()
+        self._rebalancing = asyncio.get_running_loop().create_task(
+            self._rebalance(), name="leader rebalance"
+        )
+
+    def close(self) -> None:
+        """Do nothing any more."""
+        self.active.close()
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()
+            self._rebalancing = None
+
+    async def handle(self, event: ClusterEvent) -> None:
+        """Look at what an event tells of."""
+        match event.change:
+            case Change.BROKERS:
+                await self._brokers_changed()
+            case Change.TOPICS:
+                await self.topics.changed()
+            case Change.ASSIGNMENT:
+                await self.topics.take(await self.active.cluster.topics([event.topic]))
+            case Change.DELETIONS:
+                await self.topics.deletions_changed()
+            case Change.ISR_CHANGES:
+                await self._isr_changed()
+            case Change.LOG_DIRS:
+                await self._log_dirs_failed()
+            case Change.REASSIGNMENT:
+                await self.reassignments.take_wishes()
+            case Change.PREFERRED_ELECTION:
+                await self._elect_as_wished()
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    async def load(self, *, starting: bool = False) -> None:
+        """Read brokers, topics and states; write what is missing, elect, publish, and tell."""
+        active = self.active
+        state = await active.cluster.load_topics(ClusterState())
+        self.topics.watched(state.topics)
+        features = await self._enabled_features(await active.cluster.features())
+        active.context.shutting_down &= state.brokers.keys()
+        active.context.suspected &= state.brokers.keys()
+        await self.topics.load_deletions(state)
+        online = state.brokers.keys() - active.context.leaving
+        new = await self.topics.complete(state.topics, state.states, online)
+        before = active.image
+        loaded = topics_image(before, state, keep_offline=not starting)
+        states = await self.leadership.settled(dict(all_partitions(loaded.topics)), state.brokers)
+        if active.image is not before:  # the controller before had something to say meanwhile
+            loaded = topics_image(active.image, state, keep_offline=not starting)
+        edit = with_states(loaded.edit(), states).put_features(features.levels, features.epoch)
+        after = edit.build()
+        active.publish(after, Extra(starting=True, new=new) if starting else NOTHING)
+        logger.info(
+            "Loaded %d topics with %d partitions; brokers alive: %s",
+            len(after.topics),
+            sum(len(topic.partitions) for topic in after.topics.values()),
+            listed(after.brokers),
+        )
+        await self.topics.resume_deletions()
+
+    async def _enabled_features(self, features: FinalizedFeatures | None) -> FinalizedFeatures:
+        writes = self.active.writes
+        if features is None:
+            return await writes.set_features(FinalizedFeatures(True, {}))
+        if not features.enabled:
+            return await writes.set_features(features._replace(enabled=True))
+        return features
+
+    async def _drop_notifications(self) -> None:
+        """Remove what was left for an earlier controller: everything is looked at now anyway."""
+        inbox = self.active.cluster.inbox
+        isr_changes, _ = await inbox.isr_changes()
+        log_dirs, _ = await inbox.log_dir_events()
+        await self.active.writes.remove_nodes([*isr_changes, *log_dirs])
+
+    # -- events ----------------------------------------------------------------------------------
+
+    async def _brokers_changed(self) -> None:
+        if await self.leadership.brokers_changed(await self.active.cluster.brokers()):
+            await self.topics.resume_deletions()
+            await self.reassignments.in_sync()
+
+    async def _isr_changed(self) -> None:
+        paths, partitions = await self.active.cluster.inbox.isr_changes()
+        if paths:
+            await self.leadership.states_written(partitions)
+            await self.active.writes.remove_nodes(paths)
+
+    async def _log_dirs_failed(self) -> None:
+        paths, brokers = await self.active.cluster.inbox.log_dir_events()
+        if paths:
+            self.leadership.probe(brokers & self.active.image.brokers.keys())
+            await self.active.writes.remove_nodes(paths)
+
+    async def _elect_as_wished(self) -> None:
+        active = self.active
+        try:
+            wanted = await active.cluster.inbox.preferred_elections()
+        except MalformedNode as error:
+            logger.warning("Removing a wish for elections that cannot be read: %s", error)
+            await active.writes.remove_nodes([PREFERRED_ELECTION])
+            wanted = await active.cluster.inbox.preferred_elections()
+        if wanted is None:
+            return
+        logger.info("Electing the preferred leaders of %d partitions as a tool asks", len(wanted))
+        for tp, refusal in (await self.leadership.elect(wanted, PREFERRED)).items():
+            if refusal is not None and refusal.error is not ErrorCode.ELECTION_NOT_NEEDED:
+                logger.warning("No preferred leader of %s: %s", tp, refusal.message)
+        await active.writes.remove_nodes([PREFERRED_ELECTION])
+        await active.cluster.inbox.preferred_elections()  # leaves the watch for the next one
+
+    async def configs_changed(self, entities: Iterable[tuple[str, str]]) -> None:
+        """Topics that may have unclean leaders by now get one where they have none."""
+        topics = {
+            name
+            for entity_type, name in entities
+            if entity_type == TOPICS and self.leadership.allows_unclean(name)
+        }
+        if topics:
+            await self.leadership.elect_offline(topics)
+
+    async def _answered(self, answer: Answer) -> None:
+        if isinstance(answer.request, LeaderAndIsrRequest):
+            await self.leadership.roles_answered(answer)
+        else:
+            await self.topics.stop_answered(answer)
+
+    async def _rebalance(self) -> None:
+        settings = self.active.around.settings
+        delay_s = FIRST_REBALANCE_S
+        while True:
+            await asyncio.sleep(delay_s)
+            if settings.auto_leader_rebalance:
+                self.active.later(self.leadership.rebalance)
+            delay_s = settings.leader_imbalance_check_s

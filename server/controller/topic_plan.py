@@ -1,0 +1,168 @@
+"""From a request for a topic to what the controller is asked to write; pure.
+
+Source: ZkAdminManager.createTopics, createPartitions (3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+from kwire.messages.create_partitions import CreatePartitionsTopic
+from kwire.messages.create_topics import CreatableTopic
+
+from ..config.definitions import ConfigError
+from ..coordination.cluster import random_id
+from ..coordination.controller_writes import NewTopic
+from ..coordination.paths import ReplicaAssignment
+from .assignment import Place, assign_replicas
+from .refusal import Refusal
+from .topics import validate_assignment, validate_partition_growth, validate_topic_name
+
+if TYPE_CHECKING:
+    from ..config import BrokerConfig
+    from ..metadata.image import MetadataImage
+
+#: In a request: take the broker's default.
+DEFAULT = -1
+
+#: What one request may ask for, or a few bytes could make the broker plan without end. Source:
+#: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH (KRaft).
+MAX_PARTITIONS_PER_REQUEST = 10_000
+TOO_MANY_PARTITIONS = Refusal(
+    ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+)
+
+#: Where KRaft keeps its metadata; a topic of that name would confuse its tools.
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+
+def asks_for_too_many(topics: Iterable[CreatableTopic], default: int) -> bool:
+    """Whether topics have more partitions together than one request may create.
+
+    Unit: `default` is num.partitions.
+    """
+    total = 0
+    for topic in topics:
+        asked = len(topic.assignments) or _or_default(topic.num_partitions, default)
+        total += max(asked, 0)
+    return total > MAX_PARTITIONS_PER_REQUEST
+
+
+def plan_topic(
+    topic: CreatableTopic,
+    image: MetadataImage,
+    config: BrokerConfig,
+    taken: Collection[str] | None = None,
+) -> NewTopic | Refusal:
+    """Check a topic to be created and assign its replicas.
+
+    Shape: `taken` are the names it must not collide with: the image's, and those of topics that are
+    to be created with it. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST,
+    INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
+    """
+    if topic.name == CLUSTER_METADATA_TOPIC:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited."
+        )
+    if topic.name in image.topics:
+        return validate_topic_name(topic.name, image.topics) or _never()
+    nulls = [entry.name for entry in topic.configs if entry.value is None]
+    if nulls:
+        return Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(nulls)}",
+        )
+    if topic.assignments and (
+        topic.num_partitions != DEFAULT or topic.replication_factor != DEFAULT
+    ):
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot "
+            "be used at the same time.",
+        )
+    assigned: Mapping[int, Sequence[int]] | Refusal
+    if topic.assignments:
+        assigned = {row.partition_index: row.broker_ids for row in topic.assignments}
+    else:
+        assigned = assign_replicas(
+            places(image),
+            _or_default(topic.num_partitions, config.get_int("num.partitions")),
+            _or_default(topic.replication_factor, config.get_int("default.replication.factor")),
+        )
+        if isinstance(assigned, Refusal):
+            return assigned
+    refused = validate_topic_name(topic.name, image.topics if taken is None else taken)
+    if refused is None:
+        refused = validate_assignment(assigned, None if not topic.assignments else image.brokers)
+    if refused is not None:
+        return refused
+    overrides = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
+    try:
+        config.check_topic(overrides)
+    except ConfigError as error:
+        return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
+    return NewTopic(
+        topic.name,
+        random_id(),
+        {number: ReplicaAssignment(tuple(row)) for number, row in sorted(assigned.items())},
+        overrides,
+    )
+
+
+def plan_partitions(
+    request: CreatePartitionsTopic, image: MetadataImage, room: int = MAX_PARTITIONS_PER_REQUEST
+) -> dict[int, tuple[int, ...]] | Refusal:
+    """Check the growth of a topic and assign the replicas of the partitions that are new.
+
+    Shape: added partitions by number, at most `room`. Errors: UNKNOWN_TOPIC_OR_PARTITION,
+    INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
+    REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
+    """
+    topic = image.topics.get(request.name)
+    if topic is None:
+        return Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{request.name}' does not exist."
+        )
+    if any(partition.adding or partition.removing for partition in topic.partitions.values()):
+        return Refusal(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"A partition reassignment is in progress for the topic '{request.name}'.",
+        )
+    existing = len(topic.partitions)
+    factor = len(topic.partitions[0].replicas)
+    given = None
+    if request.assignments is not None:
+        given = [row.broker_ids for row in request.assignments]
+    refused = validate_partition_growth(existing, request.count, factor, given, image.brokers)
+    if refused is not None:
+        return refused
+    if request.count - existing > room:
+        return TOO_MANY_PARTITIONS
+    if given is not None:
+        return {existing + index: tuple(row) for index, row in enumerate(given)}
+    # Go on where the topic began, or at the next broker if that one is gone.
+    leader = topic.partitions[0].replicas[0]
+    alive = sorted(image.brokers)
+    first = next((index for index, broker in enumerate(alive) if broker >= leader), 0)
+    return assign_replicas(
+        places(image),
+        request.count - existing,
+        factor,
+        start_index=first,
+        start_partition=existing,
+    )
+
+
+def places(image: MetadataImage) -> list[Place]:
+    """The live brokers, as the assignment wants them."""
+    return [Place(broker.id, broker.rack) for broker in image.brokers.values()]
+
+
+def _or_default(asked: int, default: int) -> int:
+    return default if asked == DEFAULT else asked
+
+
+def _never() -> Refusal:
+    raise AssertionError("a topic that exists was not refused")

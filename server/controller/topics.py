@@ -1,0 +1,195 @@
+"""What a topic may be called and how its partitions may be laid out; pure, in Kafka's words.
+
+Source: org.apache.kafka.common.internals.Topic, AdminZkClient, ZkAdminManager.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from kwire.errors import ErrorCode
+
+from .refusal import Refusal
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+#: Leaves room for "-<partition>" and the suffix of a deleted directory in a file name of 255 bytes.
+MAX_NAME_LENGTH = 249
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def invalid_topic_name(name: str) -> str | None:
+    """What is wrong with a topic name as Kafka says it, None if nothing is."""
+    if not name:
+        reason = "the empty string is not allowed"
+    elif name in (".", ".."):
+        reason = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_LENGTH:
+        reason = f"the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+    elif LEGAL_NAME.fullmatch(name) is None:
+        reason = (
+            f"'{name}' contains one or more characters other than"
+            " ASCII alphanumerics, '.', '_' and '-'"
+        )
+    else:
+        return None
+    return f"Topic name is invalid: {reason}"
+
+
+def is_internal(name: str) -> bool:
+    """Whether the broker itself keeps its state in the topic."""
+    return name in INTERNAL_TOPICS
+
+
+class TakenNames(Collection[str]):
+    """Names of topics, made once where many new ones are compared with all of them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = set(names)
+        self._unified = {unified_name(name) for name in self._names}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, name: str) -> None:
+        """Take one more."""
+        self._names.add(name)
+        self._unified.add(unified_name(name))
+
+    def has_similar(self, name: str) -> bool:
+        """Whether there is a name that collides with this one, or is this one."""
+        return unified_name(name) in self._unified
+
+
+def unified_name(name: str) -> str:
+    """A topic's name in metrics, where '.' and '_' count as one character."""
+    return name.replace(".", "_")
+
+
+def colliding_topics(name: str, topics: Iterable[str]) -> list[str]:
+    """Topics whose metrics would have the same name: '.' and '_' count as one character."""
+    if "." not in name and "_" not in name:
+        return []
+    if isinstance(topics, TakenNames) and not topics.has_similar(name):
+        return []
+    unified = unified_name(name)
+    return sorted(topic for topic in topics if unified_name(topic) == unified)
+
+
+def validate_topic_name(name: str, topics: Collection[str] = ()) -> Refusal | None:
+    """Check the name of a topic to be created beside `topics`.
+
+    Errors: INVALID_TOPIC_EXCEPTION, also for a name that collides; TOPIC_ALREADY_EXISTS.
+    """
+    reason = invalid_topic_name(name)
+    if reason is not None:
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    if name in topics:
+        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    colliding = colliding_topics(name, topics)
+    if colliding:
+        return Refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {', '.join(colliding)}",
+        )
+    return None
+
+
+def validate_assignment(
+    assignment: Mapping[int, Sequence[int]], brokers: Collection[int] | None = None
+) -> Refusal | None:
+    """Check the manual assignment of a new topic.
+
+    Shape: `brokers` are the live ones; a ZooKeeper-mode Kafka does not look at them here (None).
+    Errors: INVALID_REPLICA_ASSIGNMENT.
+    """
+    if len({len(replicas) for replicas in assignment.values()}) != 1:
+        return refuse_assignment("All partitions should have the same number of replicas")
+    for partition, replicas in sorted(assignment.items()):
+        if not replicas:
+            return refuse_assignment(
+                f"Cannot have replication factor of 0 for partition id {partition}."
+            )
+        if len(set(replicas)) != len(replicas):
+            return refuse_assignment(
+                f"Duplicate replica assignment found: {dict(sorted(assignment.items()))}"
+            )
+        unknown = [
+            replica for replica in replicas if brokers is not None and replica not in brokers
+        ]
+        if unknown:
+            return refuse_assignment(f"Unknown broker(s) in replica assignment: {join(unknown)}.")
+    if sorted(assignment) != list(range(len(assignment))):
+        return refuse_assignment("partitions should be a consecutive 0-based integer sequence")
+    return None
+
+
+def validate_partition_growth(
+    existing: int,
+    count: int,
+    replication_factor: int,
+    assignments: Sequence[Sequence[int]] | None,
+    brokers: Collection[int],
+) -> Refusal | None:
+    """Check a topic's new number of partitions and their manual assignment, if there is one.
+
+    Errors: INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT.
+    """
+    if count < existing:
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic currently has {existing} partitions, which is higher than the requested"
+            f" {count}.",
+        )
+    if count == existing:
+        return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partitions.")
+    if assignments is None:
+        return None
+    unknown = sorted({replica for replicas in assignments for replica in replicas} - set(brokers))
+    if unknown:
+        return refuse_assignment(f"Unknown broker(s) in replica assignment: {join(unknown)}.")
+    if len(assignments) != count - existing:
+        return refuse_assignment(
+            f"Increasing the number of partitions by {count - existing} but {len(assignments)}"
+            " assignments provided."
+        )
+    for partition, replicas in enumerate(assignments, existing):
+        if not replicas:
+            return refuse_assignment(
+                f"Cannot have replication factor of 0 for partition id {partition}."
+            )
+        if len(set(replicas)) != len(replicas):
+            return refuse_assignment(
+                f"Duplicate brokers not allowed in replica assignment: {join(replicas)} for"
+                f" partition id {partition}."
+            )
+    odd = {
+        partition: len(replicas)
+        for partition, replicas in enumerate(assignments, existing)
+        if len(replicas) != replication_factor
+    }
+    if odd:
+        return refuse_assignment(
+            "Inconsistent replication factor between partitions, partition 0 has"
+            f" {replication_factor} while partitions [{join(odd)}] have replication factors"
+            f" [{join(odd.values())}], respectively."
+        )
+    return None
+
+
+def refuse_assignment(message: str) -> Refusal:
+    """A refusal with INVALID_REPLICA_ASSIGNMENT."""
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def join(numbers: Iterable[int]) -> str:
+    """Numbers as Kafka lists them."""
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,48 @@
+"""Who may do what with a node, as ZooKeeper keeps it; pure.
+
+A node carries a list of entries. Each grants permissions to an id of a scheme: `world:anyone`,
+`digest:user:hash`, `ip:10.0.0.0/8`. None, in place of a list, is the open list that nearly every
+node has. What the schemes mean is known in `zookeeper_server/access.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple, TypeAlias
+
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
+ALL = 31
+
+
+class AclId(NamedTuple):
+    """Who: an id within a scheme. Source: ZooKeeper's Id."""
+
+    scheme: str
+    id: str
+
+
+class AclEntry(NamedTuple):
+    """What an id may do: `perms` is a sum of READ, WRITE, CREATE, DELETE and ADMIN."""
+
+    perms: int
+    id: AclId
+
+
+Acl: TypeAlias = tuple[AclEntry, ...]
+
+ANYONE = AclId("world", "anyone")
+OPEN: Acl = (AclEntry(ALL, ANYONE),)
+
+
+def encode_acl(acl: Acl | None) -> str | None:
+    """The list as it is stored: JSON rows of perms, scheme and id."""
+    if acl is None:
+        return None
+    return json.dumps([[entry.perms, entry.id.scheme, entry.id.id] for entry in acl])
+
+
+def decode_acl(text: str | None) -> Acl | None:
+    """The list from its stored form."""
+    if text is None:
+        return None
+    return tuple(AclEntry(perms, AclId(scheme, id_)) for perms, scheme, id_ in json.loads(text))

@@ -1,0 +1,512 @@
+"""The cluster in domain words, written once over both stores, in Apache Kafka's paths and JSON.
+
+Readers leave their watches as they read; a watch that fires becomes one `ClusterEvent`, after which
+the owner reads again. What only the controller may write is in `controller_writes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..metadata.image import BrokerRegistration
+from ..topic_partition import TopicPartition
+from . import paths
+from .commit import commit, stat_of
+from .controller_inbox import ControllerInbox
+from .controller_writes import ControllerEpoch, ControllerWrites
+from .events import Change, ClusterEvent
+from .paths import FinalizedFeatures, LeaderAndIsr, ProducerIdBlock, TopicAssignment
+from .store import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    EventKind,
+    NodeExists,
+    NoNode,
+    Op,
+    SessionState,
+    SetData,
+    Store,
+    WatchEvent,
+)
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+
+logger = logging.getLogger(__name__)
+
+#: Notifications of config changes older than this are purged. Source: ZkNodeChangeNotificationListener.
+CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+#: How much longer than its session a dead broker's node is waited for.
+SESSION_GRACE_MS = 2000
+
+
+class BrokerIdInUse(Exception):
+    """Another live broker has this id."""
+
+
+class ClusterState:
+    """All the store knows, read at one go; not one instant's, so watches were left before.
+
+    Shape: `configs` by (entity type, name); `config_change` is the latest notification's number.
+    """
+
+    def __init__(self) -> None:
+        self.controller_id = -1
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.topics: dict[str, TopicAssignment] = {}
+        self.states: dict[TopicPartition, LeaderAndIsr] = {}
+        self.configs: dict[tuple[str, str], dict[str, str]] = {}
+        self.deletions: list[str] = []
+        self.features: FinalizedFeatures | None = None
+        self.config_change = -1
+
+
+def random_id() -> bytes:
+    """16 random bytes whose text does not begin with a dash, which tools take for an option."""
+    while True:
+        made = bytearray(os.urandom(16))
+        made[6] = made[6] & 0x0F | 0x40  # a version 4 UUID, as Kafka's Uuid.randomUuid makes
+        made[8] = made[8] & 0x3F | 0x80
+        if made[0] >> 2 != 0x3E:
+            return bytes(made)
+
+
+class Cluster:
+    """One broker's view of and hand in the cluster's metadata."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self._clock = clock
+        self._listeners: list[Callable[[ClusterEvent], None]] = []
+        self._my_sessions = {store.session_id}
+        self._cut_off_ms: int | None = None
+        self.inbox = ControllerInbox(store, self._emit)
+        store.on_session(self._session_changed)
+
+    def on_event(self, listener: Callable[[ClusterEvent], None]) -> None:
+        """Have `listener` told of every event, on the event loop."""
+        self._listeners.append(listener)
+
+    def _emit(self, event: ClusterEvent) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def _session_changed(self, state: SessionState) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if state is SessionState.SUSPENDED and self._cut_off_ms is None:
+            self._cut_off_ms = now_ms
+            logger.warning(
+                "no connection to the coordination store: records go on, but no topic, config, leader "
+                "or set of in-sync replicas can change until it is back"
+            )
+        elif state is SessionState.CONNECTED and self._cut_off_ms is not None:
+            logger.info(
+                "connected to the coordination store again after %.1f s",
+                (now_ms - self._cut_off_ms) / 1000,
+            )
+            self._cut_off_ms = None
+        elif state is SessionState.EXPIRED:
+            self._emit(ClusterEvent(Change.SESSION_EXPIRED))
+
+    async def renew_session(self) -> None:
+        """Take up the session that follows an expired one; nothing may act for the old one now."""
+        await self.store.connected()
+        self.store.adopt_session()
+        self._my_sessions.add(self.store.session_id)
+
+    # Watches: bound methods, so that the same one left twice fires once
+
+    def _fired(self, event: WatchEvent, change: Change, topic: str = "") -> None:
+        if event.kind is EventKind.SESSION:
+            self._emit(ClusterEvent(Change.RECONNECTED))
+        else:
+            self._emit(ClusterEvent(change, topic))
+
+    def _brokers_fired(self, event: WatchEvent) -> None:
+        self._fired(event, Change.BROKERS)
+
+    def _topics_fired(self, event: WatchEvent) -> None:
+        self._fired(event, Change.TOPICS)
+
+    def _topic_fired(self, event: WatchEvent) -> None:
+        if event.kind is not EventKind.DELETED:  # the watch on the parent tells of that
+            self._fired(event, Change.ASSIGNMENT, event.path[len(paths.TOPICS) + 1 :])
+
+    def _deletions_fired(self, event: WatchEvent) -> None:
+        self._fired(event, Change.DELETIONS)
+
+    def _config_fired(self, event: WatchEvent) -> None:
+        self._fired(event, Change.CONFIG)
+
+    def _controller_fired(self, event: WatchEvent) -> None:
+        self._fired(event, Change.CONTROLLER)
+
+    # Start-up
+
+    async def ensure_paths(self) -> None:
+        """Make the nodes every Kafka cluster has, where they are missing."""
+        wanted = paths.with_parents(paths.PERSISTENT_PATHS)
+        while True:
+            found = await self.store.get_many(wanted)
+            missing: list[Op] = [
+                Create(path) for path, node in zip(wanted, found, strict=True) if node is None
+            ]
+            try:
+                if missing:
+                    await commit(self.store, missing)
+                return
+            except NodeExists:
+                continue  # another broker starts at the same time
+
+    async def cluster_id(self, preferred: str | None = None) -> str:
+        """Read the cluster's id; the first broker makes it: `preferred`, or a random one."""
+        while True:
+            try:
+                return paths.decode_cluster_id((await self.store.get(paths.CLUSTER_ID))[0])
+            except NoNode:
+                pass
+            made = preferred or base64.urlsafe_b64encode(random_id()).rstrip(b"=").decode()
+            ops: list[Op] = [Create(paths.CLUSTER_ID, paths.encode_cluster_id(made))]
+            if await self.store.exists("/cluster") is None:
+                ops.insert(0, Create("/cluster"))
+            try:
+                await commit(self.store, ops)
+            except NodeExists:
+                continue
+            return made
+
+    async def next_broker_id(self, reserved_max: int = 1000) -> int:
+        """Make a broker id that no broker was given before, above `reserved.broker.max.id`."""
+        while True:
+            try:
+                stat = await self.store.set(paths.BROKER_SEQUENCE, b"")
+            except ConnectionLost:
+                await self.store.connected()  # a number that nobody gets does no harm
+            else:
+                return stat.version + reserved_max
+
+    async def register_broker(self, broker: BrokerRegistration) -> int:
+        """Register this broker and return its epoch, the czxid of its node.
+
+        The node of a broker that was killed stays until its session times out; it is waited for.
+        Errors: BrokerIdInUse when it is still there after that.
+        """
+        path = paths.broker_path(broker.id)
+        data = paths.encode_broker(broker, self._clock.now_ms())
+        patience_ms = self.store.session_timeout_ms + SESSION_GRACE_MS
+        give_up_ms = self._clock.monotonic_ms() + patience_ms
+        while True:
+            try:
+                made = await commit(
+                    self.store, [Create(path, None, ephemeral=True), SetData(path, data, 0)]
+                )
+                return stat_of(made[1]).czxid
+            except NodeExists:
+                pass
+            changed = asyncio.Event()
+            stat = await self.store.exists(path, lambda _, changed=changed: changed.set())  # type: ignore[misc]
+            if stat is None:
+                continue
+            if stat.ephemeral_owner == self.store.session_id:
+                return stat_of((await commit(self.store, [SetData(path, data)]))[0]).czxid
+            if stat.ephemeral_owner in self._my_sessions:
+                await self._delete_if_there(path)
+                continue
+            left_ms = give_up_ms - self._clock.monotonic_ms()
+            logger.warning(
+                "broker id %d is registered by session 0x%x: waiting %d s for it to end, as it does "
+                "where this broker was killed and another one has not the same id",
+                broker.id,
+                stat.ephemeral_owner,
+                left_ms // 1000,
+            )
+            try:
+                await asyncio.wait_for(changed.wait(), max(left_ms, 0) / 1000)
+            except TimeoutError:
+                raise BrokerIdInUse(
+                    f"broker id {broker.id} is registered by another session"
+                    f" (0x{stat.ephemeral_owner & (1 << 64) - 1:x})"
+                ) from None
+
+    # The controller
+
+    async def elect_controller(self, broker_id: int) -> ControllerEpoch | None:
+        """Become the controller if there is none; None when another broker is.
+
+        Source: KafkaZkClient.registerControllerAndIncrementControllerEpoch.
+        """
+        try:
+            data, stat = await self.store.get(paths.CONTROLLER_EPOCH)
+        except NoNode:
+            try:
+                await commit(self.store, [Create(paths.CONTROLLER_EPOCH, b"0")])
+            except NodeExists:
+                pass
+            data, stat = await self.store.get(paths.CONTROLLER_EPOCH)
+        epoch = paths.decode_controller_epoch(data) + 1
+        node = paths.encode_controller(broker_id, self._clock.now_ms())
+        ops: list[Op] = [
+            Create(paths.CONTROLLER, node, ephemeral=True),
+            SetData(paths.CONTROLLER_EPOCH, b"%d" % epoch, stat.version),
+        ]
+        try:
+            made = await commit(self.store, ops)
+        except (NodeExists, BadVersion):
+            return None
+        return ControllerEpoch(epoch, stat_of(made[1]).version)
+
+    async def controller_id(self) -> int:
+        """The broker that is controller, -1 if none is; watched."""
+        while True:
+            try:
+                data, _ = await self.store.get(paths.CONTROLLER, self._controller_fired)
+                return paths.decode_controller(data)
+            except NoNode:
+                if await self.store.exists(paths.CONTROLLER, self._controller_fired) is None:
+                    return -1
+
+    async def resign_controller(self, broker_id: int) -> None:
+        """Give up being the controller, if this session is."""
+        try:
+            _, stat = await self.store.get(paths.CONTROLLER)
+            if stat.ephemeral_owner == self.store.session_id:
+                await self._delete_if_there(paths.CONTROLLER)
+        except NoNode:
+            pass
+
+    async def depose_controller(self, broker_id: int) -> bool:
+        """End another broker's being controller, so that one is elected; False when it is not any more.
+
+        Removing the node is what an administrator does to have a controller elected; whoever it was
+        steps down if it lives, and the next one's epoch fences what it writes.
+        """
+        try:
+            _, fence = await self.store.get(paths.CONTROLLER_EPOCH)
+            data, stat = await self.store.get(paths.CONTROLLER)
+            if paths.decode_controller(data) != broker_id:
+                return False
+            # An election in between sets the epoch.
+            check = Check(paths.CONTROLLER_EPOCH, fence.version)
+            await commit(self.store, [check, Delete(paths.CONTROLLER, stat.version)])
+        except (BadVersion, NoNode):
+            return False
+        return True
+
+    def as_controller(self, controller: ControllerEpoch) -> ControllerWrites:
+        """The writes of a controller, refused once another is elected."""
+        return ControllerWrites(self.store, controller)
+
+    # Reading
+
+    async def load(self) -> ClusterState:
+        """Read everything, leaving watches on everything first."""
+        return await self.load_topics(await self.load_settings())
+
+    async def load_settings(self) -> ClusterState:
+        """Read what every broker reads itself: configs, features, and who is controller."""
+        state = ClusterState()
+        state.controller_id = await self.controller_id()
+        state.config_change = max(await self.config_changes(), default=-1)
+        state.configs = await self.configs(await self.config_entities())
+        state.features = await self.features()
+        return state
+
+    async def load_topics(self, state: ClusterState) -> ClusterState:
+        """Read what only the controller reads: brokers, topics and their states, into `state`."""
+        state.brokers = await self.brokers()
+        state.deletions = await self.deletions()
+        state.topics = await self.topics(await self.topic_names())
+        state.states = await self.states(
+            [
+                TopicPartition(name, partition)
+                for name, topic in state.topics.items()
+                for partition in topic.partitions
+            ]
+        )
+        return state
+
+    async def brokers(self) -> dict[int, BrokerRegistration]:
+        """The live brokers; their list and each registration watched."""
+        names = await self.store.children(paths.BROKER_IDS, self._brokers_fired)
+        ids = sorted(int(name) for name in names)
+        nodes = await self.store.get_many(
+            [paths.broker_path(broker_id) for broker_id in ids], self._brokers_fired
+        )
+        return {
+            broker_id: paths.decode_broker(broker_id, node[0], node[1].czxid)
+            for broker_id, node in zip(ids, nodes, strict=True)
+            if node is not None and node[0]
+        }
+
+    async def topic_names(self) -> list[str]:
+        """The names of all topics; watched."""
+        return await self.store.children(paths.TOPICS, self._topics_fired)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicAssignment]:
+        """The assignments of those of these topics that are there; each watched."""
+        listed = list(names)
+        nodes = await self.store.get_many(
+            [paths.topic_path(name) for name in listed], self._topic_fired
+        )
+        return {
+            name: paths.decode_topic(name, node[0], node[1].version)
+            for name, node in zip(listed, nodes, strict=True)
+            if node is not None and node[0]
+        }
+
+    async def states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        """The states of those of these partitions that have one."""
+        listed = list(partitions)
+        nodes = await self.store.get_many([paths.state_path(*tp) for tp in listed])
+        return {
+            tp: paths.decode_state(*tp, node[0], node[1].version)
+            for tp, node in zip(listed, nodes, strict=True)
+            if node is not None and node[0]
+        }
+
+    async def deletions(self) -> list[str]:
+        """The topics whose deletion was asked for; watched."""
+        return await self.store.children(paths.DELETE_TOPICS, self._deletions_fired)
+
+    async def features(self) -> FinalizedFeatures | None:
+        """The finalized features, None before the first controller."""
+        try:
+            data, stat = await self.store.get(paths.FEATURE)
+        except NoNode:
+            return None
+        return paths.decode_features(data, stat.version)
+
+    async def config_entities(self) -> list[tuple[str, str]]:
+        """Every (entity type, entity name) with a config node."""
+        found: list[tuple[str, str]] = []
+        for entity_type in ("topics", "brokers", "clients", "ips", "users"):
+            names = await self._children(paths.CONFIG + "/" + entity_type)
+            found += [(entity_type, name) for name in names]
+            if entity_type == "users":
+                for user in names:
+                    clients = await self._children(paths.config_path("users", user) + "/clients")
+                    found += [("users", f"{user}/clients/{client}") for client in clients]
+        return found
+
+    async def configs(
+        self, entities: Iterable[tuple[str, str]]
+    ) -> dict[tuple[str, str], dict[str, str]]:
+        """The configs of those of these entities that have one."""
+        listed = list(entities)
+        where = [paths.config_path(*entity) for entity in listed]
+        nodes = await self.store.get_many(where)
+        return {
+            entity: paths.decode_config(node[0], path)
+            for entity, path, node in zip(listed, where, nodes, strict=True)
+            if node is not None
+        }
+
+    async def config_changes(self) -> dict[int, str]:
+        """The paths of the notifications of config changes by their number; watched."""
+        names = await self.store.children(paths.CONFIG_CHANGES, self._config_fired)
+        return {paths.sequence_of(name): f"{paths.CONFIG_CHANGES}/{name}" for name in sorted(names)}
+
+    async def changed_entities(self, changes: Sequence[str]) -> list[tuple[str, str]]:
+        """The entities that these notifications name; one that is purged already is passed over."""
+        nodes = await self.store.get_many(changes)
+        return list(
+            dict.fromkeys(paths.decode_config_change(node[0]) for node in nodes if node is not None)
+        )
+
+    async def request_deletion(self, topic: str) -> None:
+        """Ask the controller to delete a topic. Errors: NodeExists when that was asked already."""
+        await commit(self.store, [Create(paths.delete_topic_path(topic))])
+
+    # Configs and producer ids, by any broker
+
+    async def alter_config(
+        self,
+        entity_type: str,
+        name: str,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    ) -> dict[str, str]:
+        """Replace an entity's config by what `change` makes of it, and notify every broker.
+
+        `change` is called again when somebody else was faster. An empty config of a user or client
+        removes its node, as Apache Kafka does. Returns the new config.
+        """
+        path = paths.config_path(entity_type, name)
+        notify = Create(
+            f"{paths.CONFIG_CHANGES}/{paths.CONFIG_CHANGE_PREFIX}",
+            paths.encode_config_change(entity_type, name),
+            sequential=True,
+        )
+        while True:
+            node = (await self.store.get_many([path]))[0]
+            before = {} if node is None else paths.decode_config(node[0], path)
+            after = dict(change(before))
+            data = paths.encode_config(after)
+            ops: list[Op] = []
+            if node is None:
+                above = paths.with_parents([path])[1:-1]
+                found = await self.store.get_many(above)
+                ops = [Create(p) for p, n in zip(above, found, strict=True) if n is None]
+                ops.append(Create(path, data))
+            elif (
+                not after
+                and entity_type in ("users", "clients", "ips")
+                and not node[1].num_children
+            ):
+                ops.append(Delete(path, node[1].version))
+            else:
+                ops.append(SetData(path, data, node[1].version))
+            try:
+                await commit(self.store, [*ops, notify])
+                return after
+            except (BadVersion, NodeExists, NoNode) as error:
+                if error.path == notify.path:
+                    raise
+
+    async def purge_config_changes(self) -> None:
+        """Delete notifications that every broker has had time to see."""
+        oldest_ms = self._clock.now_ms() - CHANGE_EXPIRATION_MS
+        for path in (await self.config_changes()).values():
+            stat = await self.store.exists(path)
+            if stat is None:
+                continue
+            if stat.ctime_ms >= oldest_ms:
+                return
+            await self._delete_if_there(path)
+
+    async def allocate_producer_ids(self, broker_id: int) -> ProducerIdBlock:
+        """Take the next block of 1000 producer ids. Source: ZkProducerIdManager."""
+        while True:
+            data, stat = await self.store.get(paths.PRODUCER_ID_BLOCK)
+            last = paths.decode_producer_id_block(data)
+            first = 0 if last is None else last.last + 1
+            block = ProducerIdBlock(first, first + paths.PRODUCER_ID_BLOCK_SIZE - 1)
+            node = paths.encode_producer_id_block(block, broker_id)
+            try:
+                await commit(self.store, [SetData(paths.PRODUCER_ID_BLOCK, node, stat.version)])
+                return block
+            except BadVersion:
+                continue
+
+    # Below
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self.store.children(path)
+        except NoNode:
+            return []
+
+    async def _delete_if_there(self, path: str) -> None:
+        try:
+            await commit(self.store, [Delete(path)])
+        except NoNode:
+            pass

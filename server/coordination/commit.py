@@ -1,0 +1,113 @@
+"""Writes whose outcome became unknown: look again and compare.
+
+When the connection breaks after a transaction was sent, nobody says whether it was applied. A
+transaction is whole, so if every node it names is as it would have left it, it was applied; if not,
+it is sent again, and the store's own answer is the truth (a node that somebody else made meanwhile
+is NodeExists as ever).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .store import (
+    ANY_VERSION,
+    Check,
+    ConnectionLost,
+    Create,
+    Delete,
+    Op,
+    OpResult,
+    SetData,
+    Stat,
+    Store,
+)
+
+
+class Left(NamedTuple):
+    """How a transaction leaves a node; None is "not known from the transaction"."""
+
+    there: bool
+    data: bytes | None = None
+    version: int | None = None
+    ephemeral: bool | None = None
+
+
+async def commit(store: Store, ops: Sequence[Op]) -> list[OpResult]:
+    """Run a multi, again after each loss of the connection unless it turns out to be applied.
+
+    Shape: results as of `Store.multi`; the path of a sequential node is its prefix when the answer
+    was lost. Errors: those of `Store.multi` without ConnectionLost.
+    """
+    while True:
+        try:
+            return await store.multi(ops)
+        except ConnectionLost:
+            await store.connected()
+            found = await was_applied(store, ops)
+            if found is not None:
+                return found
+
+
+def leaves(ops: Sequence[Op]) -> dict[str, Left]:
+    """The nodes that a transaction changes, as they are after it."""
+    after: dict[str, Left] = {}
+    for op in ops:
+        if isinstance(op, Create):
+            if not op.sequential:
+                after[op.path] = Left(True, op.data, 0, op.ephemeral)
+        elif isinstance(op, SetData):
+            before = after.get(op.path)
+            base = before.version if before else None
+            if op.version != ANY_VERSION:
+                base = op.version
+            after[op.path] = Left(
+                True,
+                op.data,
+                None if base is None else base + 1,
+                before.ephemeral if before else None,
+            )
+        elif isinstance(op, Delete):
+            after[op.path] = Left(False)
+    return after
+
+
+async def was_applied(store: Store, ops: Sequence[Op]) -> list[OpResult] | None:
+    """The results of a transaction if every node is as it leaves it, else None."""
+    expected = leaves(ops)
+    if not expected:
+        return None
+    found = dict(zip(expected, await store.get_many(list(expected)), strict=True))
+    for path, left in expected.items():
+        entry = found[path]
+        if entry is None:
+            if left.there:
+                return None
+            continue
+        data, stat = entry
+        owner = stat.ephemeral_owner
+        if (
+            not left.there
+            or data != left.data
+            or left.version not in (None, stat.version)
+            or (left.ephemeral is not None and owner != (store.session_id if left.ephemeral else 0))
+        ):
+            return None
+    return [result_of(op, found) for op in ops]
+
+
+def result_of(op: Op, found: dict[str, tuple[bytes | None, Stat] | None]) -> OpResult:
+    """What the multi would have answered for one op."""
+    if isinstance(op, Create):
+        return op.path
+    if isinstance(op, Check | Delete):
+        return None
+    entry = found[op.path]
+    return None if entry is None else entry[1]
+
+
+def stat_of(result: OpResult) -> Stat:
+    """The Stat among the results of a multi."""
+    assert isinstance(result, Stat)
+    return result

@@ -1,0 +1,195 @@
+"""Carry a cluster's metadata from one store to another.
+
+The document is a stream of JSON lines: first `{"format":"kwire-coordination","version":1}`, then one
+line for each node, parents first: `path`, `data` (text or null; `base64` instead when it is not
+UTF-8) and `version`. Left out: ephemeral nodes, queues of notifications (their numbers begin anew in
+another store, and readers would take them for old ones), and ZooKeeper's own `/zookeeper`. A node's
+version begins anew too, except where it is a number that must not go back (`KEPT_VERSIONS`).
+Not carried: access control lists of the nodes themselves; what is written is open to everybody.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from . import paths
+from .commit import commit
+from .store import NoNode, SetData, Store, StoreError, parent_of
+
+FORMAT = "kwire-coordination"
+VERSION = 1
+#: Nodes whose version means something: the next generated broker id, the epoch of the features.
+KEPT_VERSIONS = frozenset({paths.BROKER_SEQUENCE, paths.FEATURE})
+SKIPPED = frozenset({"/zookeeper"})
+#: Below these an import with `replace` leaves nothing else. A tree may be shared with other programs.
+REPLACED = (
+    f"{paths.TOPICS}/",
+    f"{paths.CONFIG}/",
+    "/admin/",
+    "/kafka-acl/",
+    "/kafka-acl-extended/",
+    "/delegation_token/",
+)
+#: Nodes read in one go.
+BATCH = 1000
+
+
+class BadDocument(Exception):
+    """What was to be imported is not an export, or cannot be imported here."""
+
+
+async def export_tree(store: Store, write: Callable[[str], object]) -> int:
+    """Write every lasting node as a line by `write`; returns how many.
+
+    The store should be at rest: what changes meanwhile may come in either form.
+    """
+    write(json.dumps({"format": FORMAT, "version": VERSION}) + "\n")
+    count = 0
+    async for path, data, version in walk(store):
+        node: dict[str, Any] = {"path": path}
+        try:
+            node["data"] = None if data is None else data.decode()
+        except UnicodeDecodeError:
+            assert data is not None
+            node["base64"] = base64.b64encode(data).decode()
+        if version:
+            node["version"] = version
+        write(json.dumps(node, ensure_ascii=False) + "\n")
+        count += 1
+    return count
+
+
+async def walk(store: Store) -> AsyncIterator[tuple[str, bytes | None, int]]:
+    """Every lasting node with its data and version, parents first, in a steady order."""
+    level = ["/"]
+    while level:
+        below: list[str] = []
+        for start in range(0, len(level), BATCH):
+            batch = level[start : start + BATCH]
+            for path, node in zip(batch, await store.get_many(batch), strict=True):
+                if node is None or node[1].ephemeral_owner:
+                    continue
+                if path != "/":
+                    yield path, node[0], node[1].version
+                if node[1].num_children and path not in paths.NOTIFICATION_PATHS:
+                    prefix = "" if path == "/" else path
+                    children = [
+                        f"{prefix}/{name}" for name in sorted(await children_of(store, path))
+                    ]
+                    below += [child for child in children if child not in SKIPPED]
+        level = below
+
+
+async def children_of(store: Store, path: str) -> list[str]:
+    """The names below a node, none if it went away."""
+    try:
+        return await store.children(path)
+    except NoNode:
+        return []
+
+
+async def import_tree(
+    store: Store, lines: Iterable[str], *, replace: bool = False, cluster_id: str | None = None
+) -> int:
+    """Write the nodes of an export into a store; returns how many.
+
+    Shape: cluster_id is the only one that may come. With replace the store may describe topics
+    already: its nodes get the export's data, and those of topics, settings and access control that
+    the export has not are deleted in the end, so that an import that was cut short can be run again.
+    Errors: BadDocument, also when brokers are registered in the store or another cluster lives
+    there.
+    """
+    source = iter(lines)
+    header = parse(next(source, ""))
+    if header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise BadDocument(f"not an export of version {VERSION}: {header}")
+    if await children_of(store, paths.BROKER_IDS):
+        raise BadDocument("brokers are registered in this store; stop them first")
+    topics = await topics_in(store)
+    if topics and not replace:
+        raise BadDocument(
+            f"the store describes {topics} topics already; --replace puts the export in their place"
+        )
+    imported: set[str] = set()
+    for line in source:
+        if not line.strip():
+            continue
+        node = parse(line)
+        path = str(node.get("path", ""))
+        data = data_of(node)
+        if path == paths.CLUSTER_ID:
+            await refuse_other_cluster(store, data, cluster_id)
+        try:
+            await put(store, path, data, int(node.get("version", 0)))
+        except (StoreError, ValueError) as error:
+            raise BadDocument(f"cannot import {path!r}: {error}") from error
+        imported.add(path)
+    if topics:
+        await delete_others(store, imported)
+    return len(imported)
+
+
+async def topics_in(store: Store) -> int:
+    """How many topics a store describes."""
+    return len(await children_of(store, paths.TOPICS))
+
+
+async def delete_others(store: Store, kept: set[str]) -> None:
+    """Delete what belongs to a cluster and is not in the export, children first."""
+    found = [path async for path, _, _ in walk(store) if path not in kept]
+    for path in reversed(found):
+        if path.startswith(REPLACED):
+            await store.delete(path)
+
+
+async def refuse_other_cluster(store: Store, data: bytes | None, expected: str | None) -> None:
+    """Keep two clusters from being mixed. Errors: BadDocument."""
+    theirs = paths.decode_cluster_id(data)
+    found = (await store.get_many([paths.CLUSTER_ID]))[0]
+    if found is not None and paths.decode_cluster_id(found[0]) != theirs:
+        ours = paths.decode_cluster_id(found[0])
+        raise BadDocument(f"the store is of cluster {ours}, the export of {theirs}")
+    if expected not in (None, theirs):
+        raise BadDocument(f"the data directory is of cluster {expected}, the export of {theirs}")
+
+
+async def put(store: Store, path: str, data: bytes | None, version: int) -> None:
+    """Make a node or set its data, and bring its version up where that counts."""
+    found = await store.exists(path)
+    if found is None:
+        if parent_of(path) != "/" and await store.exists(parent_of(path)) is None:
+            raise BadDocument(f"{path} comes before its parent")
+        await store.create(path, data)
+        reached = 0
+    else:
+        reached = (await store.set(path, data)).version
+    if path in KEPT_VERSIONS:
+        while reached < version:
+            steps = min(version - reached, BATCH)
+            await commit(store, [SetData(path, data) for _ in range(steps)])
+            reached += steps
+
+
+def data_of(node: dict[str, Any]) -> bytes | None:
+    """The data of a line. Errors: BadDocument."""
+    try:
+        if "base64" in node:
+            return base64.b64decode(node["base64"], validate=True)
+        data = node["data"]
+        return None if data is None else data.encode()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadDocument(f"a line without data: {node}") from error
+
+
+def parse(line: str) -> dict[str, Any]:
+    """One line. Errors: BadDocument."""
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise BadDocument(f"not JSON: {line[:80]!r}") from error
+    if not isinstance(document, dict):
+        raise BadDocument(f"not an object: {line[:80]!r}")
+    return document

@@ -1,0 +1,1 @@
+"""A node tree served in ZooKeeper's client protocol: one process, not replicated."""

@@ -1,0 +1,164 @@
+"""Who may do what: the schemes of ids, and the checks of access control lists and paths; pure.
+
+Schemes: `world` (everybody), `auth` (stands for the ids of whoever sets the list), `digest` (user and
+password, the latter as SHA-1 in base64) and `ip` (an IPv4 address or network). Omitted: `sasl` and
+`x509`, which a ZooKeeper server has only after more settings, too.
+Source: PrepRequestProcessor.fixupACL, ZooKeeperServer.checkACL, the providers of server.auth, PathUtils.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..acl import ANYONE, OPEN, Acl, AclEntry, AclId
+from ..store import StoreError
+from .records import Code
+
+SPECIAL_PATHS = frozenset({"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"})
+#: What a name may not have: control characters, and all that UTF-16 needs two units or private ones for.
+BAD_CHARACTERS = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
+RELATIVE = re.compile(r"/\.\.?(?:/|$)")
+
+
+class Refused(StoreError):
+    """A request that is refused by a code of its own."""
+
+    def __init__(self, code: Code, path: str = "") -> None:
+        super().__init__(path, code.name)
+        self.code = code
+
+
+def validate_path(path: str | None) -> str:
+    """Refuse what is no path of a node. Errors: Refused (BAD_ARGUMENTS)."""
+    if (
+        not path
+        or path[0] != "/"
+        or (len(path) > 1 and path[-1] == "/")
+        or "//" in path
+        or BAD_CHARACTERS.search(path)
+        or RELATIVE.search(path)
+    ):
+        raise Refused(Code.BAD_ARGUMENTS, path or "")
+    return path
+
+
+def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
+    """The list as it is stored: without doubles, `auth` expanded; None for the open one.
+
+    Errors: Refused (INVALID_ACL) for an empty list, an unknown scheme or an id that cannot be one.
+    """
+    if acl == OPEN:
+        return None
+    expanded: list[AclEntry] = []
+    for entry in dict.fromkeys(acl or ()):
+        scheme, id_ = entry.id
+        if entry.id == ANYONE:
+            expanded.append(entry)
+        elif scheme == "auth":
+            own = [AclEntry(entry.perms, known) for known in ids if known.scheme in AUTHENTICATED]
+            if not own:
+                raise Refused(Code.INVALID_ACL)
+            expanded += own
+        elif scheme in VALID and VALID[scheme](id_):
+            expanded.append(entry)
+        else:
+            raise Refused(Code.INVALID_ACL)
+    if not expanded:
+        raise Refused(Code.INVALID_ACL)
+    return tuple(expanded)
+
+
+def check_acl(acl: Acl | None, permission: int, ids: Iterable[AclId]) -> None:
+    """Refuse whom the list does not grant a permission. Errors: Refused (NO_AUTH)."""
+    if acl is None:
+        return
+    for perms, granted in acl:
+        if not perms & permission:
+            continue
+        if granted == ANYONE:
+            return
+        for known in ids:
+            if known.scheme == granted.scheme and matches(granted, known.id):
+                return
+    raise Refused(Code.NO_AUTH)
+
+
+def matches(granted: AclId, known: str) -> bool:
+    """Whether an id of a list covers one of a client, both of one scheme."""
+    if granted.scheme == "ip":
+        network, address = ip_network(granted.id), ip_network(known)
+        if network is None or address is None:
+            return False
+        shift = 32 - network[1]
+        return network[0] >> shift == address[0] >> shift
+    return granted.id == known
+
+
+def hide_passwords(acl: Acl) -> Acl:
+    """The list for those who may read it but not change it."""
+    return tuple(
+        AclEntry(entry.perms, AclId("digest", re.sub(":.*", ":x", entry.id.id)))
+        if entry.id.scheme == "digest"
+        else entry
+        for entry in acl
+    )
+
+
+def authenticate(scheme: str | None, auth: bytes | None, address: str) -> AclId:
+    """The id that credentials prove. Errors: Refused (AUTH_FAILED)."""
+    if scheme == "digest" and auth is not None:
+        return AclId("digest", digest_id(auth))
+    if scheme == "ip":
+        return AclId("ip", address)
+    raise Refused(Code.AUTH_FAILED)
+
+
+def digest_id(auth: bytes) -> str:
+    """`user:hash` of `user:password`. Source: DigestAuthenticationProvider.generateDigest."""
+    from base64 import b64encode
+    from hashlib import sha1
+
+    user = auth.split(b":", 1)[0]
+    return f"{user.decode(errors='replace')}:{b64encode(sha1(auth).digest()).decode()}"
+
+
+def user_name(id_: AclId) -> str:
+    """The part of an id that may be shown."""
+    return id_.id.split(":")[0] if id_.scheme == "digest" else id_.id
+
+
+def ip_network(text: str) -> tuple[int, int] | None:
+    """An IPv4 address as a number, and how many of its bits count; None if it is none."""
+    address, slash, bits = text.partition("/")
+    parts = address.split(".")
+    if len(parts) != 4 or not all(re.fullmatch(r"\+?[0-9]+", part) for part in parts):
+        return None
+    number = 0
+    for part in parts:
+        if int(part) > 255:
+            return None
+        number = number << 8 | int(part)
+    if not slash:
+        return number, 32
+    if not re.fullmatch(r"\+?[0-9]+", bits) or int(bits) > 32:
+        return None
+    return number, int(bits)
+
+
+def valid_digest(id_: str | None) -> bool:
+    """`user:hash`; nothing is known of the hash."""
+    parts = (id_ or "").split(":")
+    while parts and not parts[-1]:  # Java's split drops them
+        parts.pop()
+    return len(parts) == 2
+
+
+def valid_ip(id_: str | None) -> bool:
+    """An address or a network."""
+    return id_ is not None and ip_network(id_) is not None
+
+
+VALID = {"digest": valid_digest, "ip": valid_ip}
+#: Schemes whose ids say who somebody is, and not only where: what `auth` stands for.
+AUTHENTICATED = frozenset({"digest"})

@@ -1,0 +1,196 @@
+"""The encoding of ZooKeeper's messages: big-endian, lengths as int32; pure.
+
+| type | bytes |
+|---|---|
+| boolean | 1 byte, 0 or 1 |
+| int, long | 4, 8 bytes, signed |
+| buffer, ustring | int length, then the bytes (UTF-8); length -1 is null |
+| vector | int count, then the elements; count -1 is null |
+
+Source: BinaryInputArchive, BinaryOutputArchive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from ..acl import AclEntry, AclId
+from ..store import Stat
+
+INT = Struct(">i")
+LONG = Struct(">q")
+#: czxid mzxid ctime mtime, version cversion aversion, ephemeralOwner, dataLength numChildren, pzxid.
+STAT = Struct(">qqqqiiiqiiq")
+
+
+class JuteError(Exception):
+    """The bytes are not the record they should be."""
+
+
+class Reader:
+    """Reads one message from its beginning to its end."""
+
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data = data
+        self.position = position
+
+    def take(self, size: int) -> bytes:
+        """The next bytes. Errors: JuteError when there are fewer."""
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise JuteError(f"{size} bytes wanted at {self.position} of {len(self.data)}")
+        taken = self.data[self.position : end]
+        self.position = end
+        return taken
+
+    def at_end(self) -> bool:
+        """Whether everything was read."""
+        return self.position == len(self.data)
+
+
+class JuteType(NamedTuple):
+    """How values of a type are read and written."""
+
+    read: Callable[[Reader], Any]
+    write: Callable[[bytearray, Any], None]
+
+
+def read_boolean(reader: Reader) -> bool:
+    """Anything but 0 is true, as for Java."""
+    return reader.take(1) != b"\0"
+
+
+def write_boolean(out: bytearray, value: bool) -> None:
+    """One byte."""
+    out.append(1 if value else 0)
+
+
+def read_int(reader: Reader) -> int:
+    """Four bytes."""
+    value: int = INT.unpack(reader.take(4))[0]
+    return value
+
+
+def write_int(out: bytearray, value: int) -> None:
+    """Four bytes."""
+    out += INT.pack(value)
+
+
+def read_long(reader: Reader) -> int:
+    """Eight bytes."""
+    value: int = LONG.unpack(reader.take(8))[0]
+    return value
+
+
+def write_long(out: bytearray, value: int) -> None:
+    """Eight bytes."""
+    out += LONG.pack(value)
+
+
+def read_buffer(reader: Reader) -> bytes | None:
+    """Bytes or null."""
+    size = read_int(reader)
+    return None if size == -1 else reader.take(size)
+
+
+def write_buffer(out: bytearray, value: bytes | None) -> None:
+    """Bytes or null."""
+    if value is None:
+        out += INT.pack(-1)
+    else:
+        out += INT.pack(len(value))
+        out += value
+
+
+def read_string(reader: Reader) -> str | None:
+    """Text or null; what is not UTF-8 is replaced, as by Java."""
+    value = read_buffer(reader)
+    return None if value is None else value.decode(errors="replace")
+
+
+def write_string(out: bytearray, value: str | None) -> None:
+    """Text or null."""
+    write_buffer(out, None if value is None else value.encode(errors="replace"))
+
+
+def read_stat(reader: Reader) -> Stat:
+    """A Stat, in the order of the wire."""
+    fields = STAT.unpack(reader.take(STAT.size))
+    czxid, mzxid, ctime, mtime, version, cversion, aversion, owner, length, count, pzxid = fields
+    return Stat(
+        czxid, mzxid, ctime, mtime, version, cversion, owner, count, pzxid, aversion, length
+    )
+
+
+def write_stat(out: bytearray, stat: Stat) -> None:
+    """A Stat, in the order of the wire."""
+    out += STAT.pack(
+        *stat[:6],
+        stat.aversion,
+        stat.ephemeral_owner,
+        stat.data_length,
+        stat.num_children,
+        stat.pzxid,
+    )
+
+
+def read_id(reader: Reader) -> AclId:
+    """Scheme and id; null where they are null, which no list may hold."""
+    scheme, id_ = read_string(reader), read_string(reader)
+    return AclId(scheme, id_)  # type: ignore[arg-type]
+
+
+def write_id(out: bytearray, value: AclId) -> None:
+    """Scheme and id."""
+    write_string(out, value.scheme)
+    write_string(out, value.id)
+
+
+def read_acl_entry(reader: Reader) -> AclEntry:
+    """Permissions and an id."""
+    return AclEntry(read_int(reader), read_id(reader))
+
+
+def write_acl_entry(out: bytearray, entry: AclEntry) -> None:
+    """Permissions and an id."""
+    write_int(out, entry.perms)
+    write_id(out, entry.id)
+
+
+def vector(element: JuteType) -> JuteType:
+    """The type of vectors of another type; they are tuples, or None for null."""
+
+    def read(reader: Reader) -> tuple[Any, ...] | None:
+        count = read_int(reader)
+        if count == -1:
+            return None
+        # Each element takes at least a byte: a count beyond that would only fill the memory.
+        if count < 0 or count > len(reader.data) - reader.position:
+            raise JuteError(f"a vector of {count} elements")
+        return tuple([element.read(reader) for _ in range(count)])
+
+    def write(out: bytearray, values: Iterable[Any] | None) -> None:
+        if values is None:
+            out += INT.pack(-1)
+            return
+        values = tuple(values)
+        out += INT.pack(len(values))
+        for value in values:
+            element.write(out, value)
+
+    return JuteType(read, write)
+
+
+BOOLEAN = JuteType(read_boolean, write_boolean)
+INT32 = JuteType(read_int, write_int)
+INT64 = JuteType(read_long, write_long)
+BUFFER = JuteType(read_buffer, write_buffer)
+STRING = JuteType(read_string, write_string)
+STRINGS = vector(STRING)
+STAT_RECORD = JuteType(read_stat, write_stat)
+ID = JuteType(read_id, write_id)
+ACL_LIST = vector(JuteType(read_acl_entry, write_acl_entry))

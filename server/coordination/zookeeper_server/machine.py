@@ -1,0 +1,416 @@
+"""What a ZooKeeper server does with each frame: connections, sessions, watches; pure.
+
+Nothing here waits, reads a clock or knows a socket. Each call returns `Effects`: what was changed in
+the tree, and the frames to be sent, in order, once that is durable. Source: ZooKeeper 3.8, standalone:
+ZooKeeperServer, PrepRequestProcessor, FinalRequestProcessor, SessionTrackerImpl, DataTree.
+
+Omitted: SASL (answered as by a server without it), quotas (their nodes can be made, and limit nothing),
+nodes with a time to live (UNIMPLEMENTED, as by default), reconfiguration (refused, as by default).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ..acl import READ, AclId
+from ..store import EventKind, NoNode, StoreError, parent_of
+from ..tree import CONTAINER, Applied, Node, NodeTree, Session, delete_ops
+from . import requests
+from .access import Refused, authenticate, check_acl
+from .jute import JuteError, Reader, read_boolean
+from .records import (
+    NOTIFICATION_XID,
+    REQUESTS,
+    SYNC_CONNECTED,
+    AuthPacket,
+    Code,
+    ConnectRequest,
+    ConnectResponse,
+    EventType,
+    OpCode,
+    ReplyHeader,
+    RequestHeader,
+    TokenRecord,
+    WatcherEvent,
+    decode,
+    encode,
+)
+from .watches import WatchTable
+
+#: How often containers without children are deleted. Source: znode.container.checkIntervalMs.
+CONTAINER_CHECK_MS = 60_000
+EVENT_TYPES = {
+    EventKind.CREATED: EventType.CREATED,
+    EventKind.DELETED: EventType.DELETED,
+    EventKind.CHANGED: EventType.DATA_CHANGED,
+    EventKind.CHILDREN: EventType.CHILDREN_CHANGED,
+}
+NO_PASSWORD = bytes(16)
+
+
+class Now(NamedTuple):
+    """The time: for Stats the wall clock's, for timeouts one that never goes back."""
+
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Limits(NamedTuple):
+    """Between which the timeout of a session is negotiated."""
+
+    min_timeout_ms: int = 4_000
+    max_timeout_ms: int = 40_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Stage(Enum):
+    """What may come on a connection next."""
+
+    NEW = "a ConnectRequest"
+    OPEN = "requests"
+    CLOSED = "nothing"
+
+
+class Connection:
+    """One client's connection, as the machine sees it."""
+
+    __slots__ = (
+        "address",
+        "ids",
+        "last_opcode",
+        "last_xid",
+        "last_zxid",
+        "opened_ms",
+        "port",
+        "received",
+        "sent",
+        "session_id",
+        "stage",
+    )
+
+    def __init__(self, address: str, port: int, now: Now) -> None:
+        self.address = address
+        self.port = port
+        self.stage = Stage.NEW
+        self.session_id = 0
+        self.ids = [AclId("ip", address)]
+        self.opened_ms = now.wall_ms
+        self.received = 0
+        self.sent = 0
+        self.last_opcode = 0
+        self.last_xid = 0
+        self.last_zxid = 0
+
+
+class LiveSession:
+    """What is known of a session only while the process lives."""
+
+    __slots__ = ("connection", "deadline_ms", "timeout_ms")
+
+    def __init__(self, timeout_ms: int, now: Now) -> None:
+        self.timeout_ms = timeout_ms
+        self.connection: Connection | None = None
+        self.deadline_ms = 0
+        self.heard(now)
+
+    def heard(self, now: Now) -> None:
+        """Its client gave a sign of life."""
+        self.deadline_ms = now.monotonic_ms + self.timeout_ms
+
+
+class Effects:
+    """What is to be done after a call.
+
+    Shape: `frames` are (connection, message without its length), None to close the connection; they
+    go out in order, and not before all of `applied` is durable.
+    """
+
+    __slots__ = ("applied", "frames")
+
+    def __init__(self) -> None:
+        self.applied: list[Applied] = []
+        self.frames: list[tuple[Connection, bytes | None]] = []
+
+    def send(self, connection: Connection, message: bytes) -> None:
+        """Send a message."""
+        if connection.stage is not Stage.CLOSED:
+            connection.sent += 1
+            self.frames.append((connection, message))
+
+    def close(self, connection: Connection) -> None:
+        """Close a connection behind what was sent before."""
+        if connection.stage is not Stage.CLOSED:
+            connection.stage = Stage.CLOSED
+            self.frames.append((connection, None))
+
+
+class Machine:
+    """The server: one tree, its sessions and the connections of its clients."""
+
+    def __init__(
+        self,
+        tree: NodeTree,
+        now: Now,
+        *,
+        new_session_id: Callable[[], int],
+        new_password: Callable[[], bytes],
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.tree = tree
+        self.limits = limits
+        self._new_session_id = new_session_id
+        self._new_password = new_password
+        self.connections: dict[Connection, None] = {}
+        # A session that was stored gets its whole timeout to come back.
+        self.sessions = {
+            session_id: LiveSession(session.timeout_ms, now)
+            for session_id, session in tree.sessions.items()
+        }
+        self.data_watches: WatchTable[Connection] = WatchTable()
+        self.child_watches: WatchTable[Connection] = WatchTable()
+        self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
+
+    def prepare(self) -> Effects:
+        """Make ZooKeeper's own nodes where they are missing.
+
+        Nothing counts them: the Stat of a fresh root has a cversion of -1, as ZooKeeper's has.
+        """
+        effects = Effects()
+        applied = Applied()
+        for path in ("/zookeeper", "/zookeeper/config", "/zookeeper/quota"):
+            if path not in self.tree.nodes:
+                parent = self.tree.node(parent_of(path))
+                self.tree.link(path, requests.own_node(path))
+                parent.children = (parent.children or set()) | {path[path.rindex("/") + 1 :]}
+                applied.touched.add(path)
+        effects.applied.append(applied)
+        return effects
+
+    # Connections
+
+    def connected(self, address: str, port: int, now: Now) -> Connection:
+        """A client connected."""
+        connection = Connection(address, port, now)
+        self.connections[connection] = None
+        return connection
+
+    def disconnected(self, connection: Connection) -> None:
+        """The connection is gone; its session may live on."""
+        connection.stage = Stage.CLOSED
+        self.connections.pop(connection, None)
+        self.data_watches.remove_watcher(connection)
+        self.child_watches.remove_watcher(connection)
+        session = self.sessions.get(connection.session_id)
+        if session is not None and session.connection is connection:
+            session.connection = None
+
+    def received(self, connection: Connection, message: bytes, now: Now) -> Effects:
+        """A whole message came."""
+        effects = Effects()
+        connection.received += 1
+        try:
+            if connection.stage is Stage.NEW:
+                self._connect(connection, Reader(message), now, effects)
+            elif connection.stage is Stage.OPEN:
+                self._request(connection, Reader(message), now, effects)
+        except JuteError:  # of a header; there is no xid to answer
+            effects.close(connection)
+        return effects
+
+    def observe(self, applied: Applied) -> Effects:
+        """The tree was changed by someone else: tell those who watch."""
+        effects = Effects()
+        self._fire(applied, effects)
+        return effects
+
+    # Sessions
+
+    def _connect(self, connection: Connection, reader: Reader, now: Now, effects: Effects) -> None:
+        request = decode(ConnectRequest, reader)
+        # Clients before 3.4 do not say whether a read-only server would do, and are not told either.
+        read_only_flag = not reader.at_end()
+        if read_only_flag:
+            read_boolean(reader)
+        if request.last_zxid_seen > self.tree.zxid:
+            effects.close(connection)  # it knows a later tree than ours
+            return
+        low, high = self.limits
+        timeout_ms = min(max(request.timeout_ms, low), high)
+        session_id = request.session_id
+        if session_id == 0:
+            session_id = self._new_session_id()
+            session = Session(timeout_ms, self._new_password())
+            self.sessions[session_id] = LiveSession(timeout_ms, now)
+            effects.applied.append(self.tree.open_session(session_id, session))
+        live = self.sessions.get(session_id)
+        stored = self.tree.sessions.get(session_id)
+        if live is None or stored is None:
+            self._refuse_session(connection, read_only_flag, effects)
+            return
+        if request.session_id and request.password != stored.password:
+            self._refuse_session(connection, read_only_flag, effects)
+            return
+        if live.connection is not None:
+            effects.close(live.connection)  # the client gave it up
+            self.disconnected(live.connection)
+        if timeout_ms != stored.timeout_ms:
+            renewed = Session(timeout_ms, stored.password)
+            effects.applied.append(self.tree.open_session(session_id, renewed))
+        live.timeout_ms = timeout_ms
+        live.heard(now)
+        live.connection = connection
+        connection.session_id = session_id
+        connection.stage = Stage.OPEN
+        response = ConnectResponse(0, timeout_ms, session_id, stored.password)
+        effects.send(connection, encode(response) + (b"\0" if read_only_flag else b""))
+
+    def _refuse_session(
+        self, connection: Connection, read_only_flag: bool, effects: Effects
+    ) -> None:
+        response = ConnectResponse(0, 0, 0, NO_PASSWORD)
+        effects.send(connection, encode(response) + (b"\0" if read_only_flag else b""))
+        effects.close(connection)
+
+    def _end_session(self, session_id: int, now: Now, effects: Effects) -> Connection | None:
+        """End a session; returns its connection, which is still open."""
+        live = self.sessions.pop(session_id)
+        applied = self.tree.close_session(session_id, now.wall_ms)
+        effects.applied.append(applied)
+        self._fire(applied, effects)
+        return live.connection
+
+    def end_owner(self, path: str, now: Now) -> Effects:
+        """End the session that owns a node, unless its client is connected."""
+        effects = Effects()
+        node = self.tree.nodes.get(path)
+        session = None if node is None else self.sessions.get(node.owner)
+        if node is not None and session is not None and session.connection is None:
+            self._end_session(node.owner, now, effects)
+        return effects
+
+    def next_tick_ms(self) -> int:
+        """When `tick` has something to do at the earliest; on the monotonic clock."""
+        return min(
+            (session.deadline_ms for session in self.sessions.values()),
+            default=self._containers_at_ms,
+        )
+
+    def tick(self, now: Now) -> Effects:
+        """End the sessions whose clients were not heard of, and now and then empty containers."""
+        effects = Effects()
+        over = [
+            session_id
+            for session_id, session in self.sessions.items()
+            if session.deadline_ms <= now.monotonic_ms
+        ]
+        for session_id in over:
+            connection = self._end_session(session_id, now, effects)
+            if connection is not None:
+                effects.close(connection)
+        if now.monotonic_ms >= self._containers_at_ms:
+            self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
+            self._delete_containers(now, effects)
+        return effects
+
+    def _delete_containers(self, now: Now, effects: Effects) -> None:
+        empty = [
+            path
+            for path, node in self.tree.nodes.items()
+            if node.owner == CONTAINER and node.creates and not node.children
+        ]
+        if empty:
+            applied = self.tree.apply(delete_ops(empty), 0, now.wall_ms)
+            effects.applied.append(applied)
+            self._fire(applied, effects)
+
+    # Requests
+
+    def _request(self, connection: Connection, reader: Reader, now: Now, effects: Effects) -> None:
+        xid, opcode = decode(RequestHeader, reader)
+        live = self.sessions[connection.session_id]
+        live.heard(now)
+        connection.last_xid, connection.last_opcode = xid, opcode
+        if opcode == OpCode.AUTH:
+            self._authenticate(connection, xid, reader, effects)
+            return
+        if opcode == OpCode.SASL:
+            decode(TokenRecord, reader)
+            effects.send(connection, encode(ReplyHeader(xid, 0, 0), TokenRecord(None)))
+            return
+        if opcode == OpCode.CLOSE_SESSION:
+            self._end_session(connection.session_id, now, effects)
+            effects.send(connection, encode(ReplyHeader(xid, self.tree.zxid, 0)))
+            effects.close(connection)
+            return
+        handler = requests.HANDLERS.get(opcode)
+        if handler is None:
+            effects.send(connection, encode(ReplyHeader(xid, -1, Code.UNIMPLEMENTED)))
+            effects.close(connection)
+            return
+        err, body = Code.OK, b""
+        try:
+            record: Any = reader
+            if opcode in REQUESTS:
+                record = decode(REQUESTS[opcode], reader)
+            call = requests.Call(self, connection, opcode, now, effects)
+            body = handler(call, record)
+        except JuteError:
+            err = Code.MARSHALLING_ERROR
+            self.tree.zxid += opcode in requests.WRITES
+        except StoreError as error:
+            err = requests.code_of(error)
+        connection.last_zxid = self.tree.zxid
+        effects.send(connection, encode(ReplyHeader(xid, self.tree.zxid, err)) + body)
+
+    def _authenticate(
+        self, connection: Connection, xid: int, reader: Reader, effects: Effects
+    ) -> None:
+        packet = decode(AuthPacket, reader)
+        try:
+            id_ = authenticate(packet.scheme, packet.auth, connection.address)
+        except Refused as refused:
+            effects.send(connection, encode(ReplyHeader(xid, 0, refused.code)))
+            effects.close(connection)
+            return
+        if id_ not in connection.ids:
+            connection.ids.append(id_)
+        effects.send(connection, encode(ReplyHeader(xid, 0, 0)))
+
+    # Watches
+
+    def applied(self, applied: Applied, effects: Effects) -> None:
+        """A request changed the tree: note it, and tell those who watch before it is answered."""
+        effects.applied.append(applied)
+        self._fire(applied, effects)
+
+    def _fire(self, applied: Applied, effects: Effects) -> None:
+        for event, acl in zip(applied.events, applied.event_acls, strict=True):
+            type_ = EVENT_TYPES[event.kind]
+            told: list[Connection] = []
+            if type_ is not EventType.CHILDREN_CHANGED:
+                told = self.data_watches.trigger(event.path, type_)
+            if type_ in (EventType.CHILDREN_CHANGED, EventType.DELETED):
+                told += self.child_watches.trigger(event.path, type_)
+            for connection in dict.fromkeys(told):
+                try:
+                    check_acl(acl, READ, connection.ids)
+                except Refused:
+                    continue  # who may not read a node is not told of it either
+                self.notify(connection, type_, event.path, effects)
+
+    def notify(self, connection: Connection, type_: EventType, path: str, effects: Effects) -> None:
+        """Send one event."""
+        header = ReplyHeader(NOTIFICATION_XID, -1, 0)
+        effects.send(connection, encode(header, WatcherEvent(type_, SYNC_CONNECTED, path)))
+
+    def readable(self, connection: Connection, path: str | None, permission: int = READ) -> Node:
+        """The node of a request that reads. Errors: NoNode, Refused."""
+        node = self.tree.nodes.get(path or "/") if path is not None else None
+        if node is None:
+            raise NoNode(path or "", "no node")
+        check_acl(node.acl, permission, connection.ids)
+        return node

@@ -1,0 +1,354 @@
+"""The server's sockets: frames to the machine, its effects to the file, then its frames out.
+
+What the machine wants sent waits until all it may tell of is durable, and goes out in the order in
+which the machine gave it, over all connections: nobody hears of a write that a crash could take back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import secrets
+import socket
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from ..embedded import EmbeddedTree
+from .machine import DEFAULT_LIMITS, Connection, Effects, Limits, Machine, Now
+from .words import WORDS, Facts, answer, refusal
+
+if TYPE_CHECKING:
+    from ...clock import Clock
+    from ..embedded import Group
+    from ..store import StoreClosed
+    from ..tree import Applied
+
+logger = logging.getLogger(__name__)
+
+#: The largest message; a longer one closes the connection. Source: jute.maxbuffer.
+MAX_MESSAGE_BYTES = 0xFFFFF
+#: Sessions are not ended by a clock that was found late by more than this: it was the server that
+#: stood still, and what the clients sent meanwhile lies unread.
+LATE_MS = 500
+#: How long a connection may say nothing at first. Source: NIOServerCnxnFactory.sessionlessCnxnTimeout.
+SESSIONLESS_S = 10.0
+
+
+class Settings(NamedTuple):
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = 2181
+    limits: Limits = DEFAULT_LIMITS
+    words: frozenset[str] = frozenset(WORDS)
+
+
+class Held:
+    """Frames that wait for one commit."""
+
+    __slots__ = ("arrived_ms", "frames", "group")
+
+    def __init__(self, group: Group, arrived_ms: int) -> None:
+        self.group = group
+        self.arrived_ms = arrived_ms
+        self.frames: list[tuple[Connection, bytes | None]] = []
+
+
+class Latency:
+    """How long replies took, in ms."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ms = 0
+        self.least_ms = 0
+        self.most_ms = 0
+
+    def add(self, took_ms: int, count: int) -> None:
+        """Note that so many replies took so long."""
+        self.least_ms = min(self.least_ms, took_ms) if self.count else took_ms
+        self.most_ms = max(self.most_ms, took_ms)
+        self.count += count
+        self.total_ms += took_ms * count
+
+    def summary(self) -> tuple[int, float, int]:
+        """Least, mean, most."""
+        mean = self.total_ms / self.count if self.count else 0.0
+        return self.least_ms, mean, self.most_ms
+
+
+class ZooKeeperServer:
+    """Serves an embedded tree to ZooKeeper's clients."""
+
+    def __init__(self, tree: EmbeddedTree, clock: Clock, settings: Settings) -> None:
+        self._tree = tree
+        self._clock = clock
+        self.settings = settings
+        self._loop = asyncio.get_running_loop()
+        self.machine = Machine(
+            tree.tree,
+            self.now(),
+            new_session_id=tree.next_session_id,
+            new_password=lambda: secrets.token_bytes(16),
+            limits=settings.limits,
+        )
+        self.started = self.now()
+        self.latency = Latency()
+        self.received = 0
+        self.sent = 0
+        self.protocols: dict[Connection, ClientProtocol] = {}
+        self._held: deque[Held] = deque()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tick_put_off = False
+        self._data: Path | None = None
+        #: Resolved with the reason when the server cannot go on.
+        self.failed: asyncio.Future[StoreClosed] = self._loop.create_future()
+        tree.observer = self._observe
+        tree.on_failure = self._fail
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | None,
+        clock: Clock,
+        settings: Settings = Settings(),  # noqa: B008 - a value
+    ) -> ZooKeeperServer:
+        """Open the store file and serve it. Errors: StoreClosed, OSError (address in use)."""
+        tree = await EmbeddedTree.open(path, clock, keep_sessions=True)
+        server = cls(tree, clock, settings)
+        server._data = path
+        try:
+            await server.start()
+        except BaseException:
+            await server.close()
+            raise
+        return server
+
+    async def start(self) -> None:
+        """Take connections. Errors: OSError."""
+        self._carry_out(self.machine.prepare())
+        host, port = self.settings.host, self.settings.port
+        # A name may stand for several addresses, which would get a free port each.
+        family = socket.AF_INET if port == 0 and ":" not in host else socket.AF_UNSPEC
+        self._server = await self._loop.create_server(
+            lambda: ClientProtocol(self), host or None, port, family=family
+        )
+        self._plan_tick()
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def now(self) -> Now:
+        """The time, both ways."""
+        return Now(self._clock.now_ms(), self._clock.monotonic_ms())
+
+    def end_owner(self, path: str) -> None:
+        """End the session that owns a node, for one who knows that its client is no more."""
+        self._carry_out(self.machine.end_owner(path, self.now()))
+
+    async def close(self) -> None:
+        """Close all connections and the file; the sessions live on in it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for protocol in list(self.protocols.values()):
+            protocol.transport.close()
+        self._tree.observer = None
+        await self._tree.close()
+
+    # From the clients
+
+    def connection_made(self, protocol: ClientProtocol) -> Connection:
+        """A client connected."""
+        address = protocol.transport.get_extra_info("peername") or ("", 0)
+        host = address[0].removeprefix("::ffff:")
+        connection = self.machine.connected(host, address[1], self.now())
+        self.protocols[connection] = protocol
+        return connection
+
+    def connection_lost(self, connection: Connection) -> None:
+        """A client is gone."""
+        self.protocols.pop(connection, None)
+        self.machine.disconnected(connection)
+
+    def message(self, connection: Connection, message: bytes) -> None:
+        """A message came."""
+        self.received += 1
+        try:
+            effects = self.machine.received(connection, message, self.now())
+        except Exception:  # a bug of ours must not end the other sessions
+            logger.exception("request %s failed", message.hex())
+            self.protocols[connection].transport.abort()
+            return
+        self._carry_out(effects)
+
+    def word(self, word: str) -> str | None:
+        """The answer to a four-letter word; None if it is none."""
+        if word not in WORDS:
+            return None
+        if word not in self.settings.words:
+            return refusal(word)
+        limits = self.settings.limits
+        facts = Facts(
+            program="kwire",
+            started=self.started,
+            latency=self.latency.summary(),
+            received=self.received,
+            sent=self.sent,
+            outstanding=sum(len(held.frames) for held in self._held),
+            settings={
+                "clientPort": self.port,
+                "dataDir": "" if self._data is None else self._data.parent,
+                "minSessionTimeout": limits.min_timeout_ms,
+                "maxSessionTimeout": limits.max_timeout_ms,
+                "maxClientCnxns": 0,
+                "serverId": 0,
+            },
+            environment={
+                "host.name": platform.node(),
+                "os.name": platform.system(),
+                "os.version": platform.release(),
+                "python.version": platform.python_version(),
+                "user.dir": str(Path.cwd()),
+                "process.id": str(os.getpid()),
+            },
+        )
+        return answer(word, self.machine, facts, self.now())
+
+    # To the clients
+
+    def _observe(self, applied: Applied) -> None:
+        self._carry_out(self.machine.observe(applied))
+
+    def _carry_out(self, effects: Effects) -> None:
+        for applied in effects.applied:
+            self._tree.take(applied)
+        if effects.frames:
+            group = self._tree.pending
+            if group is None:
+                self._send(effects.frames)
+                self.latency.add(0, 1)
+            else:
+                self._hold(group, effects.frames)
+        if self._timer is not None and any(applied.sessions for applied in effects.applied):
+            self._plan_tick()
+
+    def _hold(self, group: Group, frames: list[tuple[Connection, bytes | None]]) -> None:
+        if not self._held or self._held[-1].group is not group:
+            held = Held(group, self._clock.monotonic_ms())
+            self._held.append(held)
+            group.after.append(self._committed)
+        self._held[-1].frames += frames
+
+    def _committed(self, failure: StoreClosed | None) -> None:
+        if failure is not None:
+            return  # what cannot be made durable must not be told
+        held = self._held.popleft()
+        self.latency.add(self._clock.monotonic_ms() - held.arrived_ms, len(held.frames))
+        self._send(held.frames)
+
+    def _send(self, frames: list[tuple[Connection, bytes | None]]) -> None:
+        out: dict[Connection, list[bytes]] = {}
+        closing: list[Connection] = []
+        for connection, message in frames:
+            if message is None:
+                closing.append(connection)
+                continue
+            self.sent += 1
+            parts = out.setdefault(connection, [])
+            parts.append(len(message).to_bytes(4, "big"))
+            parts.append(message)
+        for connection, parts in out.items():
+            protocol = self.protocols.get(connection)
+            if protocol is not None:
+                protocol.transport.write(b"".join(parts))
+        for connection in closing:
+            protocol = self.protocols.get(connection)
+            if protocol is not None:
+                protocol.transport.close()
+
+    def _fail(self, failure: StoreClosed) -> None:
+        for protocol in list(self.protocols.values()):
+            protocol.transport.abort()
+        if not self.failed.done():
+            self.failed.set_result(failure)
+
+    # Time
+
+    def _plan_tick(self, at_ms: int | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        at_ms = self.machine.next_tick_ms() if at_ms is None else at_ms
+        wait_ms = max(at_ms - self._clock.monotonic_ms(), 1)
+        self._timer = self._loop.call_later(wait_ms / 1000, self._tick, at_ms)
+
+    def _tick(self, due_ms: int) -> None:
+        now = self.now()
+        if now.monotonic_ms - due_ms > LATE_MS and not self._tick_put_off:
+            self._tick_put_off = True
+            self._plan_tick(now.monotonic_ms + LATE_MS)
+            return
+        self._tick_put_off = False
+        self._carry_out(self.machine.tick(now))
+        self._plan_tick()
+
+
+class ClientProtocol(asyncio.Protocol):
+    """One client's socket: cuts frames, and hears no more of a client that does not read."""
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        self._begun = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._connection = self._server.connection_made(self)
+        loop = asyncio.get_running_loop()
+        self._sessionless = loop.call_later(SESSIONLESS_S, self._close_without_session)
+
+    def _close_without_session(self) -> None:
+        if not self._connection.session_id:
+            self.transport.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._sessionless.cancel()
+        self._server.connection_lost(self._connection)
+
+    def pause_writing(self) -> None:
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        if not self._begun and len(buffer) >= 4:
+            self._begun = True
+            word = self._server.word(bytes(buffer[:4]).decode("latin-1"))
+            if word is not None:
+                self.transport.write(word.encode())
+                self.transport.close()
+                return
+        position = 0
+        while len(buffer) - position >= 4 and not self.transport.is_closing():
+            size = int.from_bytes(buffer[position : position + 4], "big", signed=True)
+            if not 0 <= size <= MAX_MESSAGE_BYTES:
+                logger.warning("closing a connection that announced a message of %d bytes", size)
+                self.transport.close()
+                return
+            end = position + 4 + size
+            if len(buffer) < end:
+                break
+            self._server.message(self._connection, bytes(buffer[position + 4 : end]))
+            position = end
+        del buffer[:position]

@@ -1,0 +1,222 @@
+"""The four-letter words, by which operators look at a server; pure.
+
+A connection that begins with one of them, in place of a frame, gets a text and is closed. The texts
+have ZooKeeper's form, since tools read them. Source: org.apache.zookeeper.server.command.
+
+Omitted: what changes something (crst, srst, gtmk, stmk) and what only an ensemble has (dirs, hash, orst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ..tree import CONTAINER
+from .machine import Connection, Machine, Now
+from .records import OpCode
+
+#: What clients are told is being spoken; tools and libraries read the number.
+ZOOKEEPER_VERSION = "3.8.4"
+
+
+class Facts(NamedTuple):
+    """What only the process around the machine knows.
+
+    Shape: `latency` is least, mean and most, in ms; `settings` and `environment` are shown as they are.
+    """
+
+    program: str
+    started: Now
+    latency: tuple[int, float, int]
+    received: int
+    sent: int
+    outstanding: int
+    settings: Mapping[str, object]
+    environment: Mapping[str, str]
+
+
+def answer(word: str, machine: Machine, facts: Facts, now: Now) -> str:
+    """The text for a word of `WORDS`."""
+    return WORDS[word](machine, facts, now)
+
+
+def refusal(word: str) -> str:
+    """The text for a word that is not allowed."""
+    return f"{word} is not executed because it is not in the whitelist."
+
+
+def version_line(facts: Facts) -> str:
+    """The first line of several answers; libraries look for the number."""
+    return f"Zookeeper version: {ZOOKEEPER_VERSION}-{facts.program}, standalone, not replicated\n"
+
+
+def ruok(machine: Machine, facts: Facts, now: Now) -> str:
+    """Is anybody there."""
+    return "imok"
+
+
+def isro(machine: Machine, facts: Facts, now: Now) -> str:
+    """Is it read-only."""
+    return "rw"
+
+
+def summary(machine: Machine, facts: Facts) -> str:
+    """What srvr and stat both end with."""
+    least, mean, most = facts.latency
+    return (
+        f"Latency min/avg/max: {least}/{mean:.4g}/{most}\n"
+        f"Received: {facts.received}\nSent: {facts.sent}\n"
+        f"Connections: {len(machine.connections)}\nOutstanding: {facts.outstanding}\n"
+        f"Zxid: 0x{machine.tree.zxid:x}\nMode: standalone\n"
+        f"Node count: {len(machine.tree.nodes)}\n"
+    )
+
+
+def srvr(machine: Machine, facts: Facts, now: Now) -> str:
+    """The server."""
+    return version_line(facts) + summary(machine, facts)
+
+
+def stat(machine: Machine, facts: Facts, now: Now) -> str:
+    """The server and its clients."""
+    clients = "".join(
+        f" {place(connection)}(queued=0,recved={connection.received},sent={connection.sent})\n"
+        for connection in machine.connections
+    )
+    return f"{version_line(facts)}Clients:\n{clients}\n{summary(machine, facts)}"
+
+
+def place(connection: Connection) -> str:
+    """Where a client is and whether it is being listened to."""
+    return f"/{connection.address}:{connection.port}[{1 if connection.session_id else 0}]"
+
+
+def cons(machine: Machine, facts: Facts, now: Now) -> str:
+    """The connections."""
+    lines = []
+    for connection in machine.connections:
+        more = ""
+        live = machine.sessions.get(connection.session_id)
+        if live is not None:
+            more = (
+                f",sid=0x{connection.session_id:x},lop={operation(connection.last_opcode)},"
+                f"est={connection.opened_ms},to={live.timeout_ms},"
+                f"lcxid=0x{connection.last_xid & 0xFFFFFFFF:x},lzxid=0x{connection.last_zxid:x}"
+            )
+        counts = f"queued=0,recved={connection.received},sent={connection.sent}"
+        lines.append(f" {place(connection)}({counts}{more})\n")
+    return "".join(lines) + "\n"
+
+
+def operation(opcode: int) -> str:
+    """The name of an opcode."""
+    return OpCode(opcode).name if opcode in OpCode.__members__.values() else "NA"
+
+
+def conf(machine: Machine, facts: Facts, now: Now) -> str:
+    """The settings."""
+    return lines(f"{name}={value}" for name, value in facts.settings.items())
+
+
+def envi(machine: Machine, facts: Facts, now: Now) -> str:
+    """The surroundings."""
+    own = {"zookeeper.version": f"{ZOOKEEPER_VERSION}-{facts.program}"}
+    described = (f"{name}={value}" for name, value in (own | dict(facts.environment)).items())
+    return "Environment:\n" + lines(described)
+
+
+def mntr(machine: Machine, facts: Facts, now: Now) -> str:
+    """Figures for monitoring."""
+    nodes = machine.tree.nodes
+    least, mean, most = facts.latency
+    size = sum(len(path) + len(node.data or b"") for path, node in nodes.items())
+    figures = {
+        "version": f"{ZOOKEEPER_VERSION}-{facts.program}",
+        "server_state": "standalone",
+        "min_latency": least,
+        "avg_latency": f"{mean:.4g}",
+        "max_latency": most,
+        "packets_received": facts.received,
+        "packets_sent": facts.sent,
+        "num_alive_connections": len(machine.connections),
+        "outstanding_requests": facts.outstanding,
+        "znode_count": len(nodes),
+        "watch_count": machine.data_watches.count() + machine.child_watches.count(),
+        "ephemerals_count": sum(map(len, ephemerals(machine).values())),
+        "approximate_data_size": size,
+        "global_sessions": len(machine.sessions),
+        "uptime": now.monotonic_ms - facts.started.monotonic_ms,
+    }
+    return lines(f"zk_{name}\t{value}" for name, value in figures.items())
+
+
+def dump(machine: Machine, facts: Facts, now: Now) -> str:
+    """Sessions and their ephemeral nodes."""
+    ends = (
+        f"0x{session_id:x}\t{session.deadline_ms - now.monotonic_ms}ms"
+        for session_id, session in machine.sessions.items()
+    )
+    owned = ephemerals(machine)
+    listed = (
+        f"0x{session_id:x}:\n" + "".join(f"\t{path}\n" for path in sorted(paths))
+        for session_id, paths in owned.items()
+    )
+    return (
+        f"SessionTracker dump:\nGlobal Sessions({len(machine.sessions)}):\n{lines(ends)}"
+        f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n{''.join(listed)}"
+    )
+
+
+def ephemerals(machine: Machine) -> dict[int, list[str]]:
+    """The ephemeral nodes by session."""
+    owned: dict[int, list[str]] = {}
+    for path, node in machine.tree.nodes.items():
+        if node.owner not in (0, CONTAINER):
+            owned.setdefault(node.owner, []).append(path)
+    return owned
+
+
+def wchs(machine: Machine, facts: Facts, now: Now) -> str:
+    """How many watches there are."""
+    table = machine.data_watches
+    return (
+        f"{len(table.by_watcher)} connections watching {len(table.by_path)} paths\n"
+        f"Total watches:{table.count()}\n"
+    )
+
+
+def wchc(machine: Machine, facts: Facts, now: Now) -> str:
+    """Watches by session."""
+    return "".join(
+        f"0x{connection.session_id:x}\n" + "".join(f"\t{path}\n" for path in sorted(paths))
+        for connection, paths in machine.data_watches.by_watcher.items()
+    )
+
+
+def wchp(machine: Machine, facts: Facts, now: Now) -> str:
+    """Watches by path."""
+    return "".join(
+        f"{path}\n" + "".join(f"\t0x{connection.session_id:x}\n" for connection in watchers)
+        for path, watchers in machine.data_watches.by_path.items()
+    )
+
+
+def lines(texts: Iterable[str]) -> str:
+    """Each on a line of its own."""
+    return "".join(f"{text}\n" for text in texts)
+
+
+WORDS: dict[str, Callable[[Machine, Facts, Now], str]] = {
+    "ruok": ruok,
+    "isro": isro,
+    "srvr": srvr,
+    "stat": stat,
+    "cons": cons,
+    "conf": conf,
+    "envi": envi,
+    "mntr": mntr,
+    "dump": dump,
+    "wchs": wchs,
+    "wchc": wchc,
+    "wchp": wchp,
+}

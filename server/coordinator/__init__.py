@@ -1,0 +1,1 @@
+"""Coordinators: pure machines over a partition of an internal topic, and the runtime that runs them."""

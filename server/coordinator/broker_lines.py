@@ -1,0 +1,73 @@
+"""What coordinators and leaders ask other brokers, in batches: one request under way to each broker.
+
+Whatever comes while one is under way goes together with the next. There is no retry here: who asks
+is told that it failed, and knows whom to ask then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Container
+from typing import Any, Generic, TypeVar
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Sends a request message in a version to a broker, and gives its response. Errors: OSError.
+Send = Callable[[int, Any, int], Awaitable[Any]]
+
+
+class BrokerLines(Generic[T]):
+    """For each broker what waits to be sent to it.
+
+    Shape: `send(broker_id, items)` is done when the items were answered; `failed(items)` is called
+    where they were not: after an OSError, or when the broker is gone.
+    """
+
+    def __init__(
+        self, send: Callable[[int, list[T]], Awaitable[None]], failed: Callable[[list[T]], None]
+    ) -> None:
+        self._send = send
+        self._failed = failed
+        self._waiting: dict[int, list[T]] = {}
+        self._sent: dict[int, list[T]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def add(self, broker_id: int, item: T) -> None:
+        """Send with the next request to a broker."""
+        self._waiting.setdefault(broker_id, []).append(item)
+        if broker_id not in self._tasks:
+            self._tasks[broker_id] = asyncio.get_running_loop().create_task(self._run(broker_id))
+
+    def keep(self, broker_ids: Container[int]) -> None:
+        """Give up what is for brokers that are gone, rather than wait for their answer."""
+        for broker_id in [each for each in self._tasks if each not in broker_ids]:
+            self._tasks.pop(broker_id).cancel()
+            lost = self._sent.pop(broker_id, []) + self._waiting.pop(broker_id, [])
+            if lost:
+                self._failed(lost)
+
+    def close(self) -> None:
+        """Give up everything."""
+        self.keep(())
+
+    async def _run(self, broker_id: int) -> None:
+        while batch := self._waiting.pop(broker_id, None):
+            self._sent[broker_id] = batch
+            error: Exception | None = None
+            try:
+                await self._send(broker_id, batch)
+            except Exception as caught:  # noqa: BLE001 - a task's root; nobody may wait for ever
+                error = caught
+            if self._tasks.get(broker_id) is not asyncio.current_task():
+                return  # given up meanwhile, and all were told
+            self._sent.pop(broker_id, None)
+            if isinstance(error, OSError):
+                logger.debug("broker %d is not reached: %s", broker_id, error)
+            elif error is not None:
+                logger.error("what broker %d answered is not understood", broker_id, exc_info=error)
+            if error is not None:
+                self._failed(batch)
+        del self._tasks[broker_id]

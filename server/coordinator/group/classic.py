@@ -1,0 +1,441 @@
+"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+Each operation works on the group it is given (its shard has looked it up) and answers by Result.
+Source: GroupCoordinator.scala; KIP-62 (rebalance timeout), KIP-134 (first delay), KIP-345 (static
+members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800 (reasons), KIP-814
+(skip_assignment).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.join_group import JoinGroupRequest
+from kwire.messages.leave_group import MemberIdentity, MemberResponse
+from kwire.messages.sync_group import SyncGroupRequest
+
+from ..result import Result
+from .config import GroupConfig
+from .rebalance import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    UNKNOWN_MEMBER_ID,
+    add_pending_member,
+    answer_sync,
+    join_error,
+    keep_alive,
+    maybe_prepare_rebalance,
+    prepare_rebalance,
+    remove_member,
+    remove_pending_member,
+    reset_assignment,
+    set_assignment,
+    set_deadline,
+    sync_error,
+    sync_received,
+    try_complete_join,
+)
+from .records import group_record
+from .state import Group, GroupState, Member, Protocols
+
+
+class Joining(NamedTuple):
+    """A JoinGroup request with what its connection and its version say beside.
+
+    Shape: `new_member_id` is the id the member gets if it has none yet. `require_member_id`: a
+    dynamic member without id is given one and must come back with it (version 4 on);
+    `can_skip_assignment`: a static leader that returns to a stable group may be told that it leads
+    but need not assign (version 9 on).
+    """
+
+    request: JoinGroupRequest
+    protocols: Protocols
+    token: int
+    client_id: str
+    client_host: str
+    new_member_id: str
+    require_member_id: bool
+    can_skip_assignment: bool
+
+
+class AssignmentStored(NamedTuple):
+    """Ticket of the write of a generation's assignment."""
+
+    group_id: str
+    generation_id: int
+    assignment: dict[str, bytes]
+
+
+class StaticMemberStored(NamedTuple):
+    """Ticket of the write that gives a static member its new member id, and how to take it back."""
+
+    group_id: str
+    generation_id: int
+    instance_id: str
+    old_member_id: str
+    new_member_id: str
+    old_leader_id: str | None
+    old_protocols: Protocols
+    old_rebalance_timeout_ms: int
+    old_session_timeout_ms: int
+    token: int
+    can_skip_assignment: bool
+
+
+# JoinGroup
+
+
+def join_group(
+    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result
+) -> None:
+    """Take a member into the group's next generation, or tell it what it has to do first."""
+    request = joining.request
+    token = joining.token
+    member_id = request.member_id
+    if not accepts(config, group, member_id):
+        removed = group.remove(member_id)
+        if removed is not None:
+            out.reply(removed.join_token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+            answer_sync(removed, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
+        out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED))
+    elif group.state is GroupState.DEAD:
+        # It has been removed or is moving: the member is to find the coordinator anew.
+        out.reply(token, join_error(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    elif not group.supports(request.protocol_type, joining.protocols):
+        out.reply(token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    elif member_id == UNKNOWN_MEMBER_ID:
+        join_new_member(config, group, joining, now_ms, out)
+    elif member_id in group.pending_members:
+        # A static member never gets an id that it must come back with.
+        if request.group_instance_id is not None:
+            out.reply(token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            add_member(config, group, joining, member_id, now_ms, out)
+    else:
+        join_known_member(config, group, joining, now_ms, out)
+    try_complete_join(config, group, now_ms, out)
+
+
+def accepts(config: GroupConfig, group: Group, member_id: str) -> bool:
+    """Tell whether group.max.size leaves room for the member.
+
+    Shape: while a rebalance is prepared those who wait are counted, not the members, so that the
+    last to join are turned away, also from a group that was larger than it now may be.
+    """
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+        return True
+    member = group.members.get(member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        if member is not None and member.join_token is not None:
+            return True
+        return group.num_awaiting_join < config.max_size
+    return member is not None or len(group.members) < config.max_size
+
+
+def join_new_member(
+    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result
+) -> None:
+    """Take in a member that has no id yet."""
+    instance_id = joining.request.group_instance_id
+    member_id = joining.new_member_id
+    if instance_id is not None:
+        old_member_id = group.static_members.get(instance_id)
+        if old_member_id is not None:
+            replace_static_member(config, group, joining, old_member_id, now_ms, out)
+        else:
+            add_member(config, group, joining, member_id, now_ms, out)
+    elif joining.require_member_id:
+        add_pending_member(group, member_id, joining.request.session_timeout_ms, now_ms, out)
+        out.reply(joining.token, join_error(member_id, ErrorCode.MEMBER_ID_REQUIRED))
+    else:
+        add_member(config, group, joining, member_id, now_ms, out)
+
+
+def add_member(
+    config: GroupConfig, group: Group, joining: Joining, member_id: str, now_ms: int, out: Result
+) -> None:
+    """Add a member and have the group rebalance."""
+    request = joining.request
+    member = Member(
+        member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=joining.client_id,
+        client_host=joining.client_host,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=joining.protocols,
+    )
+    member.is_new = True
+    if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+        group.new_member_added = True
+    group.add(member, joining.token)
+    # A new member cannot send heartbeats yet, and nobody sees its client go away while its
+    # JoinGroup waits, so this wait ends by itself; a client that is still there joins again.
+    set_deadline(group, member, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
+    reason = f"adding {member_id}; client reason: {request.reason or 'not provided'}"
+    maybe_prepare_rebalance(config, group, now_ms, out, reason)
+
+
+def join_known_member(
+    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result
+) -> None:
+    """Let a member join again."""
+    request = joining.request
+    member_id = request.member_id
+    error = validate_member(group, member_id, request.group_instance_id)
+    if error is ErrorCode.NONE and group.state is GroupState.EMPTY:
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+    if error is not ErrorCode.NONE:
+        out.reply(joining.token, join_error(member_id, error))
+        return
+    member = group.members[member_id]
+    is_leader = member_id == group.leader_id
+    same = member.protocols == joining.protocols
+    if group.state is GroupState.COMPLETING_REBALANCE and same:
+        # Its first answer may have been lost: it is told of this generation once more.
+        out.reply(joining.token, group.join_response(member_id, with_members=is_leader))
+    elif group.state is GroupState.STABLE and same and not is_leader:
+        # Nothing changed. A leader, though, may join because what it assigns has changed.
+        out.reply(joining.token, group.join_response(member_id))
+    else:
+        update_member(group, member, joining, out)
+        reason = f"{member_id} joins again; client reason: {request.reason or 'not provided'}"
+        maybe_prepare_rebalance(config, group, now_ms, out, reason)
+
+
+def update_member(group: Group, member: Member, joining: Joining, out: Result) -> None:
+    """Take over what the request says and let it wait, in place of one that waits already."""
+    request = joining.request
+    group.update(
+        member, joining.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
+    )
+    waited = group.await_join(member, joining.token)
+    # Apache Kafka forgets the earlier request; here each is answered, for whoever still listens.
+    out.reply(waited, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+
+
+def replace_static_member(
+    config: GroupConfig,
+    group: Group,
+    joining: Joining,
+    old_member_id: str,
+    now_ms: int,
+    out: Result,
+) -> None:
+    """Let a static member that was restarted have its place again, with a new member id.
+
+    Shape: a stable group that would choose the same protocol goes on without a rebalance, once the
+    new id is stored. The process that had the old id, if there still is one, is fenced.
+    """
+    instance_id = joining.request.group_instance_id
+    assert instance_id is not None
+    member = group.members[old_member_id]
+    before = member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms
+    old_leader_id = group.leader_id
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    out.reply(group.await_join(member, None), join_error(old_member_id, fenced))
+    answer_sync(member, sync_error(fenced), out)
+    group.rename_static(instance_id, old_member_id, joining.new_member_id)
+    update_member(group, member, joining, out)
+    keep_alive(group, member, now_ms, out)
+    reason = f"static member {instance_id} returned"
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # The leader may be assigning to the old id: the new one would get nothing.
+        prepare_rebalance(config, group, now_ms, out, reason)
+    elif group.state is GroupState.STABLE:
+        if group.select_protocol() != group.protocol_name:
+            maybe_prepare_rebalance(config, group, now_ms, out, reason + " and changes protocol")
+            return
+        assignment = {m.member_id: m.assignment for m in group.members.values()}
+        ticket = StaticMemberStored(
+            group.group_id,
+            group.generation_id,
+            instance_id,
+            old_member_id,
+            joining.new_member_id,
+            old_leader_id,
+            *before,
+            joining.token,
+            joining.can_skip_assignment,
+        )
+        out.write([group_record(group, assignment)], ticket)
+
+
+def static_member_stored(
+    group: Group, ticket: StaticMemberStored, error: ErrorCode, now_ms: int, out: Result
+) -> None:
+    """Answer the returned static member, or give it its old id back if the new is not stored."""
+    member = group.members.get(ticket.new_member_id)
+    if member is None or member.join_token != ticket.token:
+        return  # another request of the same instance has taken its place, or it has left
+    if error is not ErrorCode.NONE:
+        group.await_join(member, None)
+        group.update(
+            member,
+            ticket.old_protocols,
+            ticket.old_rebalance_timeout_ms,
+            ticket.old_session_timeout_ms,
+        )
+        group.rename_static(ticket.instance_id, ticket.new_member_id, ticket.old_member_id)
+        keep_alive(group, member, now_ms, out)
+        refusal = group.join_response(UNKNOWN_MEMBER_ID, leader_id=ticket.old_leader_id)
+        refusal.error_code = error
+        out.reply(ticket.token, refusal)
+        return
+    if group.state is not GroupState.STABLE or group.generation_id != ticket.generation_id:
+        return  # a rebalance has begun meanwhile; it counts this member as joined
+    group.await_join(member, None)
+    if ticket.can_skip_assignment:
+        # The leader goes on watching for changes, but the assignment there is stays.
+        is_leader = group.leader_id == member.member_id
+        answer = group.join_response(
+            member.member_id, with_members=is_leader, skip_assignment=is_leader
+        )
+    else:
+        # An older leader must not assign, so it is told that its former self leads.
+        answer = group.join_response(member.member_id, leader_id=ticket.old_leader_id)
+    out.reply(ticket.token, answer)
+
+
+# SyncGroup
+
+
+def sync_group(
+    config: GroupConfig,
+    group: Group,
+    request: SyncGroupRequest,
+    token: int,
+    now_ms: int,
+    out: Result,
+) -> None:
+    """Give a member its assignment, or take everybody's from the leader."""
+    error = validate_sync(group, request)
+    if error is not ErrorCode.NONE:
+        out.reply(token, sync_error(error))
+        return
+    member = group.members[request.member_id]
+    if group.state is GroupState.PREPARING_REBALANCE:
+        out.reply(token, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+    elif group.state is GroupState.STABLE:
+        sync_received(group, member.member_id)
+        out.reply(token, group.sync_response(member))
+        keep_alive(group, member, now_ms, out)
+    else:
+        # As with JoinGroup, an earlier request that still waits is answered.
+        answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS), out)
+        member.sync_token = token
+        sync_received(group, member.member_id)
+        if member.member_id == group.leader_id:
+            assignment = {row.member_id: row.assignment for row in request.assignments}
+            out.write(
+                [group_record(group, assignment)],
+                AssignmentStored(group.group_id, group.generation_id, assignment),
+            )
+
+
+def validate_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = validate_member(group, request.member_id, request.group_instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if request.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if request.protocol_type not in (None, group.protocol_type):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if request.protocol_name not in (None, group.protocol_name):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.UNKNOWN_MEMBER_ID if group.state is GroupState.EMPTY else ErrorCode.NONE
+
+
+def assignment_stored(
+    config: GroupConfig,
+    group: Group,
+    ticket: AssignmentStored,
+    error: ErrorCode,
+    now_ms: int,
+    out: Result,
+) -> None:
+    """Hand the assignment out now that it is stored, or have all join again if it is not.
+
+    If somebody has joined or left since, a rebalance has begun and this is of no use any more.
+    """
+    if (
+        group.state is not GroupState.COMPLETING_REBALANCE
+        or group.generation_id != ticket.generation_id
+    ):
+        return
+    if error is ErrorCode.NONE:
+        group.transition_to(GroupState.STABLE, now_ms)
+        set_assignment(group, ticket.assignment, now_ms, out)
+    else:
+        reset_assignment(group, error, now_ms, out)
+        maybe_prepare_rebalance(config, group, now_ms, out, f"{error.name} storing the assignment")
+
+
+# Heartbeat
+
+
+def heartbeat(
+    group: Group,
+    member_id: str,
+    generation_id: int,
+    instance_id: str | None,
+    now_ms: int,
+    out: Result,
+) -> ErrorCode:
+    """Note that a member is alive, and tell it whether it has to join again."""
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    error = validate_member(group, member_id, instance_id)
+    if error is not ErrorCode.NONE:
+        return error
+    if generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    keep_alive(group, group.members[member_id], now_ms, out)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+# LeaveGroup
+
+
+def leave_group(
+    config: GroupConfig, group: Group, leaving: MemberIdentity, now_ms: int, out: Result
+) -> MemberResponse:
+    """Let one member go, by member id, or a static one by instance id alone."""
+    member_id = leaving.member_id
+    instance_id = leaving.group_instance_id
+    if member_id == UNKNOWN_MEMBER_ID:
+        current_id = None if instance_id is None else group.static_members.get(instance_id)
+        error = ErrorCode.UNKNOWN_MEMBER_ID if current_id is None else ErrorCode.NONE
+        member_id = current_id or member_id
+    elif member_id in group.pending_members:
+        remove_pending_member(config, group, member_id, now_ms, out)
+        return MemberResponse(member_id=member_id, group_instance_id=instance_id)
+    else:
+        error = validate_member(group, member_id, instance_id)
+    if error is ErrorCode.NONE:
+        reason = f"{member_id} leaves; client reason: {leaving.reason or 'not provided'}"
+        remove_member(config, group, group.members[member_id], now_ms, out, reason)
+    return MemberResponse(
+        member_id=leaving.member_id, group_instance_id=instance_id, error_code=error
+    )
+
+
+# All of them
+
+
+def validate_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+    """Check that a member id is known, and is the one its instance id now has."""
+    if instance_id is not None:
+        current_id = group.static_members.get(instance_id)
+        if current_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if current_id != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID

@@ -1,0 +1,41 @@
+"""The group coordinator's settings, named as Apache Kafka's keys are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...config import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One value for each key that the group coordinator reads. Source: GroupCoordinatorConfig."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_topic_partitions: int = 50
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> GroupConfig:
+        """Read the settings from a broker's configuration."""
+        return cls(
+            min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
+            max_session_timeout_ms=config.get_int("group.max.session.timeout.ms"),
+            max_size=config.get_int("group.max.size"),
+            initial_rebalance_delay_ms=config.get_int("group.initial.rebalance.delay.ms"),
+            offset_metadata_max_bytes=config.get_int("offset.metadata.max.bytes"),
+            offsets_retention_ms=config.get_int("offsets.retention.minutes") * 60_000,
+            offsets_retention_check_interval_ms=config.get_int(
+                "offsets.retention.check.interval.ms"
+            ),
+            offsets_commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
+            offsets_topic_partitions=config.get_int("offsets.topic.num.partitions"),
+        )

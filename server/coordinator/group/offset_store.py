@@ -1,0 +1,161 @@
+"""The offsets of one group: committed ones, and those on the way to the log.
+
+What is committed changes only by `apply_*`, which replay calls. Source: GroupMetadata.scala.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ...topic_partition import TopicPartition
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset as stored.
+
+    Unit: times in ms since the epoch; expire_timestamp_ms is -1 unless the client asked for a
+    retention of its own (OffsetCommit 2 to 4).
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_TIMESTAMP
+
+
+class Stored(NamedTuple):
+    """An offset and where in the log it stands: positions are compared, never added."""
+
+    position: int
+    value: OffsetAndMetadata
+
+
+class OffsetStore:
+    """Offsets of one group.
+
+    Shape: `pending` is partition to the write that will store it, the latest one; `transactional`
+    is producer id to what it has in the log without a marker yet; `pending_transactional` is
+    producer id to partition to the write. A partition in one of the last three is unstable.
+    """
+
+    __slots__ = ("committed", "pending", "pending_transactional", "transactional")
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, Stored] = {}
+        self.pending: dict[TopicPartition, int] = {}
+        self.transactional: dict[int, dict[TopicPartition, Stored]] = {}
+        self.pending_transactional: dict[int, dict[TopicPartition, int]] = {}
+
+    def __bool__(self) -> bool:
+        """True while anything is stored or on its way."""
+        return bool(
+            self.committed or self.pending or self.transactional or self.pending_transactional
+        )
+
+    def is_unstable(self, tp: TopicPartition) -> bool:
+        """Tell whether what is committed for the partition may be about to change."""
+        return (
+            tp in self.pending
+            or any(tp in offsets for offsets in self.transactional.values())
+            or any(tp in writes for writes in self.pending_transactional.values())
+        )
+
+    def prepare(self, tps: Iterable[TopicPartition], write_id: int, producer_id: int) -> None:
+        """Note that a write is on its way."""
+        if producer_id < 0:
+            for tp in tps:
+                self.pending[tp] = write_id
+        else:
+            writes = self.pending_transactional.setdefault(producer_id, {})
+            for tp in tps:
+                writes[tp] = write_id
+
+    def settle(self, tps: Iterable[TopicPartition], write_id: int, producer_id: int) -> None:
+        """Forget a write that was stored or has failed; a later one for a partition stays."""
+        if producer_id < 0:
+            pending = self.pending
+            for tp in tps:
+                if pending.get(tp) == write_id:
+                    del pending[tp]
+            return
+        writes = self.pending_transactional.get(producer_id, {})
+        for tp in tps:
+            if writes.get(tp) == write_id:
+                del writes[tp]
+        if not writes:
+            self.pending_transactional.pop(producer_id, None)
+
+    def apply(
+        self, tp: TopicPartition, value: OffsetAndMetadata | None, position: int, producer_id: int
+    ) -> None:
+        """Take over a record of the log; None is a tombstone. In log order, as stored."""
+        if producer_id < 0:
+            if value is None:
+                self.committed.pop(tp, None)
+            else:
+                self.committed[tp] = Stored(position, value)
+            return
+        offsets = self.transactional.setdefault(producer_id, {})
+        if value is None:
+            offsets.pop(tp, None)
+        else:
+            offsets[tp] = Stored(position, value)
+
+    def apply_marker(self, producer_id: int, committed: bool) -> None:
+        """Take over the end of a producer's transaction.
+
+        Shape: an offset committed plainly after the transaction's own record stays, so that
+        compaction, which keeps only the later of the two, does not change the outcome.
+        """
+        offsets = self.transactional.pop(producer_id, None)
+        if committed and offsets:
+            for tp, stored in offsets.items():
+                current = self.committed.get(tp)
+                if current is None or current.position < stored.position:
+                    self.committed[tp] = stored
+
+    def known_partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Of these, the partitions that a tombstone is needed for."""
+        return [tp for tp in tps if tp in self.committed or tp in self.pending]
+
+    def nothing_left_without(self, tps: Iterable[TopicPartition]) -> bool:
+        """Tell whether the group would have no offsets once these are gone."""
+        return (
+            not self.pending
+            and not self.transactional
+            and not self.pending_transactional
+            and self.committed.keys() <= set(tps)
+        )
+
+    def expired(
+        self,
+        now_ms: int,
+        retention_ms: int,
+        *,
+        since_ms: int | None = None,
+        subscribed_topics: frozenset[str] = frozenset(),
+    ) -> list[TopicPartition]:
+        """Return the partitions whose offset has been kept long enough.
+
+        Shape: retention counts from `since_ms`, or where that is None from each offset's commit;
+        an expire time of the offset's own overrules both. Subscribed topics never expire.
+        Source: GroupMetadata.removeExpiredOffsets.
+        """
+        due = []
+        for tp, (_, value) in self.committed.items():
+            if tp.topic in subscribed_topics or tp in self.pending:
+                continue
+            if value.expire_timestamp_ms != NO_TIMESTAMP:
+                is_due = now_ms >= value.expire_timestamp_ms
+            else:
+                base_ms = value.commit_timestamp_ms if since_ms is None else since_ms
+                is_due = now_ms - base_ms >= retention_ms
+            if is_due:
+                due.append(tp)
+        return due

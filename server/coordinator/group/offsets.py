@@ -1,0 +1,461 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete, and how offsets expire.
+
+Source: GroupCoordinator.scala (who may commit), GroupMetadataManager.scala (what is stored and
+what errors of the log become), KIP-211 (expiry), KIP-447 (require_stable), KIP-496 (delete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kwire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kwire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from ...repeats import ANSWERED_AS_ASKED
+from ...topic_partition import TopicPartition
+from ..result import Result
+from .classic import validate_member
+from .config import GroupConfig
+from .offset_store import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, OffsetAndMetadata
+from .rebalance import keep_alive
+from .records import GroupRecord, OffsetRecord
+from .state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+
+NO_PRODUCER_ID = -1
+MAX_TIMESTAMP = (1 << 63) - 1
+
+CommitResponse = OffsetCommitResponse | TxnOffsetCommitResponse
+
+
+class OffsetsStored(NamedTuple):
+    """Ticket of a commit; the response is already what it will be if nothing fails."""
+
+    group_id: str
+    tps: list[TopicPartition]
+    write_id: int
+    producer_id: int
+    token: int
+    response: CommitResponse
+
+
+class OffsetsRemoved(NamedTuple):
+    """Ticket of tombstones; `response`, if there is one, is for the request with the token."""
+
+    group_ids: tuple[str, ...]
+    token: int | None
+    response: OffsetDeleteResponse | None
+
+
+class FetchedOffset(NamedTuple):
+    """One row of an OffsetFetch answer; offset and leader_epoch are -1 where there is none."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    error: ErrorCode
+
+
+# Commit
+
+
+def commit_offsets(
+    config: GroupConfig,
+    group: Group,
+    request: OffsetCommitRequest,
+    token: int,
+    write_id: int,
+    now_ms: int,
+    out: Result,
+) -> None:
+    """Store a member's, or a simple consumer's, offsets."""
+    generation_id = request.generation_id_or_member_epoch
+    error = validate_commit(
+        group, generation_id, request.member_id, request.group_instance_id, transactional=False
+    )
+    if error is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
+        # The member knows of this generation but not yet what is its part of it.
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    if error is not ErrorCode.NONE:
+        out.reply(token, commit_error(request, error))
+        return
+    member = group.members.get(request.member_id)
+    if member is not None:
+        keep_alive(group, member, now_ms, out)
+    retention_ms = request.retention_time_ms
+    expire_ms = NO_TIMESTAMP
+    if retention_ms != NO_TIMESTAMP:
+        expire_ms = min(now_ms + retention_ms, MAX_TIMESTAMP)
+    records: list[OffsetRecord] = []
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        rows = []
+        for row in topic.partitions:
+            metadata = row.committed_metadata or ""
+            error = metadata_error(config, metadata)
+            if error is ErrorCode.NONE:
+                commit_ms = row.commit_timestamp
+                value = OffsetAndMetadata(
+                    row.committed_offset,
+                    row.committed_leader_epoch,
+                    metadata,
+                    now_ms if commit_ms == NO_TIMESTAMP else commit_ms,
+                    expire_ms,
+                )
+                tp = TopicPartition(topic.name, row.partition_index)
+                records.append(OffsetRecord(group.group_id, tp, value))
+            rows.append(
+                OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
+            )
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
+    store(group, records, response, token, write_id, None, out)
+
+
+def commit_transactional_offsets(
+    config: GroupConfig,
+    group: Group,
+    request: TxnOffsetCommitRequest,
+    token: int,
+    write_id: int,
+    now_ms: int,
+    out: Result,
+) -> None:
+    """Store offsets that count once the producer's transaction is committed."""
+    error = validate_commit(
+        group,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        transactional=True,
+    )
+    if error is not ErrorCode.NONE:
+        out.reply(token, transactional_commit_error(request, error))
+        return
+    records: list[OffsetRecord] = []
+    response = TxnOffsetCommitResponse()
+    for topic in request.topics:
+        rows = []
+        for row in topic.partitions:
+            metadata = row.committed_metadata or ""
+            error = metadata_error(config, metadata)
+            if error is ErrorCode.NONE:
+                value = OffsetAndMetadata(
+                    row.committed_offset, row.committed_leader_epoch, metadata, now_ms
+                )
+                tp = TopicPartition(topic.name, row.partition_index)
+                records.append(OffsetRecord(group.group_id, tp, value))
+            rows.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=row.partition_index, error_code=error
+                )
+            )
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+    producer = request.producer_id, request.producer_epoch
+    store(group, records, response, token, write_id, producer, out)
+
+
+def store(
+    group: Group,
+    records: list[OffsetRecord],
+    response: CommitResponse,
+    token: int,
+    write_id: int,
+    producer: tuple[int, int] | None,
+    out: Result,
+) -> None:
+    if not records:
+        out.reply(token, response)
+        return
+    tps = [record.tp for record in records]
+    producer_id = NO_PRODUCER_ID if producer is None else producer[0]
+    group.offsets.prepare(tps, write_id, producer_id)
+    ticket = OffsetsStored(group.group_id, tps, write_id, producer_id, token, response)
+    out.write(records, ticket, producer)
+
+
+def offsets_stored(
+    group: Group | None, ticket: OffsetsStored, error: ErrorCode, out: Result
+) -> None:
+    """Answer a commit.
+
+    A timeout says only that the answer cannot wait any longer: the write may still be committed,
+    so the partitions stay unstable until that is known.
+    """
+    if group is not None and error is not ErrorCode.REQUEST_TIMED_OUT:
+        group.offsets.settle(ticket.tps, ticket.write_id, ticket.producer_id)
+    if error is not ErrorCode.NONE:
+        refuse_stored(ticket.response, commit_error_for(error))
+    out.reply(ticket.token, ticket.response)
+
+
+def refuse_stored(response: CommitResponse, error: ErrorCode) -> None:
+    """Put an error in each row that has none of its own."""
+    for topic in response.topics:
+        for row in topic.partitions:
+            if row.error_code == ErrorCode.NONE:
+                row.error_code = error
+
+
+def validate_commit(
+    group: Group,
+    generation_id: int,
+    member_id: str,
+    instance_id: str | None,
+    *,
+    transactional: bool,
+) -> ErrorCode:
+    """Tell whether the sender may commit.
+
+    Shape: generation -1 and no member is a simple consumer or an administrator, who may while the
+    group has no members; in a transaction also otherwise, since older producers say nothing more.
+    Source: GroupCoordinator.validateOffsetCommit.
+    """
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation_id < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation_id >= 0 or member_id != "" or instance_id is not None:
+        error = validate_member(group, member_id, instance_id)
+        if error is ErrorCode.NONE and generation_id != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+    if not transactional and group.state is not GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
+
+
+def metadata_error(config: GroupConfig, metadata: str) -> ErrorCode:
+    """Check the length of an offset's metadata, which Java counts in UTF-16 units."""
+    limit = config.offset_metadata_max_bytes
+    # One character is one unit or two.
+    if (
+        2 * len(metadata) <= limit
+        or len(metadata.encode("utf-16-be", "surrogatepass")) <= 2 * limit
+    ):
+        return ErrorCode.NONE
+    return ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
+    """The response that refuses all of a request."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=row.partition_index, error_code=error
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def transactional_commit_error(
+    request: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    """The response that refuses all of a request."""
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=row.partition_index, error_code=error
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+_UNAVAILABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
+_TOO_LARGE = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE}
+)
+
+
+def commit_error_for(error: ErrorCode) -> ErrorCode:
+    """What an error of the log is for whoever commits. Source: maybeConvertOffsetCommitError."""
+    if error in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in _MOVED:
+        return ErrorCode.NOT_COORDINATOR
+    if error in _TOO_LARGE:
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if error is ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return error
+
+
+def group_error_for(error: ErrorCode) -> ErrorCode:
+    """What an error of the log is for members of a group. Source: GroupMetadataManager.storeGroup."""
+    if error in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in _MOVED:
+        return ErrorCode.NOT_COORDINATOR
+    if error in _TOO_LARGE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    if error is ErrorCode.REQUEST_TIMED_OUT:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return error
+
+
+# Fetch
+
+
+def fetch_offsets(
+    group: Group | None,
+    topics: Sequence[tuple[str, Sequence[int]]] | None,
+    require_stable: bool,
+) -> list[tuple[str, list[FetchedOffset]]]:
+    """Return committed offsets of the named partitions, or with None of all there are.
+
+    Shape: rows as asked for; whatever the group's state is, since not all are coordinated here.
+    """
+    if group is None or group.state is GroupState.DEAD:
+        group = None
+    if topics is None:
+        by_topic: dict[str, list[int]] = {}
+        for tp in group.offsets.committed if group is not None else ():
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+        topics = list(by_topic.items())
+    elif sum(len(partitions) for _, partitions in topics) > ANSWERED_AS_ASKED:
+        topics = _each_once(topics)
+    return [
+        (topic, [fetch_offset(group, topic, p, require_stable) for p in partitions])
+        for topic, partitions in topics
+    ]
+
+
+def _each_once(topics: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[str, Sequence[int]]]:
+    once: dict[str, dict[int, None]] = {}
+    for topic, partitions in topics:
+        once.setdefault(topic, {}).update(dict.fromkeys(partitions))
+    return [(topic, list(partitions)) for topic, partitions in once.items()]
+
+
+def fetch_offset(
+    group: Group | None, topic: str, partition: int, require_stable: bool
+) -> FetchedOffset:
+    error = ErrorCode.NONE
+    if group is not None:
+        tp = TopicPartition(topic, partition)
+        if require_stable and group.offsets.is_unstable(tp):
+            error = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        elif (stored := group.offsets.committed.get(tp)) is not None:
+            value = stored.value
+            return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata, error)
+    return FetchedOffset(partition, NO_OFFSET, NO_LEADER_EPOCH, "", error)
+
+
+# Delete and expire
+
+
+def delete_offsets(
+    group: Group, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result
+) -> None:
+    """Remove offsets of an empty group, or of topics that no member of a consumer group reads."""
+    if group.state is GroupState.DEAD:
+        out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+        return
+    is_empty = group.state is GroupState.EMPTY
+    if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
+        return
+    response = OffsetDeleteResponse()
+    chosen: list[TopicPartition] = []
+    for topic in request.topics:
+        in_use = not is_empty and group.is_subscribed_to(topic.name)
+        error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
+        rows = []
+        for row in topic.partitions:
+            if not in_use:
+                chosen.append(TopicPartition(topic.name, row.partition_index))
+            rows.append(
+                OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=error)
+            )
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+    records = remove_offsets(group, chosen, now_ms)
+    if records:
+        out.write(records, OffsetsRemoved((group.group_id,), token, response))
+    else:
+        out.reply(token, response)
+
+
+def remove_offsets(
+    group: Group, tps: Iterable[TopicPartition], now_ms: int
+) -> list[OffsetRecord | GroupRecord]:
+    """Return tombstones for those of the partitions that have an offset.
+
+    Shape: a group that is empty and has no offsets after that is dead, and its own tombstone is
+    among them if there ever was a generation. Without any tombstone nothing changes.
+    """
+    known = group.offsets.known_partitions(tps)
+    records: list[OffsetRecord | GroupRecord] = [
+        OffsetRecord(group.group_id, tp, None) for tp in known
+    ]
+    if (
+        group.state is GroupState.EMPTY
+        and not group.pending_members
+        and group.offsets.nothing_left_without(known)
+    ):
+        if group.is_stored():
+            records.append(GroupRecord(group.group_id, None))
+        if records:
+            group.transition_to(GroupState.DEAD, now_ms)
+    return records
+
+
+def expired_offsets(config: GroupConfig, group: Group, now_ms: int) -> list[TopicPartition]:
+    """Return the partitions whose offsets are to be removed by now.
+
+    Shape: an empty group's expire all together, counted from when it became empty; those of a
+    stable consumer group one by one, except of topics it reads; a simple consumer's one by one.
+    """
+    offsets = group.offsets
+    retention_ms = config.offsets_retention_ms
+    if group.protocol_type is None:
+        return offsets.expired(now_ms, retention_ms)
+    if group.state is GroupState.EMPTY:
+        # Before version 2 of its value a group's record did not say when it became empty.
+        since_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else None
+        return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
+    topics = group.subscribed_topics
+    if (
+        group.state is GroupState.STABLE
+        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
+        and topics is not None
+    ):
+        return offsets.expired(now_ms, retention_ms, subscribed_topics=topics)
+    return []

@@ -1,0 +1,293 @@
+"""How a group comes to its next generation: gathering members, timeouts, handing out assignments.
+
+Each function is a step of an operation and puts what is to be done into its Result.
+Source: GroupCoordinator.scala, DelayedJoin.scala.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.join_group import JoinGroupResponse
+from kwire.messages.sync_group import SyncGroupResponse
+
+from ..result import Result, Timer
+from .config import GroupConfig
+from .records import group_record
+from .state import Group, GroupState, Member
+
+log = logging.getLogger(__name__)
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+UNKNOWN_MEMBER_ID = ""
+
+MEMBER_DUE = "member_due"
+PENDING_MEMBER_DUE = "pending_member_due"
+JOIN_DUE = "join_due"
+SYNC_DUE = "sync_due"
+
+
+class EmptyGroupStored(NamedTuple):
+    """Ticket of the write that says a group has no members any more."""
+
+    group_id: str
+
+
+def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
+    """A JoinGroup answer that is only an error; its protocol name is null, or "" before version 7."""
+    return JoinGroupResponse(
+        error_code=error, generation_id=-1, protocol_name=None, leader="", member_id=member_id
+    )
+
+
+def sync_error(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error)
+
+
+# Keeping members alive
+
+
+def keep_alive(group: Group, member: Member, now_ms: int, out: Result) -> None:
+    """Give the member another session timeout from now on."""
+    set_deadline(group, member, now_ms + member.session_timeout_ms, out)
+
+
+def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result) -> None:
+    """Set when the member counts as failed.
+
+    A timer that fires before is left alone and set anew when it fires, so that a heartbeat costs
+    no timer.
+    """
+    member.deadline_ms = deadline_ms
+    if member.timer_at_ms is None or member.timer_at_ms > deadline_ms:
+        member.timer_at_ms = deadline_ms
+        out.timers.append(Timer(MEMBER_DUE, (group.group_id, member.member_id), deadline_ms))
+
+
+def member_due(config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result) -> None:
+    """Remove a member that was not heard of in time."""
+    member = group.members.get(member_id)
+    if member is None or group.state is GroupState.DEAD:
+        return
+    member.timer_at_ms = None
+    if now_ms < member.deadline_ms:
+        set_deadline(group, member, member.deadline_ms, out)
+    elif member.must_be_heard_of():
+        log.info("group %s: member %s has failed and is removed", group.group_id, member_id)
+        remove_member(config, group, member, now_ms, out, "a member has failed")
+
+
+def add_pending_member(
+    group: Group, member_id: str, timeout_ms: int, now_ms: int, out: Result
+) -> None:
+    """Expect a member to join with the id it was given, within its session timeout."""
+    due_ms = now_ms + timeout_ms
+    group.pending_members[member_id] = due_ms
+    out.timers.append(Timer(PENDING_MEMBER_DUE, (group.group_id, member_id), due_ms))
+
+
+def pending_member_due(
+    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result
+) -> None:
+    """Give up waiting for a member that was given an id."""
+    due_ms = group.pending_members.get(member_id)
+    if due_ms is None or group.state is GroupState.DEAD:
+        return
+    if now_ms < due_ms:
+        out.timers.append(Timer(PENDING_MEMBER_DUE, (group.group_id, member_id), due_ms))
+        return
+    remove_pending_member(config, group, member_id, now_ms, out)
+
+
+def remove_pending_member(
+    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result
+) -> None:
+    """Let a pending member go; others may have waited only for it."""
+    group.remove(member_id)
+    try_complete_join(config, group, now_ms, out)
+
+
+def remove_member(
+    config: GroupConfig, group: Group, member: Member, now_ms: int, out: Result, reason: str
+) -> None:
+    """Let a member go, and share out its part among the others."""
+    # A new member whose JoinGroup still waits is told to come again, if its client is still there.
+    token = group.await_join(member, None)
+    out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID))
+    # Apache Kafka leaves a waiting SyncGroup of a removed member without an answer.
+    answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
+    group.remove(member.member_id)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        prepare_rebalance(config, group, now_ms, out, reason)
+    elif group.state is GroupState.PREPARING_REBALANCE:
+        try_complete_join(config, group, now_ms, out)
+
+
+# Preparing a rebalance
+
+
+def maybe_prepare_rebalance(
+    config: GroupConfig, group: Group, now_ms: int, out: Result, reason: str
+) -> None:
+    """Begin a rebalance, unless one is being prepared."""
+    if group.can_rebalance():
+        prepare_rebalance(config, group, now_ms, out, reason)
+
+
+def prepare_rebalance(
+    config: GroupConfig, group: Group, now_ms: int, out: Result, reason: str
+) -> None:
+    """Have all members join again.
+
+    Shape: a group that was empty waits a fixed time for more members to come, and again as long
+    as new ones do, up to the rebalance timeout (KIP-134); any other only until all have joined.
+    """
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        reset_assignment(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
+    group.pending_sync.clear()
+    group.sync_due_ms = None
+    was_empty = group.state is GroupState.EMPTY
+    group.transition_to(GroupState.PREPARING_REBALANCE, now_ms)
+    log.info(
+        "group %s: preparing to rebalance generation %d: %s",
+        group.group_id,
+        group.generation_id,
+        reason,
+    )
+    if was_empty:
+        delay_ms = config.initial_rebalance_delay_ms
+        group.initial_delay_ms = delay_ms
+        group.initial_remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
+        set_join_timer(group, now_ms + delay_ms, out)
+    else:
+        group.initial_remaining_ms = None
+        if group.has_all_members_joined():
+            complete_join(config, group, now_ms, out)
+        else:
+            set_join_timer(group, now_ms + group.rebalance_timeout_ms(), out)
+
+
+def set_join_timer(group: Group, due_ms: int, out: Result) -> None:
+    group.join_due_ms = due_ms
+    out.timers.append(Timer(JOIN_DUE, (group.group_id,), due_ms))
+
+
+def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+    """Go on with those who have joined, the time for it being over."""
+    if group.state is not GroupState.PREPARING_REBALANCE or group.join_due_ms is None:
+        return
+    if now_ms < group.join_due_ms:
+        set_join_timer(group, group.join_due_ms, out)
+        return
+    remaining_ms = group.initial_remaining_ms
+    if remaining_ms and group.new_member_added:
+        group.new_member_added = False
+        last_delay_ms = group.initial_delay_ms
+        group.initial_delay_ms = min(config.initial_rebalance_delay_ms, remaining_ms)
+        group.initial_remaining_ms = max(remaining_ms - last_delay_ms, 0)
+        set_join_timer(group, now_ms + group.initial_delay_ms, out)
+        return
+    group.initial_remaining_ms = None
+    complete_join(config, group, now_ms, out)
+
+
+def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+    """Go on if nobody is missing; the first delay of an empty group is never cut short."""
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and group.initial_remaining_ms is None
+        and group.has_all_members_joined()
+    ):
+        complete_join(config, group, now_ms, out)
+
+
+def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+    """Begin the next generation with the members who have joined.
+
+    Shape: dynamic members who have not are removed; static ones stay until their session ends. If
+    only such are there the group waits on, since there is nobody to lead it.
+    """
+    absent = [m for m in group.members.values() if m.join_token is None]
+    for member in absent:
+        if member.group_instance_id is None:
+            log.info("group %s: member %s did not join in time", group.group_id, member.member_id)
+            group.remove(member.member_id)
+    if not group.elect_joined_leader() and group.members:
+        log.info("group %s: nobody joined, waiting on", group.group_id)
+        set_join_timer(group, now_ms + group.rebalance_timeout_ms(), out)
+        return
+    group.init_next_generation(now_ms)
+    if group.state is GroupState.EMPTY:
+        log.info("group %s: generation %d is empty", group.group_id, group.generation_id)
+        out.write([group_record(group, {})], EmptyGroupStored(group.group_id))
+        return
+    log.info(
+        "group %s: generation %d has %d members",
+        group.group_id,
+        group.generation_id,
+        len(group.members),
+    )
+    for member in group.members.values():
+        is_leader = member.member_id == group.leader_id
+        response = group.join_response(member.member_id, with_members=is_leader)
+        out.reply(group.await_join(member, None), response)
+        keep_alive(group, member, now_ms, out)
+        member.is_new = False
+    group.pending_sync = set(group.members)
+    group.sync_due_ms = now_ms + group.rebalance_timeout_ms()
+    out.timers.append(Timer(SYNC_DUE, (group.group_id,), group.sync_due_ms))
+
+
+def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+    """Remove the members that joined a generation and never asked for their part of it."""
+    if group.sync_due_ms is None or group.state not in (
+        GroupState.COMPLETING_REBALANCE,
+        GroupState.STABLE,
+    ):
+        return
+    if now_ms < group.sync_due_ms:
+        out.timers.append(Timer(SYNC_DUE, (group.group_id,), group.sync_due_ms))
+        return
+    group.sync_due_ms = None
+    if not group.pending_sync:
+        return
+    gone = list(group.pending_sync)
+    for member_id in gone:
+        group.remove(member_id)
+    prepare_rebalance(config, group, now_ms, out, f"no SyncGroup from {len(gone)} members")
+
+
+def sync_received(group: Group, member_id: str) -> None:
+    """Note that a member has asked for its assignment."""
+    group.pending_sync.discard(member_id)
+    if not group.pending_sync:
+        group.sync_due_ms = None
+
+
+# Assignments
+
+
+def set_assignment(group: Group, assignment: dict[str, bytes], now_ms: int, out: Result) -> None:
+    """Give the members their parts and answer the SyncGroups that wait."""
+    for member in group.members.values():
+        member.assignment = assignment.get(member.member_id, b"")
+        if answer_sync(member, group.sync_response(member), out):
+            keep_alive(group, member, now_ms, out)
+
+
+def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result) -> None:
+    """Take all assignments back and refuse the SyncGroups that wait."""
+    for member in group.members.values():
+        member.assignment = b""
+        if answer_sync(member, sync_error(error), out):
+            keep_alive(group, member, now_ms, out)
+
+
+def answer_sync(member: Member, response: SyncGroupResponse, out: Result) -> bool:
+    """Answer a member's waiting SyncGroup; False if there is none."""
+    token = member.sync_token
+    member.sync_token = None
+    out.reply(token, response)
+    return token is not None

@@ -1,0 +1,176 @@
+"""What a group coordinator keeps in __consumer_offsets, as values, and their bytes.
+
+    key   int16 0 or 1 (1 is written), group, topic, partition     value  OffsetCommitValue 0-4
+    key   int16 2, group                                            value  GroupMetadataValue 0-4
+    value int16 version, then the fields; 3 is written, or for an offset with an expire time of its
+          own 1, the only version that has it. A null value is a tombstone.
+
+Keys from 3 on belong to the newer group protocols; a reader passes over what it does not know.
+Source: GroupMetadataManager.scala.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from sys import intern
+from typing import NamedTuple
+
+from kwire.codec import decode, encode
+from kwire.messages.internal.group_metadata import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+)
+from kwire.messages.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+
+from ...topic_partition import TopicPartition
+from .offset_store import NO_TIMESTAMP, OffsetAndMetadata
+from .state import Group, GroupState, Member
+
+OFFSET_KEY_TYPE = 1
+GROUP_KEY_TYPE = 2
+OFFSET_VALUE_VERSION = 3
+OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+GROUP_VALUE_VERSION = 3
+
+_INT16 = Struct(">h")
+_OFFSET_KEY_PREFIX = _INT16.pack(OFFSET_KEY_TYPE)
+_GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_TYPE)
+
+
+class OffsetRecord(NamedTuple):
+    """A group's offset for one partition, or None where it was removed."""
+
+    group_id: str
+    tp: TopicPartition
+    value: OffsetAndMetadata | None
+
+
+class GroupRecord(NamedTuple):
+    """A group's generation, as the bytes of a GroupMetadataValue, or None where it was removed."""
+
+    group_id: str
+    value: bytes | None
+
+
+GroupCoordinatorRecord = OffsetRecord | GroupRecord
+
+
+def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record."""
+    if isinstance(record, GroupRecord):
+        key = GroupMetadataKey(group=record.group_id)
+        return _GROUP_KEY_PREFIX + encode(key, 0), record.value
+    tp = record.tp
+    offset_key = OffsetCommitKey(group=record.group_id, topic=tp.topic, partition=tp.partition)
+    key_bytes = _OFFSET_KEY_PREFIX + encode(offset_key, 0)
+    return key_bytes, None if record.value is None else encode_offset(record.value)
+
+
+def encode_offset(value: OffsetAndMetadata) -> bytes:
+    """Return the bytes of an OffsetCommitValue."""
+    version = OFFSET_VALUE_VERSION
+    message = OffsetCommitValue(
+        offset=value.offset,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+        leader_epoch=value.leader_epoch,
+    )
+    if value.expire_timestamp_ms != NO_TIMESTAMP:
+        version = OFFSET_VALUE_VERSION_WITH_EXPIRY
+        message.leader_epoch = -1  # version 1 has no room for it
+        message.expire_timestamp = value.expire_timestamp_ms
+    return _INT16.pack(version) + encode(message, version)
+
+
+def decode_record(
+    key: bytes | memoryview, value: bytes | memoryview | None
+) -> GroupCoordinatorRecord | None:
+    """Return what a stored record says, or None for a key of another protocol's.
+
+    Errors: WireError if the bytes are not what their version says.
+    """
+    (key_type,) = _INT16.unpack_from(key)
+    if 0 <= key_type <= OFFSET_KEY_TYPE:  # both have the same fields
+        offset_key = decode(OffsetCommitKey, key, 0, 2)
+        tp = TopicPartition(intern(offset_key.topic), offset_key.partition)
+        return OffsetRecord(offset_key.group, tp, None if value is None else decode_offset(value))
+    if key_type == GROUP_KEY_TYPE:
+        group_key = decode(GroupMetadataKey, key, 0, 2)
+        return GroupRecord(group_key.group, None if value is None else bytes(value))
+    return None
+
+
+def decode_offset(value: bytes | memoryview) -> OffsetAndMetadata:
+    """Return what an OffsetCommitValue says."""
+    (version,) = _INT16.unpack_from(value)
+    message = decode(OffsetCommitValue, value, version, 2)
+    return OffsetAndMetadata(
+        message.offset,
+        message.leader_epoch,
+        message.metadata,
+        message.commit_timestamp,
+        message.expire_timestamp,
+    )
+
+
+def group_record(group: Group, assignment: dict[str, bytes]) -> GroupRecord:
+    """Return the record that keeps a group's generation with its members' assignments.
+
+    Shape: a member that `assignment` leaves out has none.
+    """
+    name = group.protocol_name
+    message = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=name,
+        leader=group.leader_id,
+        current_state_timestamp=group.state_timestamp_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(name) if name is not None else b"",
+                assignment=assignment.get(member.member_id, b""),
+            )
+            for member in group.members.values()
+        ],
+    )
+    value = _INT16.pack(GROUP_VALUE_VERSION) + encode(message, GROUP_VALUE_VERSION)
+    return GroupRecord(group.group_id, value)
+
+
+def restore_group(group: Group, value: bytes) -> None:
+    """Set an empty group's soft state to what a GroupMetadataValue says.
+
+    Shape: the group comes out EMPTY or STABLE. A state time is kept only where version 2 or later
+    stored one; otherwise it is -1. Errors: WireError if the bytes are not what their version says.
+    """
+    (version,) = _INT16.unpack_from(value)
+    message = decode(GroupMetadataValue, value, version, 2)
+    group.state = GroupState.STABLE if message.members else GroupState.EMPTY
+    group.generation_id = message.generation
+    group.protocol_type = message.protocol_type or None
+    group.protocol_name = message.protocol
+    group.leader_id = message.leader
+    group.state_timestamp_ms = message.current_state_timestamp
+    for stored in message.members:
+        timeout_ms = stored.rebalance_timeout
+        member = Member(
+            stored.member_id,
+            group_instance_id=stored.group_instance_id,
+            client_id=stored.client_id,
+            client_host=stored.client_host,
+            # Version 0 has one timeout for both.
+            rebalance_timeout_ms=stored.session_timeout if timeout_ms == -1 else timeout_ms,
+            session_timeout_ms=stored.session_timeout,
+            protocol_type=message.protocol_type,
+            protocols=[(message.protocol or "", stored.subscription)],
+            assignment=stored.assignment,
+        )
+        group.add(member, None)
+    group.subscribed_topics = group.compute_subscribed_topics()

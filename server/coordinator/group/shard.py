@@ -1,0 +1,430 @@
+"""The groups of one partition of __consumer_offsets: the machine that the runtime runs.
+
+Operations look the group up, do their step and return a Result. Committed offsets and
+`Group.persisted` change only in `replay`; `completed` goes on after a write. Nothing here waits,
+reads a clock or knows of a log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kwire.messages.offset_commit import OffsetCommitRequest
+from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.messages.sync_group import SyncGroupRequest
+from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+from ...topic_partition import TopicPartition
+from ..result import Result, Timer
+from . import classic, offsets, rebalance
+from .config import GroupConfig
+from .records import (
+    GroupCoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+    decode_record,
+    encode_record,
+    restore_group,
+)
+from .state import Group, GroupState
+
+log = logging.getLogger(__name__)
+
+RETENTION_DUE = "retention_due"
+RETENTION_BATCH = 1_000
+"""How many tombstones one batch of expired offsets has at most, unless one group has more."""
+
+
+class GroupRemoved(NamedTuple):
+    """Ticket of a DeleteGroups."""
+
+    group_id: str
+    token: int
+
+
+class GroupShard:
+    """All groups of one partition.
+
+    Shape: `groups` by id; `write_id` numbers commits. `groups_of_producer` finds what a
+    transaction's end concerns: producer id to group ids.
+    """
+
+    def __init__(self, partition: int, config: GroupConfig) -> None:
+        self.partition = partition
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self.groups_of_producer: dict[int, set[str]] = {}
+        self.write_id = 0
+        self.fired: dict[str, Callable[[Timer, int, Result], None]] = {
+            rebalance.MEMBER_DUE: self.member_due,
+            rebalance.PENDING_MEMBER_DUE: self.pending_member_due,
+            rebalance.JOIN_DUE: self.join_due,
+            rebalance.SYNC_DUE: self.sync_due,
+            RETENTION_DUE: self.retention_due,
+        }
+
+    # Members
+
+    def join_group(self, joining: classic.Joining, now_ms: int) -> Result:
+        """Take a member in; the answer comes when the group's next generation begins.
+
+        Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms;
+        UNKNOWN_MEMBER_ID for a member id in a group that does not exist.
+        """
+        out = Result()
+        config, request = self.config, joining.request
+        group = self.groups.get(request.group_id)
+        timeout_ms = request.session_timeout_ms
+        if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif group is None and request.member_id != rebalance.UNKNOWN_MEMBER_ID:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        else:
+            if group is None:
+                group = self.create(request.group_id, now_ms)
+            classic.join_group(config, group, joining, now_ms, out)
+            return out
+        out.reply(joining.token, rebalance.join_error(request.member_id, error))
+        return out
+
+    def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result:
+        """Answer with the member's assignment, when the leader has made it."""
+        out = Result()
+        group = self.groups.get(request.group_id)
+        if group is None:
+            out.reply(token, rebalance.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            classic.sync_group(self.config, group, request, token, now_ms, out)
+        return out
+
+    def heartbeat(self, request: HeartbeatRequest, token: int, now_ms: int) -> Result:
+        """Note that a member is alive."""
+        out = Result()
+        group = self.groups.get(request.group_id)
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is not None:
+            error = classic.heartbeat(
+                group,
+                request.member_id,
+                request.generation_id,
+                request.group_instance_id,
+                now_ms,
+                out,
+            )
+        out.reply(token, HeartbeatResponse(error_code=error))
+        return out
+
+    def leave_group(self, request: LeaveGroupRequest, token: int, now_ms: int) -> Result:
+        """Let the members named in `request.members` go; each has a row with its own error."""
+        out = Result()
+        group = self.groups.get(request.group_id)
+        if group is None:
+            rows = [
+                MemberResponse(
+                    member_id=leaving.member_id,
+                    group_instance_id=leaving.group_instance_id,
+                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+                )
+                for leaving in request.members
+            ]
+        elif group.state is GroupState.DEAD:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            out.reply(token, LeaveGroupResponse(error_code=error))
+            return out
+        else:
+            rows = [
+                classic.leave_group(self.config, group, leaving, now_ms, out)
+                for leaving in request.members
+            ]
+        out.reply(token, LeaveGroupResponse(members=rows))
+        return out
+
+    # Offsets
+
+    def commit_offsets(self, request: OffsetCommitRequest, token: int, now_ms: int) -> Result:
+        """Store offsets; a group that is not known is made for a simple consumer."""
+        out = Result()
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation_id_or_member_epoch >= 0:
+                response = offsets.commit_error(request, ErrorCode.ILLEGAL_GENERATION)
+                out.reply(token, response)
+                return out
+            group = self.create(request.group_id, now_ms)
+        self.write_id += 1
+        offsets.commit_offsets(self.config, group, request, token, self.write_id, now_ms, out)
+        return out
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, token: int, now_ms: int
+    ) -> Result:
+        """Store offsets in a transaction, which the caller has verified."""
+        out = Result()
+        group = self.groups.get(request.group_id) or self.create(request.group_id, now_ms)
+        self.write_id += 1
+        offsets.commit_transactional_offsets(
+            self.config, group, request, token, self.write_id, now_ms, out
+        )
+        return out
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        require_stable: bool,
+    ) -> list[tuple[str, list[offsets.FetchedOffset]]]:
+        """Read committed offsets, as offsets.fetch_offsets."""
+        return offsets.fetch_offsets(self.groups.get(group_id), topics, require_stable)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, token: int, now_ms: int) -> Result:
+        """Remove offsets. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; by row, as the topic is."""
+        out = Result()
+        group = self.groups.get(request.group_id)
+        if group is None:
+            out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
+        else:
+            offsets.delete_offsets(group, request, token, now_ms, out)
+            self.drop_if_unused(group)
+        return out
+
+    def remove_partitions(
+        self, group_id: str, tps: Iterable[TopicPartition], now_ms: int
+    ) -> Result:
+        """Remove a group's offsets for partitions that do not exist any more."""
+        out = Result()
+        group = self.groups.get(group_id)
+        if group is not None and group.state is not GroupState.DEAD:
+            known = group.offsets.known_partitions(tps)
+            if known:
+                records = offsets.remove_offsets(group, known, now_ms)
+                out.write(records, offsets.OffsetsRemoved((group_id,), None, None))
+        return out
+
+    # Groups
+
+    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result:
+        """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
+        out = Result()
+        group = self.groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            out.reply(token, ErrorCode.GROUP_ID_NOT_FOUND)
+        elif group.state is not GroupState.EMPTY:
+            out.reply(token, ErrorCode.NON_EMPTY_GROUP)
+        else:
+            group.pending_members.clear()
+            store = group.offsets
+            tps = dict.fromkeys((*store.committed, *store.pending))
+            records: list[GroupCoordinatorRecord] = [OffsetRecord(group_id, tp, None) for tp in tps]
+            if group.is_stored():
+                records.append(GroupRecord(group_id, None))
+            if records:
+                group.transition_to(GroupState.DEAD, now_ms)
+                out.write(records, GroupRemoved(group_id, token))
+            else:
+                if not store:  # else it stays for the transaction that has offsets for it
+                    del self.groups[group_id]
+                out.reply(token, ErrorCode.NONE)
+        return out
+
+    # Timers
+
+    def fire(self, timer: Timer, now_ms: int) -> Result:
+        """Do what a timer was set for."""
+        out = Result()
+        self.fired[timer.op_name](timer, now_ms, out)
+        return out
+
+    def member_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        group = self.groups.get(timer.key[0])
+        if group is not None:
+            rebalance.member_due(self.config, group, timer.key[1], now_ms, out)
+
+    def pending_member_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        group = self.groups.get(timer.key[0])
+        if group is not None:
+            rebalance.pending_member_due(self.config, group, timer.key[1], now_ms, out)
+
+    def join_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        group = self.groups.get(timer.key[0])
+        if group is not None:
+            rebalance.join_due(self.config, group, now_ms, out)
+
+    def sync_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        group = self.groups.get(timer.key[0])
+        if group is not None:
+            rebalance.sync_due(self.config, group, now_ms, out)
+
+    def retention_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        """Remove expired offsets and groups without any, a batch at a time.
+
+        Shape: the timer's key is the groups left over from the last batch; none begins anew.
+        """
+        names = list(timer.key) or list(self.groups)
+        records: list[GroupCoordinatorRecord] = []
+        touched = []
+        while names and len(records) < RETENTION_BATCH:
+            group = self.groups.get(names.pop())
+            if group is None or group.state is GroupState.DEAD:
+                continue
+            due = offsets.expired_offsets(self.config, group, now_ms)
+            removed = offsets.remove_offsets(group, due, now_ms)
+            if removed:
+                touched.append(group.group_id)
+                records += removed
+            self.drop_if_unused(group)
+        if records:
+            out.write(records, offsets.OffsetsRemoved(tuple(touched), None, None))
+        interval_ms = 0 if names else self.config.offsets_retention_check_interval_ms
+        out.timers.append(Timer(RETENTION_DUE, tuple(names), now_ms + interval_ms))
+
+    # Writes
+
+    def replay(self, record: GroupCoordinatorRecord, position: int, producer_id: int = -1) -> None:
+        """Take over a committed record: the only way hard state changes.
+
+        Shape: in log order; `position` grows by batch. `producer_id` is -1 outside transactions.
+        """
+        group = self.groups.get(record.group_id)
+        if group is None:
+            group = self.create(record.group_id, -1)
+        if isinstance(record, GroupRecord):
+            group.persisted = record.value
+            return
+        group.offsets.apply(record.tp, record.value, position, producer_id)
+        if producer_id >= 0:
+            self.groups_of_producer.setdefault(producer_id, set()).add(record.group_id)
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None:
+        """Take over the marker that ends a producer's transaction in this partition."""
+        for group_id in self.groups_of_producer.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.apply_marker(producer_id, committed)
+
+    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result:
+        """Go on after a write was committed and replayed, or has failed with an error of the log.
+
+        Shape: REQUEST_TIMED_OUT may be followed by a second call, with how it came out in the end.
+        """
+        out = Result()
+        if isinstance(ticket, offsets.OffsetsStored):
+            offsets.offsets_stored(self.groups.get(ticket.group_id), ticket, error, out)
+        elif isinstance(ticket, classic.AssignmentStored):
+            group = self.groups.get(ticket.group_id)
+            if group is not None:
+                mapped = offsets.group_error_for(error)
+                classic.assignment_stored(self.config, group, ticket, mapped, now_ms, out)
+        elif isinstance(ticket, classic.StaticMemberStored):
+            group = self.groups.get(ticket.group_id)
+            if group is not None:
+                mapped = offsets.group_error_for(error)
+                classic.static_member_stored(group, ticket, mapped, now_ms, out)
+        elif isinstance(ticket, offsets.OffsetsRemoved):
+            if ticket.response is not None:
+                if error is not ErrorCode.NONE:
+                    mapped = offsets.commit_error_for(error)
+                    out.reply(ticket.token, OffsetDeleteResponse(error_code=mapped))
+                else:
+                    out.reply(ticket.token, ticket.response)
+            self.removed(ticket.group_ids, error, now_ms, out)
+        elif isinstance(ticket, GroupRemoved):
+            out.reply(ticket.token, offsets.group_error_for(error))
+            self.removed((ticket.group_id,), error, now_ms, out)
+        elif error is not ErrorCode.NONE:
+            # Nobody waits for the record of an empty group. The generation before comes back if
+            # the coordinator moves now, and its members will be missed soon.
+            log.warning("%s storing %r", error.name, ticket)
+        return out
+
+    def removed(self, group_ids: Iterable[str], error: ErrorCode, now_ms: int, out: Result) -> None:
+        """Forget dead groups now that their tombstones are stored.
+
+        Shape: a group of which something is left comes back as the log has it, be it that the
+        tombstones failed or that a transaction has offsets for it.
+        """
+        if error is ErrorCode.REQUEST_TIMED_OUT:
+            return
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if group is None or group.state is not GroupState.DEAD:
+                continue
+            del self.groups[group_id]
+            if group.persisted is not None or group.offsets:
+                restored = self.create(group_id, now_ms)
+                restored.offsets = group.offsets
+                restored.persisted = group.persisted
+                self.restore(restored, now_ms, out)
+
+    def drop_if_unused(self, group: Group) -> None:
+        """Forget a group of which the log knows nothing and nobody is about to join."""
+        if (
+            group.state is GroupState.EMPTY
+            and not group.pending_members
+            and not group.is_stored()
+            and not group.offsets
+        ):
+            del self.groups[group.group_id]
+
+    # Coming and going of the partition
+
+    def loaded(self, now_ms: int) -> Result:
+        """Make groups of what was replayed, and begin to serve them."""
+        out = Result()
+        for group in list(self.groups.values()):
+            if group.persisted is None and not group.offsets:
+                del self.groups[group.group_id]
+            else:
+                self.restore(group, now_ms, out)
+        interval_ms = self.config.offsets_retention_check_interval_ms
+        out.timers.append(Timer(RETENTION_DUE, (), now_ms + interval_ms))
+        return out
+
+    def restore(self, group: Group, now_ms: int, out: Result) -> None:
+        """Set a group's soft state from its hard state; its members have a session from now on."""
+        group.state_timestamp_ms = now_ms
+        if group.persisted is not None:
+            restore_group(group, group.persisted)
+        for member in group.members.values():
+            rebalance.keep_alive(group, member, now_ms, out)
+        if len(group.members) > self.config.max_size:
+            # Whoever is too many leaves by joining too late, after it could commit its offsets.
+            rebalance.prepare_rebalance(self.config, group, now_ms, out, "too many members")
+
+    def unload(self, now_ms: int) -> Result:
+        """Refuse all that waits, since another broker will coordinate these groups."""
+        out = Result()
+        for group in self.groups.values():
+            for member in group.members.values():
+                moved = rebalance.join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
+                out.reply(group.await_join(member, None), moved)
+                rebalance.answer_sync(member, rebalance.sync_error(ErrorCode.NOT_COORDINATOR), out)
+            group.transition_to(GroupState.DEAD, now_ms)
+        self.groups.clear()
+        self.groups_of_producer.clear()
+        return out
+
+    def shift_time(self, delta_ms: int) -> None:
+        """Move all deadlines, because the clock that `now_ms` comes from was set."""
+        for group in self.groups.values():
+            if group.join_due_ms is not None:
+                group.join_due_ms += delta_ms
+            if group.sync_due_ms is not None:
+                group.sync_due_ms += delta_ms
+            for member_id in group.pending_members:
+                group.pending_members[member_id] += delta_ms
+            for member in group.members.values():
+                member.deadline_ms += delta_ms
+                if member.timer_at_ms is not None:
+                    member.timer_at_ms += delta_ms
+
+    def create(self, group_id: str, now_ms: int) -> Group:
+        group = self.groups[group_id] = Group(group_id, now_ms)
+        return group
+
+    encode = staticmethod(encode_record)
+    decode = staticmethod(decode_record)

@@ -1,0 +1,435 @@
+"""A group and its members as they are in memory. Source: GroupMetadata.scala, MemberMetadata.scala.
+
+Everything here but `Group.persisted` and the committed part of `Group.offsets` is soft state: it is
+lost when the coordinator moves, and rebuilt from those two.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import Enum
+
+from kwire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from kwire.messages.sync_group import SyncGroupResponse
+
+from .offset_store import OffsetStore
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+Protocols = list[tuple[str, bytes]]
+"""(name, metadata) of each protocol a member supports, the one it likes best first."""
+
+
+class GroupState(Enum):
+    """Where a classic group stands; the value is Kafka's name on the wire.
+
+    EMPTY: no members; offsets may be there. Groups that only store offsets are always EMPTY.
+    PREPARING_REBALANCE: JoinGroup requests wait until all members have come, or time is up.
+    COMPLETING_REBALANCE: a generation has begun; SyncGroup requests wait for the leader's.
+    STABLE: every member has its assignment or can fetch it.
+    DEAD: being removed, or its coordinator has moved; there is no way back.
+    """
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+VALID_PREVIOUS = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class Member:
+    """One member of a group.
+
+    Shape: `join_token` and `sync_token` name the request of its that waits, or are None.
+    `deadline_ms` is when it counts as failed unless heard of before; `timer_at_ms` is when the
+    timer set for it fires, which may be earlier, since a heartbeat moves only the deadline.
+    """
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "group_instance_id",
+        "is_new",
+        "join_token",
+        "member_id",
+        "protocol_type",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_token",
+        "timer_at_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocol_type: str,
+        protocols: Protocols,
+        group_instance_id: str | None = None,
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        self.assignment = assignment
+        self.is_new = False
+        self.join_token: int | None = None
+        self.sync_token: int | None = None
+        self.deadline_ms = 0
+        self.timer_at_ms: int | None = None
+
+    def metadata(self, protocol_name: str) -> bytes:
+        """Return what the member said about one protocol. Errors: KeyError if it has it not."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        raise KeyError(protocol_name)
+
+    def vote(self, candidates: set[str]) -> str:
+        """Return the candidate this member likes best. Errors: KeyError if it supports none."""
+        for name, _ in self.protocols:
+            if name in candidates:
+                return name
+        raise KeyError(self.member_id)
+
+    def must_be_heard_of(self) -> bool:
+        """Tell whether silence until the deadline means failure.
+
+        A member whose request waits here has not failed by being silent, unless it is new: then
+        its client may be gone, and would come back as one more new member.
+        """
+        return self.is_new or (self.join_token is None and self.sync_token is None)
+
+    def __repr__(self) -> str:
+        return f"Member({self.member_id!r}, instance={self.group_instance_id!r})"
+
+
+class Group:
+    """A classic group, or one that only stores offsets.
+
+    Shape: `persisted` is the GroupMetadataValue last committed, as stored, or None.
+    `members` keeps joining order; `static_members` maps instance id to member id;
+    `pending_members` were given a member id and have not come back with it: id to deadline.
+    `join_due_ms` is set while a rebalance is prepared, `initial_remaining_ms` beside it while its
+    first, fixed delay runs; `sync_due_ms` while members have not sent their SyncGroup.
+    """
+
+    __slots__ = (
+        "generation_id",
+        "group_id",
+        "initial_delay_ms",
+        "initial_remaining_ms",
+        "join_due_ms",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "num_awaiting_join",
+        "offsets",
+        "pending_members",
+        "pending_sync",
+        "persisted",
+        "protocol_name",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "subscribed_topics",
+        "supported_protocols",
+        "sync_due_ms",
+    )
+
+    def __init__(self, group_id: str, now_ms: int, state: GroupState = GroupState.EMPTY) -> None:
+        self.group_id = group_id
+        self.state = state
+        self.state_timestamp_ms = now_ms
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.generation_id = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, int] = {}
+        self.pending_sync: set[str] = set()
+        self.num_awaiting_join = 0
+        self.supported_protocols: dict[str, int] = {}
+        self.subscribed_topics: frozenset[str] | None = None
+        self.new_member_added = False
+        self.join_due_ms: int | None = None
+        self.initial_delay_ms = 0
+        self.initial_remaining_ms: int | None = None
+        self.sync_due_ms: int | None = None
+        self.offsets = OffsetStore()
+        self.persisted: bytes | None = None
+
+    # Members
+
+    def add(self, member: Member, join_token: int | None) -> None:
+        """Take a member in; the first one leads. Errors: ValueError for a known instance id."""
+        instance_id = member.group_instance_id
+        if instance_id is not None:
+            if instance_id in self.static_members:
+                raise ValueError(f"{instance_id!r} is already a member of {self.group_id!r}")
+            self.static_members[instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self.count_protocols(member, 1)
+        member.join_token = join_token
+        if join_token is not None:
+            self.num_awaiting_join += 1
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Let a member or pending member go; whoever joined first leads if it was the leader."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self.count_protocols(member, -1)
+            if member.join_token is not None:
+                self.num_awaiting_join -= 1
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_members.pop(member_id, None)
+        self.pending_sync.discard(member_id)
+        return member
+
+    def rename_static(self, instance_id: str, old_id: str, new_id: str) -> Member:
+        """Give a static member a new member id and keep everything else about it."""
+        member = self.members.pop(old_id)
+        member.member_id = new_id
+        # The timer that runs is for the old id and will find nobody.
+        member.timer_at_ms = None
+        self.members[new_id] = member
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        if old_id in self.pending_sync:
+            self.pending_sync.discard(old_id)
+            self.pending_sync.add(new_id)
+        self.static_members[instance_id] = new_id
+        return member
+
+    def update(
+        self,
+        member: Member,
+        protocols: Protocols,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+    ) -> None:
+        """Take over what a JoinGroup of a known member says."""
+        self.count_protocols(member, -1)
+        member.protocols = protocols
+        self.count_protocols(member, 1)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+
+    def await_join(self, member: Member, token: int | None) -> int | None:
+        """Set which JoinGroup of the member waits, and return the one that waited until now."""
+        before = member.join_token
+        self.num_awaiting_join += (token is not None) - (before is not None)
+        member.join_token = token
+        return before
+
+    def has_all_members_joined(self) -> bool:
+        return len(self.members) == self.num_awaiting_join and not self.pending_members
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is one who has joined; False if there is nobody who could be."""
+        if self.leader_id is None:
+            return False
+        leader = self.members.get(self.leader_id)
+        if leader is not None and leader.join_token is not None:
+            return True
+        for member_id, member in self.members.items():
+            if member.join_token is not None:
+                self.leader_id = member_id
+                return True
+        return False
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of any member."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    # Protocols
+
+    def count_protocols(self, member: Member, change: int) -> None:
+        counts = self.supported_protocols
+        for name, _ in member.protocols:
+            count = counts.get(name, 0) + change
+            if count:
+                counts[name] = count
+            else:
+                del counts[name]
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Tell whether a member with these protocols can be in this group."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        size = len(self.members)
+        return self.protocol_type == protocol_type and any(
+            self.supported_protocols.get(name, 0) == size for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """Let each member vote among what all support, and return the winner."""
+        size = len(self.members)
+        candidates = {name for name, count in self.supported_protocols.items() if count == size}
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            name = member.vote(candidates)
+            votes[name] = votes.get(name, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def compute_subscribed_topics(self) -> frozenset[str] | None:
+        """Topics any member subscribes to, or None where that cannot be known."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            subscribed = read_subscription(member.metadata(self.protocol_name))
+            if subscribed is None:
+                return None
+            topics.update(subscribed)
+        return frozenset(topics)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Tell whether a member consumes the topic; True where that cannot be known."""
+        return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    # States
+
+    def transition_to(self, state: GroupState, now_ms: int) -> None:
+        """Go to a state. Errors: ValueError, and nothing changed, if there is no such move."""
+        if self.state not in VALID_PREVIOUS[state]:
+            raise ValueError(f"group {self.group_id!r} cannot go from {self.state} to {state}")
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    def can_rebalance(self) -> bool:
+        return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
+
+    def is_stored(self) -> bool:
+        """Tell whether the log has, or is about to have, a record of this group's generation."""
+        return self.persisted is not None or self.generation_id > 0
+
+    def init_next_generation(self, now_ms: int) -> None:
+        """Begin a generation with the members there are, or become empty without any."""
+        self.generation_id += 1
+        self.join_due_ms = None
+        self.initial_remaining_ms = None
+        self.pending_sync.clear()
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition_to(GroupState.COMPLETING_REBALANCE, now_ms)
+        else:
+            self.protocol_name = None
+            self.transition_to(GroupState.EMPTY, now_ms)
+        self.subscribed_topics = self.compute_subscribed_topics()
+
+    # What is told to members
+
+    def join_members(self) -> list[JoinGroupResponseMember]:
+        """All members with their metadata for the chosen protocol, as the leader gets them."""
+        protocol_name = self.protocol_name
+        assert protocol_name is not None
+        return [
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata(protocol_name),
+            )
+            for member in self.members.values()
+        ]
+
+    def join_response(
+        self,
+        member_id: str,
+        *,
+        with_members: bool = False,
+        leader_id: str | None = None,
+        skip_assignment: bool = False,
+    ) -> JoinGroupResponse:
+        """The answer that this generation has begun; `leader_id` if another than it is to be told."""
+        return JoinGroupResponse(
+            error_code=0,
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=leader_id if leader_id is not None else self.leader_id or "",
+            skip_assignment=skip_assignment,
+            member_id=member_id,
+            members=self.join_members() if with_members else [],
+        )
+
+    def sync_response(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=0,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Group({self.group_id!r}, {self.state.value}, generation={self.generation_id}, "
+            f"members={len(self.members)})"
+        )
+
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def read_subscription(metadata: bytes) -> list[str] | None:
+    """Return the topics of a consumer's subscription, or None if that is not what the bytes are.
+
+    Shape: int16 version, then topics as an array of strings; what later versions add comes after
+    and is not looked at. Source: ConsumerProtocol, GroupMetadata.computeSubscribedTopics.
+    """
+    topics = []
+    try:
+        (version,) = _INT16.unpack_from(metadata, 0)
+        (count,) = _INT32.unpack_from(metadata, 2)
+        position = 6
+        if version < 0 or not 0 <= count <= len(metadata):
+            return None
+        for _ in range(count):
+            (size,) = _INT16.unpack_from(metadata, position)
+            position += 2
+            topic = metadata[position : position + size]
+            if size < 0 or len(topic) != size:
+                return None
+            topics.append(topic.decode())
+            position += size
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics

@@ -1,0 +1,290 @@
+"""The group coordinator as handlers reach it: finds the shard, and refuses what is not for it.
+
+A group belongs to the broker that leads its partition of __consumer_offsets.
+Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.scala.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from kwire.errors import ErrorCode
+from kwire.messages.describe_groups import DescribedGroup
+from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kwire.messages.list_groups import ListedGroup
+from kwire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+from ..clock import Clock
+from ..topic_partition import TopicPartition
+from .group.classic import Joining
+from .group.config import GroupConfig
+from .group.listing import CLASSIC_GROUP_TYPE, describe_group, list_group
+from .group.offsets import FetchedOffset, commit_error, transactional_commit_error
+from .group.partitioner import partition_for
+from .group.rebalance import join_error, sync_error
+from .group.shard import GroupShard
+from .runtime import CoordinatorLog, CoordinatorRuntime
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+#: How many characters of a client's or instance's id are part of a new member id, which has to fit
+#: a string of the protocol (32767 bytes).
+MEMBER_ID_PREFIX = 8000
+
+
+class FetchedGroup(NamedTuple):
+    """What OffsetFetch found in one group: an error, or rows by topic."""
+
+    error: ErrorCode
+    topics: list[tuple[str, list[FetchedOffset]]]
+
+
+class GroupCoordinator:
+    """All groups this broker coordinates.
+
+    Shape: each operation gives its answer, or an awaitable of it where it has to wait.
+    `offsets_topic_partitions` is the topic's real count once it exists, which the broker sets.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        coordinator_log: CoordinatorLog,
+        clock: Clock,
+        new_uuid: Callable[[], object] = uuid4,
+    ) -> None:
+        self.config = config
+        self.new_uuid = new_uuid
+        self.offsets_topic_partitions = config.offsets_topic_partitions
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            CONSUMER_OFFSETS,
+            coordinator_log,
+            clock,
+            lambda partition: GroupShard(partition, self.config),
+            lambda: self.config.offsets_commit_timeout_ms,
+        )
+
+    # What the broker tells it
+
+    def lead(self, partition: int, leader_epoch: int) -> None:
+        """Coordinate the groups of a partition of __consumer_offsets from now on."""
+        self.runtime.lead(partition, leader_epoch)
+
+    def resign(self, partition: int) -> None:
+        """Coordinate the groups of a partition no longer."""
+        self.runtime.resign(partition)
+
+    def reconfigure(self, config: GroupConfig) -> None:
+        """Take over changed settings; what waits already keeps the timeouts it began with."""
+        self.config = config
+        for _, shard in self.runtime.active():
+            shard.config = config
+
+    def partitions_deleted(self, tps: Iterable[TopicPartition]) -> None:
+        """Remove the offsets of all groups for partitions that are gone."""
+        tps = list(tps)
+        for partition, shard in self.runtime.active():
+            for group_id in list(shard.groups):
+                self.runtime.start(
+                    partition,
+                    lambda shard, now_ms, group_id=group_id: shard.remove_partitions(  # type: ignore[misc]
+                        group_id, tps, now_ms
+                    ),
+                )
+
+    def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
+        """Take over a committed marker in a partition of __consumer_offsets."""
+        self.runtime.end_transaction(partition, producer_id, committed)
+
+    def close(self) -> None:
+        """Give all partitions up."""
+        self.runtime.close()
+
+    # Where a group is
+
+    def partition_for(self, group_id: str) -> int:
+        """Return the partition of __consumer_offsets that a group belongs to."""
+        return partition_for(group_id, self.offsets_topic_partitions)
+
+    def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
+        """Return a group's partition and its shard, or why it cannot be served.
+
+        Errors: INVALID_GROUP_ID for "" where the API coordinates members and does not only store.
+        """
+        if not group_id and not may_be_empty:
+            return -1, ErrorCode.INVALID_GROUP_ID
+        partition = self.partition_for(group_id)
+        return partition, self.runtime.shard(partition)
+
+    # Members
+
+    def join_group(
+        self,
+        request: JoinGroupRequest,
+        *,
+        client_id: str,
+        client_host: str,
+        require_member_id: bool,
+        can_skip_assignment: bool,
+    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+        """Take a member in; see `Joining` for what depends on the version."""
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return join_error(request.member_id, shard)
+        prefix = client_id if request.group_instance_id is None else request.group_instance_id
+        new_member_id = (
+            "" if request.member_id else f"{prefix[:MEMBER_ID_PREFIX]}-{self.new_uuid()}"
+        )
+        # Named twice, a protocol still counts once.
+        protocols = list({row.name: row.metadata for row in request.protocols}.items())
+
+        def join(shard: GroupShard, token: int, now_ms: int) -> Any:
+            joining = Joining(
+                request,
+                protocols,
+                token,
+                client_id,
+                client_host,
+                new_member_id,
+                require_member_id,
+                can_skip_assignment,
+            )
+            return shard.join_group(joining, now_ms)
+
+        answer: JoinGroupResponse | Awaitable[JoinGroupResponse] = self.runtime.run(partition, join)
+        return answer
+
+    def sync_group(
+        self, request: SyncGroupRequest
+    ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+        """Give a member its assignment."""
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            # A rebalance under way was lost with the coordinator that had it. Older clients do not
+            # expect to be told of loading here, and have to join again anyway.
+            loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return sync_error(ErrorCode.REBALANCE_IN_PROGRESS if loading else shard)
+        answer: SyncGroupResponse | Awaitable[SyncGroupResponse] = self.runtime.run(
+            partition, lambda shard, token, now_ms: shard.sync_group(request, token, now_ms)
+        )
+        return answer
+
+    def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Note that a member is alive."""
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            # While loading nobody can have failed, so all is well.
+            loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
+        answer: HeartbeatResponse = self.runtime.run(
+            partition, lambda shard, token, now_ms: shard.heartbeat(request, token, now_ms)
+        )
+        return answer
+
+    def leave_group(
+        self, request: LeaveGroupRequest
+    ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+        """Let the members in `request.members` go."""
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return LeaveGroupResponse(error_code=shard)
+        answer: LeaveGroupResponse | Awaitable[LeaveGroupResponse] = self.runtime.run(
+            partition, lambda shard, token, now_ms: shard.leave_group(request, token, now_ms)
+        )
+        return answer
+
+    # Offsets
+
+    def commit_offsets(
+        self, request: OffsetCommitRequest
+    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+        """Store offsets of partitions that the caller knows to exist."""
+        partition, shard = self.find(request.group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return commit_error(request, shard)
+        answer: OffsetCommitResponse | Awaitable[OffsetCommitResponse] = self.runtime.run(
+            partition, lambda shard, token, now_ms: shard.commit_offsets(request, token, now_ms)
+        )
+        return answer
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+        """Store offsets in a transaction, which the caller has verified."""
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return transactional_commit_error(request, shard)
+        answer: TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse] = self.runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.commit_transactional_offsets(request, token, now_ms),
+        )
+        return answer
+
+    def fetch_offsets(
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]] | None,
+        require_stable: bool,
+    ) -> FetchedGroup:
+        """Read committed offsets; `topics` None is all there are."""
+        _, shard = self.find(group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return FetchedGroup(shard, [])
+        return FetchedGroup(ErrorCode.NONE, shard.fetch_offsets(group_id, topics, require_stable))
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest
+    ) -> OffsetDeleteResponse | Awaitable[OffsetDeleteResponse]:
+        """Remove offsets."""
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return OffsetDeleteResponse(error_code=shard)
+        answer: OffsetDeleteResponse | Awaitable[OffsetDeleteResponse] = self.runtime.run(
+            partition, lambda shard, token, now_ms: shard.delete_offsets(request, token, now_ms)
+        )
+        return answer
+
+    # Groups
+
+    def delete_group(self, group_id: str) -> ErrorCode | Awaitable[ErrorCode]:
+        """Remove a group without members."""
+        partition, shard = self.find(group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return shard
+        answer: ErrorCode | Awaitable[ErrorCode] = self.runtime.run(
+            partition, lambda shard, token, now_ms: shard.delete_group(group_id, token, now_ms)
+        )
+        return answer
+
+    def describe_group(self, group_id: str, version: int) -> DescribedGroup:
+        """Describe a group as of a DescribeGroups version, without authorized operations."""
+        _, shard = self.find(group_id, may_be_empty=True)
+        if isinstance(shard, ErrorCode):
+            return DescribedGroup(group_id=group_id, error_code=shard)
+        return describe_group(group_id, shard.groups.get(group_id), version)
+
+    def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = ()
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """List groups, of all states or types where none is given; names in any case of letters.
+
+        Errors: COORDINATOR_LOAD_IN_PROGRESS beside those that are ready.
+        """
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {name.lower() for name in types}
+        loading = self.runtime.is_loading()
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE
+        if wanted_types and CLASSIC_GROUP_TYPE not in wanted_types:
+            return error, []
+        return error, [
+            list_group(group)
+            for _, shard in self.runtime.active()
+            for group in shard.groups.values()
+            if not wanted_states or group.state.value.lower() in wanted_states
+        ]

@@ -1,0 +1,168 @@
+"""Has the markers that end transactions written by whoever leads the partitions.
+
+Those of this broker are written at once; what others lead goes to them by WriteTxnMarkers, those of
+many transactions in one request. What did not get through is told to the shard that asked, which
+asks again a moment later, when somebody else may lead. Source: TransactionMarkerChannelManager,
+TransactionMarkerRequestCompletionHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+from ..metadata.image import MetadataImage
+from ..topic_partition import TopicPartition
+from .broker_lines import BrokerLines, Send
+from .transaction.markers import Markers, MarkerSender, Outcomes
+from .transaction.records import by_topic
+
+WRITE_TXN_MARKERS_VERSION = 1
+
+#: The end of one transaction in one partition.
+Key = tuple[int, int, int, bool, TopicPartition]
+Written = Callable[[Outcomes], None]
+
+
+class Entry(NamedTuple):
+    """Markers for the partitions of one transaction that one broker leads."""
+
+    markers: Markers
+    written: Written
+
+
+class MarkerChannels:
+    """The MarkerSender of a broker in a cluster.
+
+    Shape: a marker that is under way is not sent once more, however often it is asked for.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        local: MarkerSender,
+        metadata: Callable[[], MetadataImage],
+        send: Send,
+    ) -> None:
+        self._broker_id = broker_id
+        self._local = local
+        self._metadata = metadata
+        self._send_to = send
+        self._under_way: set[Key] = set()
+        self._lines: BrokerLines[Entry] = BrokerLines(self._send, self._failed)
+
+    def send(self, markers: Markers, written: Written) -> None:
+        """Write markers; see MarkerSender.send."""
+        image = self._metadata()
+        by_leader: dict[int, list[TopicPartition]] = {}
+        known: list[tuple[TopicPartition, ErrorCode]] = []
+        for tp in markers.partitions:
+            key = key_of(markers, tp)
+            if key in self._under_way:
+                continue
+            row = image.partition(tp.topic, tp.partition)
+            if row is None:
+                known.append((tp, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            elif row.leader == self._broker_id or row.leader in image.brokers:
+                by_leader.setdefault(row.leader, []).append(tp)
+                self._under_way.add(key)
+            else:
+                known.append((tp, ErrorCode.LEADER_NOT_AVAILABLE))
+
+        def told(outcomes: Outcomes) -> None:
+            outcomes = list(outcomes)
+            self._under_way.difference_update(key_of(markers, tp) for tp, _ in outcomes)
+            written(outcomes)
+
+        for leader, tps in by_leader.items():
+            part = markers._replace(partitions=tuple(tps))
+            if leader == self._broker_id:
+                self._local.send(part, told)
+            else:
+                self._lines.add(leader, Entry(part, told))
+        if known:
+            written(known)
+
+    def keep(self, broker_ids: Container[int]) -> None:
+        """Wait no longer for brokers that are gone."""
+        self._lines.keep(broker_ids)
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self._lines.close()
+
+    async def _send(self, broker_id: int, batch: list[Entry]) -> None:
+        request = request_for([entry.markers for entry in batch])
+        response = await self._send_to(broker_id, request, WRITE_TXN_MARKERS_VERSION)
+        assert isinstance(response, WriteTxnMarkersResponse)
+        found = outcomes_of(response)
+        for markers, told in batch:
+            told(
+                [
+                    (tp, found.get((markers.producer_id, tp), ErrorCode.UNKNOWN_SERVER_ERROR))
+                    for tp in markers.partitions
+                ]
+            )
+
+    def _failed(self, batch: list[Entry]) -> None:
+        for markers, told in batch:
+            told([(tp, ErrorCode.NETWORK_EXCEPTION) for tp in markers.partitions])
+
+
+def key_of(markers: Markers, tp: TopicPartition) -> Key:
+    """What tells one marker from all others."""
+    return (
+        markers.producer_id,
+        markers.producer_epoch,
+        markers.coordinator_epoch,
+        markers.committed,
+        tp,
+    )
+
+
+def request_for(batch: list[Markers]) -> WriteTxnMarkersRequest:
+    """One request for the markers of several transactions."""
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=markers.producer_id,
+                producer_epoch=markers.producer_epoch,
+                transaction_result=markers.committed,
+                coordinator_epoch=markers.coordinator_epoch,
+                topics=[
+                    WritableTxnMarkerTopic(name=topic, partition_indexes=numbers)
+                    for topic, numbers in by_topic(markers.partitions).items()
+                ],
+            )
+            for markers in batch
+        ]
+    )
+
+
+def outcomes_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
+    """What became of each partition, by producer id, in the terms of MarkerSender.send.
+
+    Shape: that a broker does not know a partition says only that it does not lead it; the image says
+    which partitions exist. A partition in a format without transactions needs no marker.
+    """
+    found = {}
+    for row in response.markers:
+        for topic in row.topics:
+            for partition in topic.partitions:
+                error = ErrorCode(partition.error_code)
+                if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                elif error is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                found[row.producer_id, TopicPartition(topic.name, partition.partition_index)] = (
+                    error
+                )
+    return found

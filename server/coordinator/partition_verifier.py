@@ -1,0 +1,154 @@
+"""Asks the coordinator of a transactional id, whichever broker it is, for a partition (KIP-890).
+
+Source: AddPartitionsToTxnManager. Where that answers one of two questions of a producer with
+NETWORK_EXCEPTION, since a request holds each id once, here they go together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Container, Iterator
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+from ..metadata.image import MetadataImage
+from ..topic_partition import TopicPartition
+from .broker_lines import BrokerLines, Send
+from .transaction.records import by_topic
+from .transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator
+
+#: The first that tells a partition that was not added (TRANSACTION_ABORTABLE) from a wrong state.
+ADD_PARTITIONS_VERSION = 5
+
+#: Transactional id, producer id and epoch.
+Producer = tuple[str, int, int]
+
+
+class Question(NamedTuple):
+    """Whether a partition is part of a producer's open transaction."""
+
+    producer: Producer
+    tp: TopicPartition
+    answer: asyncio.Future[ErrorCode]
+
+
+class PartitionVerifier:
+    """Verifies partitions for a broker in a cluster; a coordinator here is simply called."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        coordinator: TransactionCoordinator,
+        metadata: Callable[[], MetadataImage],
+        send: Send,
+    ) -> None:
+        self._broker_id = broker_id
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._send_to = send
+        self._lines: BrokerLines[Question] = BrokerLines(self._send, self._failed)
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        """Tell whether a partition is part of an open transaction.
+
+        Errors: those of TransactionShard.verify and of finding it; COORDINATOR_NOT_AVAILABLE,
+        NETWORK_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION where the coordinator has not heard of it yet.
+        """
+        image = self._metadata()
+        row = image.partition(TRANSACTION_STATE, self._coordinator.partition_for(transactional_id))
+        if row is None or row.leader not in image.brokers:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if row.leader == self._broker_id:
+            return self._coordinator.verify(transactional_id, producer_id, producer_epoch, tp)
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        producer = transactional_id, producer_id, producer_epoch
+        self._lines.add(row.leader, Question(producer, tp, answer))
+        return answer
+
+    def keep(self, broker_ids: Container[int]) -> None:
+        """Wait no longer for brokers that are gone."""
+        self._lines.keep(broker_ids)
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        self._lines.close()
+
+    async def _send(self, broker_id: int, questions: list[Question]) -> None:
+        for asked in rounds(questions):
+            response = await self._send_to(broker_id, request_for(asked), ADD_PARTITIONS_VERSION)
+            assert isinstance(response, AddPartitionsToTxnResponse)
+            found = answers_of(response)
+            otherwise = ErrorCode(response.error_code) or ErrorCode.UNKNOWN_SERVER_ERROR
+            if otherwise is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                otherwise = ErrorCode.INVALID_TXN_STATE  # that is not the client's fault
+            for question in asked:
+                answer(question, found.get((question.producer[0], question.tp), otherwise))
+
+    def _failed(self, questions: list[Question]) -> None:
+        for question in questions:
+            answer(question, ErrorCode.NETWORK_EXCEPTION)
+
+
+def answer(question: Question, error: ErrorCode) -> None:
+    """Answer a question unless it was answered, or nobody waits any longer."""
+    if not question.answer.done():
+        question.answer.set_result(error)
+
+
+def rounds(questions: list[Question]) -> Iterator[list[Question]]:
+    """Divide questions so that each round has one producer for each transactional id; in order."""
+    while questions:
+        producers: dict[str, Producer] = {}
+        now: list[Question] = []
+        later: list[Question] = []
+        for question in questions:
+            producer = question.producer
+            fits = producers.setdefault(producer[0], producer) == producer
+            (now if fits else later).append(question)
+        yield now
+        questions = later
+
+
+def request_for(questions: list[Question]) -> AddPartitionsToTxnRequest:
+    """One request for all questions of a round."""
+    asked: dict[Producer, dict[TopicPartition, None]] = {}
+    for question in questions:
+        asked.setdefault(question.producer, {})[question.tp] = None
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                verify_only=True,
+                topics=[
+                    AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+                    for topic, numbers in by_topic(tps).items()
+                ],
+            )
+            for (transactional_id, producer_id, producer_epoch), tps in asked.items()
+        ]
+    )
+
+
+def answers_of(
+    response: AddPartitionsToTxnResponse,
+) -> dict[tuple[str, TopicPartition], ErrorCode]:
+    """What the coordinator said of each partition, by transactional id."""
+    return {
+        (row.transactional_id, TopicPartition(topic.name, partition.partition_index)): ErrorCode(
+            partition.partition_error_code
+        )
+        for row in response.results_by_transaction
+        for topic in row.topic_results
+        for partition in topic.results_by_partition
+    }

@@ -1,0 +1,76 @@
+"""What an operation of a coordinator's machine returns: records, replies, timers, effects, all data.
+
+An operation may change soft state (who is waiting, when somebody was last heard of). What lives in
+the internal topic changes only in `replay`, after the records were committed. A request names the
+place its answer goes to by a token, so that a machine can answer at once, later, or other requests
+than the one it was called for, without holding anything of the event loop.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Timer(NamedTuple):
+    """Call the operation `op_name` with `key` at `at_ms`; one more operation like all others.
+
+    Shape: a timer takes the place of the one with the same op_name and key. There is no way to
+    cancel: an operation that finds nothing due does nothing.
+    Unit: at_ms in the machine's time, the `now_ms` of its operations.
+    """
+
+    op_name: str
+    key: tuple[str, ...]
+    at_ms: int
+
+
+class Reply(NamedTuple):
+    """The answer to the request that was given this token."""
+
+    token: int
+    value: Any
+
+
+class Result:
+    """What is to be done after one operation.
+
+    Shape: `replies` go out at once. `records` are one batch; when it is committed the runtime
+    replays them and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds
+    the replies that waited for it; if it failed, `completed(ticket, error, now_ms)` without a
+    replay. `producer` is the (id, epoch) of a transactional batch. `effects` are for the world
+    beside this log, and come last; what they are is between the machine and its coordinator.
+    """
+
+    __slots__ = ("effects", "producer", "records", "replies", "ticket", "timers")
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.ticket: Any = None
+        self.producer: tuple[int, int] | None = None
+        self.replies: list[Reply] = []
+        self.timers: list[Timer] = []
+        self.effects: list[Any] = []
+
+    def reply(self, token: int | None, value: Any) -> None:
+        """Answer a request; None stands for a request that nobody waits for."""
+        if token is not None:
+            self.replies.append(Reply(token, value))
+
+    def write(
+        self, records: list[Any], ticket: Any, producer: tuple[int, int] | None = None
+    ) -> None:
+        """Ask for records to be appended as one batch.
+
+        Errors: RuntimeError if this operation has written before, since one operation is one batch.
+        """
+        if self.ticket is not None:
+            raise RuntimeError(f"{ticket} after {self.ticket} in one operation")
+        self.records = records
+        self.ticket = ticket
+        self.producer = producer
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(records={self.records!r}, ticket={self.ticket!r}, "
+            f"replies={self.replies!r}, timers={self.timers!r}, effects={self.effects!r})"
+        )

@@ -1,0 +1,471 @@
+"""Runs coordinators' machines: the one place in this room with a loop, a clock and a log.
+
+One shard for each partition of the internal topic that this broker leads. An operation's records
+are appended as one batch; when the log says that the batch is committed they are replayed, in log
+order, and the operation goes on (`completed`). Timers of all shards share one `call_later`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from typing import Any, Generic, Protocol, TypeVar
+
+from kwire.errors import CorruptRecord, ErrorCode, WireError
+from kwire.records.batch import RecordBatch, iter_batches
+from kwire.records.builder import BatchBuilder
+from kwire.records.control import ControlType, control_type
+
+from ..clock import Clock
+from .result import Result, Timer
+
+log = logging.getLogger(__name__)
+
+LOAD_SLICE_MS = 10
+"""How long loading may keep the loop before others have their turn."""
+CLOCK_JUMP_MS = 1_000
+"""By how much the wall clock must leave the monotonic one to count as having been set."""
+
+WRITE_DUE = "write_due"
+
+
+class CoordinatorLog(Protocol):
+    """The internal topic's partitions, as far as a coordinator needs them."""
+
+    def append(self, partition: int, batch: bytes, now_ms: int) -> Awaitable[ErrorCode] | ErrorCode:
+        """Append one batch as leader.
+
+        Shape: the result is there when the batch is committed, or can never be. It has no
+        timeout of its own, and NONE comes in log order. An ErrorCode instead of an awaitable, or
+        a future that is done, costs least.
+        """
+        ...
+
+    def read_all(self, partition: int) -> Iterator[memoryview]:
+        """Yield the stored batches, some at a time, from the log's start to its end.
+
+        Shape: the end is where the log ends once it is reached, not where it ended at first.
+        """
+        ...
+
+
+class CoordinatorShard(Protocol):
+    """A machine: every operation is `op(..., now_ms) -> Result`; see result.py."""
+
+    def encode(self, record: Any) -> tuple[bytes, bytes | None]: ...
+
+    def decode(self, key: bytes, value: bytes | None) -> Any | None: ...
+
+    def replay(self, record: Any, position: int, producer_id: int = -1) -> None: ...
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None: ...
+
+    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result: ...
+
+    def fire(self, timer: Timer, now_ms: int) -> Result: ...
+
+    def loaded(self, now_ms: int) -> Result: ...
+
+    def unload(self, now_ms: int) -> Result: ...
+
+    def shift_time(self, delta_ms: int) -> None: ...
+
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+
+class SlotState(Enum):
+    """LOADING: its log is being read. ACTIVE: it serves. CLOSED: it is led elsewhere now."""
+
+    LOADING = 1
+    ACTIVE = 2
+    CLOSED = 3
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """A batch on its way, or the marker of a transaction that stands behind one."""
+
+    records: list[Any]
+    ticket: Any
+    producer_id: int
+    due_ms: int
+    outcome: ErrorCode | None = None
+    timed_out: bool = False
+    marker: bool | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Slot(Generic[S]):
+    """One partition that this broker leads.
+
+    Shape: `in_flight` in log order; `position` counts batches; `timers` is (op_name, key) to the
+    number of the timer that counts.
+    """
+
+    partition: int
+    leader_epoch: int
+    shard: S
+    state: SlotState = SlotState.LOADING
+    position: int = 0
+    in_flight: deque[Write] = field(default_factory=deque)
+    timers: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
+    loading: asyncio.Task[None] | None = None
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Owns the shards of one internal topic.
+
+    Shape: `make_shard(partition)` gives an empty machine; `write_timeout_ms()` is how long a
+    request waits for its write to be committed. `perform(partition, leader_epoch, effect)` does
+    what a Result asks for beside the log. To be used on one event loop.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        coordinator_log: CoordinatorLog,
+        clock: Clock,
+        make_shard: Callable[[int], S],
+        write_timeout_ms: Callable[[], int],
+        perform: Callable[[int, int, Any], None] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.coordinator_log = coordinator_log
+        self.clock = clock
+        self.make_shard = make_shard
+        self.write_timeout_ms = write_timeout_ms
+        self.perform = perform
+        self.slots: dict[int, Slot[S]] = {}
+        self.waiting: dict[int, asyncio.Future[Any]] = {}
+        self.last_token = 0
+        self.answers: dict[int, Any] = {}
+        self.heap: list[tuple[int, int, Slot[S], Timer]] = []
+        self.timer_number = 0
+        self.handle: asyncio.TimerHandle | None = None
+        self.handle_at_ms = 0
+        self.clock_offset_ms = clock.now_ms() - clock.monotonic_ms()
+
+    # Which partitions
+
+    def lead(self, partition: int, leader_epoch: int) -> None:
+        """Begin to load a partition that this broker leads from now on."""
+        slot = self.slots.get(partition)
+        if slot is not None:
+            if slot.leader_epoch >= leader_epoch:
+                return
+            self.resign(partition)
+        slot = Slot(partition, leader_epoch, self.make_shard(partition))
+        self.slots[partition] = slot
+        slot.loading = asyncio.get_running_loop().create_task(self.load(slot))
+
+    def resign(self, partition: int) -> None:
+        """Give a partition up: whoever waits for one of its groups is told to look elsewhere."""
+        slot = self.slots.pop(partition, None)
+        if slot is None:
+            return
+        was_active = slot.state is SlotState.ACTIVE
+        slot.state = SlotState.CLOSED
+        slot.timers.clear()
+        if slot.loading is not None:
+            slot.loading.cancel()
+        if was_active:
+            now_ms = self.now_ms()
+            while slot.in_flight:
+                write = slot.in_flight.popleft()
+                if write.marker is None:
+                    error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    self.reply(slot.shard.completed(write.ticket, error, now_ms))
+            self.reply(slot.shard.unload(now_ms))
+            log.debug("%s-%d: no longer its coordinator", self.topic, partition)
+
+    def shard(self, partition: int) -> S | ErrorCode:
+        """Return the machine of a partition.
+
+        Errors: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        slot = self.slots.get(partition)
+        if slot is None:
+            return ErrorCode.NOT_COORDINATOR
+        if slot.state is not SlotState.ACTIVE:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return slot.shard
+
+    def is_loading(self) -> bool:
+        """Tell whether some partition is not ready yet."""
+        return any(slot.state is SlotState.LOADING for slot in self.slots.values())
+
+    def active(self) -> list[tuple[int, S]]:
+        """The partitions that are ready, with their machines."""
+        return [(p, s.shard) for p, s in self.slots.items() if s.state is SlotState.ACTIVE]
+
+    async def wait_until_loaded(self) -> None:
+        """Wait for all loading that has begun."""
+        tasks = [slot.loading for slot in self.slots.values() if slot.loading is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def close(self) -> None:
+        """Give all partitions up and set no more timers."""
+        for partition in list(self.slots):
+            self.resign(partition)
+        self.heap.clear()
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+    # Operations
+
+    def run(self, partition: int, operation: Callable[[S, int, int], Result]) -> Any:
+        """Call `operation(shard, token, now_ms)` on a partition that is ready.
+
+        Shape: the answer itself if it is there at once, otherwise a future of it.
+        """
+        slot = self.slots[partition]
+        now_ms = self.now_ms()
+        self.last_token += 1
+        token = self.last_token
+        answers = self.answers
+        answers.clear()
+        self.apply(slot, operation(slot.shard, token, now_ms), now_ms)
+        if token in answers:
+            return answers.pop(token)
+        future = self.waiting[token] = asyncio.get_running_loop().create_future()
+        return future
+
+    def start(self, partition: int, operation: Callable[[S, int], Result]) -> None:
+        """Call an operation that nobody waits for."""
+        slot = self.slots[partition]
+        now_ms = self.now_ms()
+        self.apply(slot, operation(slot.shard, now_ms), now_ms)
+
+    def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
+        """Take over a marker that is committed in a partition's log."""
+        slot = self.slots.get(partition)
+        if slot is None or slot.state is not SlotState.ACTIVE:
+            return  # it will be read when the partition is loaded, or is being read
+        write = Write([], None, producer_id, 0, ErrorCode.NONE, marker=committed)
+        slot.in_flight.append(write)
+        self.drain(slot)
+
+    def apply(self, slot: Slot[S], result: Result, now_ms: int) -> None:
+        """Do what an operation asks for."""
+        if result.replies:
+            self.reply(result)
+        for timer in result.timers:
+            self.set_timer(slot, timer)
+        if result.ticket is not None:
+            self.append(slot, result, now_ms)
+        if result.effects and self.perform is not None:
+            for effect in result.effects:
+                self.perform(slot.partition, slot.leader_epoch, effect)
+
+    def reply(self, result: Result) -> None:
+        for token, value in result.replies:
+            future = self.waiting.pop(token, None)
+            if future is None:
+                # Either the operation under way, or a request that was answered before.
+                self.answers[token] = value
+            elif not future.done():
+                future.set_result(value)
+
+    # Writes
+
+    def append(self, slot: Slot[S], result: Result, now_ms: int) -> None:
+        """Append an operation's records as one batch."""
+        if result.producer is None:
+            builder, producer_id = BatchBuilder(), -1
+        else:
+            producer_id, epoch = result.producer
+            builder = BatchBuilder(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+        encode = slot.shard.encode
+        for record in result.records:
+            builder.append(now_ms, *encode(record))
+        due_ms = now_ms + self.write_timeout_ms()
+        write = Write(result.records, result.ticket, producer_id, due_ms)
+        slot.in_flight.append(write)
+        outcome = self.coordinator_log.append(slot.partition, builder.build(), now_ms)
+        if isinstance(outcome, int):
+            write.outcome = outcome
+            self.drain(slot)
+            return
+        future = asyncio.ensure_future(outcome)
+        if future.done():
+            self.settle(slot, write, future)
+        else:
+            future.add_done_callback(lambda done: self.settle(slot, write, done))
+            if slot.in_flight[0] is write:
+                self.set_timer(slot, Timer(WRITE_DUE, (), due_ms))
+
+    def settle(self, slot: Slot[S], write: Write, future: asyncio.Future[ErrorCode]) -> None:
+        """Note how a write came out."""
+        if future.cancelled():
+            write.outcome = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif (error := future.exception()) is not None:
+            log.error("%s-%d: append failed", self.topic, slot.partition, exc_info=error)
+            write.outcome = ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            write.outcome = future.result()
+            if write.outcome is ErrorCode.REQUEST_TIMED_OUT:
+                # A log that gives up says so only once: nothing may wait for a second answer.
+                write.outcome = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        self.drain(slot)
+
+    def drain(self, slot: Slot[S]) -> None:
+        """Go on after those writes whose outcome, and that of all before them, is known."""
+        in_flight = slot.in_flight
+        while in_flight and in_flight[0].outcome is not None:
+            write = in_flight.popleft()
+            now_ms = self.now_ms()
+            if write.marker is not None:
+                slot.shard.replay_marker(write.producer_id, write.marker)
+                continue
+            error = write.outcome
+            assert error is not None
+            if error is ErrorCode.NONE:
+                slot.position += 1
+                for record in write.records:
+                    slot.shard.replay(record, slot.position, write.producer_id)
+            self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
+
+    def time_out_writes(self, slot: Slot[S], now_ms: int) -> None:
+        """Answer those whose write takes too long; the write itself goes on."""
+        for write in list(slot.in_flight):
+            if write.due_ms > now_ms:
+                self.set_timer(slot, Timer(WRITE_DUE, (), write.due_ms))
+                return
+            if not write.timed_out and write.marker is None:
+                write.timed_out = True
+                result = slot.shard.completed(write.ticket, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+                self.apply(slot, result, now_ms)
+
+    # Loading
+
+    async def load(self, slot: Slot[S]) -> None:
+        """Replay a partition's log, then serve it."""
+        began_ms = turn_ms = self.clock.monotonic_ms()
+        await asyncio.sleep(0)
+        try:
+            for stored in self.coordinator_log.read_all(slot.partition):
+                for batch in iter_batches(stored):
+                    self.load_batch(slot, batch)
+                    if self.clock.monotonic_ms() - turn_ms > LOAD_SLICE_MS:
+                        await asyncio.sleep(0)
+                        turn_ms = self.clock.monotonic_ms()
+        except Exception:
+            # As Apache Kafka does: what could be read is served, so that the groups of this
+            # partition are not shut out for good.
+            log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
+        slot.loading = None
+        slot.state = SlotState.ACTIVE
+        now_ms = self.now_ms()
+        self.apply(slot, slot.shard.loaded(now_ms), now_ms)
+        log.log(
+            logging.INFO if slot.position else logging.DEBUG,  # a new topic has fifty empty ones
+            "%s-%d: coordinator in epoch %d, %d batches loaded in %d ms",
+            self.topic,
+            slot.partition,
+            slot.leader_epoch,
+            slot.position,
+            self.clock.monotonic_ms() - began_ms,
+        )
+
+    def load_batch(self, slot: Slot[S], batch: RecordBatch) -> None:
+        slot.position += 1
+        header = batch.header
+        shard = slot.shard
+        try:
+            batch.verify_crc()
+            if header.is_control:
+                for record in batch.records():
+                    kind = control_type(record.key)
+                    if kind in (ControlType.COMMIT, ControlType.ABORT):
+                        shard.replay_marker(header.producer_id, kind is ControlType.COMMIT)
+                return
+            producer_id = header.producer_id if header.is_transactional else -1
+            for record in batch.records():
+                if record.key is None:
+                    raise CorruptRecord("record without key", offset=0)
+                decoded = shard.decode(record.key, record.value)
+                if decoded is not None:
+                    shard.replay(decoded, slot.position, producer_id)
+        except WireError as error:
+            log.error(
+                "%s-%d: batch at offset %d cannot be read and is passed over: %s",
+                self.topic,
+                slot.partition,
+                header.base_offset,
+                error,
+            )
+
+    # Time
+
+    def now_ms(self) -> int:
+        """The machines' time: the wall clock's.
+
+        When that is set, everything that waits is moved along, so that nothing is due early or
+        late for it.
+        """
+        now_ms = self.clock.now_ms()
+        jump_ms = now_ms - self.clock.monotonic_ms() - self.clock_offset_ms
+        if not -CLOCK_JUMP_MS <= jump_ms <= CLOCK_JUMP_MS:
+            self.clock_offset_ms += jump_ms
+            self.heap = [(at + jump_ms, number, *rest) for at, number, *rest in self.heap]  # type: ignore[misc]
+            heapify(self.heap)
+            for slot in self.slots.values():
+                slot.shard.shift_time(jump_ms)
+                for write in slot.in_flight:
+                    write.due_ms += jump_ms
+            self.handle_at_ms += jump_ms
+        return now_ms
+
+    def set_timer(self, slot: Slot[S], timer: Timer) -> None:
+        """Set a timer in place of the one with the same name and key."""
+        self.timer_number += 1
+        slot.timers[timer.op_name, timer.key] = self.timer_number
+        heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer))
+        self.schedule()
+
+    def schedule(self) -> None:
+        """See that the loop calls when the first timer is due."""
+        if not self.heap:
+            return
+        at_ms = self.heap[0][0]
+        if self.handle is not None:
+            if self.handle_at_ms <= at_ms:
+                return
+            self.handle.cancel()
+        delay_s = max(at_ms - self.now_ms(), 0) / 1000
+        self.handle_at_ms = at_ms
+        self.handle = asyncio.get_running_loop().call_later(delay_s, self.fire_timers)
+
+    def fire_timers(self) -> None:
+        """Fire what is due, and wait for what is due next."""
+        self.handle = None
+        now_ms = self.now_ms()
+        due = []
+        while self.heap and self.heap[0][0] <= now_ms:
+            due.append(heappop(self.heap))
+        for _, number, slot, timer in due:
+            name = timer.op_name, timer.key
+            if slot.timers.get(name) != number:
+                continue
+            del slot.timers[name]
+            try:
+                if timer.op_name == WRITE_DUE:
+                    self.time_out_writes(slot, now_ms)
+                else:
+                    self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
+            except Exception:  # the mistake of one must not stop all others
+                log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
+        self.schedule()

@@ -1,0 +1,47 @@
+"""Producer ids from blocks that the coordination store reserved for this broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+
+class Block(Protocol):
+    """A reserved range of ids, both ends inclusive."""
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def last(self) -> int: ...
+
+
+class ProducerIds:
+    """Hands out ids; asks for the next block only when the last one is used up.
+
+    What a broker had left of a block when it stopped is lost, which 2**63 ids can bear.
+    Source: ZkProducerIdManager.
+    """
+
+    def __init__(self, allocate: Callable[[], Awaitable[Block]]) -> None:
+        self._allocate = allocate
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+
+    def next_now(self) -> int | None:
+        """The next id, or None when a block has to be reserved first."""
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def next(self) -> int:
+        """The next id. Errors: those of the coordination store."""
+        async with self._lock:
+            if self._next >= self._end:
+                block = await self._allocate()
+                self._next, self._end = block.first, block.last + 1
+            self._next += 1
+            return self._next - 1

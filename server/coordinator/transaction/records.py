@@ -1,0 +1,127 @@
+"""What the transaction coordinator keeps in __transaction_state, as values, and their bytes.
+
+    key   int16 0, transactional id
+    value int16 version, then TransactionLogValue of that version. A null value is a tombstone.
+          Partitions are null in the state Empty and an array, perhaps without entries, in every
+          other.
+
+Version 1 is written where transaction.version is 1 or more, version 0 otherwise; both are read. What
+only version 1 has are tagged fields: previous and next producer id, and the client's version of the
+protocol. NextProducerEpoch belongs to two-phase commit (KIP-939) and is passed over.
+Source: TransactionLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from sys import intern
+from typing import NamedTuple
+
+from kwire.codec import decode, encode
+from kwire.errors import CorruptRecord
+from kwire.messages.internal.transaction_log import (
+    PartitionsSchema,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+
+from ...topic_partition import TopicPartition
+from .state import TransactionMetadata, TransactionState
+
+KEY_TYPE = 0
+
+_INT16 = Struct(">h")
+_KEY_PREFIX = _INT16.pack(KEY_TYPE)
+
+
+class TransactionRecord(NamedTuple):
+    """The state of a transactional id, or None where it was removed."""
+
+    transactional_id: str
+    value: TransactionMetadata | None
+
+
+def encode_record(record: TransactionRecord, version: int = 0) -> tuple[bytes, bytes | None]:
+    """Return the key and the value of a record, the value in the version that is asked for."""
+    key = _KEY_PREFIX + encode(TransactionLogKey(transactional_id=record.transactional_id), 0)
+    return key, None if record.value is None else encode_value(record.value, version)
+
+
+def encode_value(value: TransactionMetadata, version: int = 0) -> bytes:
+    """Return the bytes of a TransactionLogValue. Shape: version 0 drops what it has no room for."""
+    partitions = None
+    if value.state is not TransactionState.EMPTY:
+        partitions = [
+            PartitionsSchema(topic=topic, partition_ids=numbers)
+            for topic, numbers in by_topic(value.partitions).items()
+        ]
+    message = TransactionLogValue(
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        transaction_timeout_ms=value.timeout_ms,
+        transaction_status=value.state,
+        transaction_partitions=partitions,
+        transaction_last_update_timestamp_ms=value.last_update_ms,
+        transaction_start_timestamp_ms=value.start_ms,
+    )
+    if version >= 1:
+        message.previous_producer_id = value.previous_producer_id
+        message.next_producer_id = value.next_producer_id
+        message.client_transaction_version = value.client_version
+    return _INT16.pack(version) + encode(message, version)
+
+
+def decode_record(
+    key: bytes | memoryview, value: bytes | memoryview | None
+) -> TransactionRecord | None:
+    """Return what a stored record says, or None for a key of a later version.
+
+    Errors: WireError if the bytes are not what their version says.
+    """
+    if version_of(key) != KEY_TYPE:
+        return None
+    transactional_id = decode(TransactionLogKey, key, 0, 2).transactional_id
+    return TransactionRecord(transactional_id, None if value is None else decode_value(value))
+
+
+def decode_value(value: bytes | memoryview) -> TransactionMetadata:
+    """Return what a TransactionLogValue says. Errors: WireError."""
+    message = decode(TransactionLogValue, value, version_of(value), 2)
+    try:
+        state = TransactionState(message.transaction_status)
+    except ValueError:
+        status = message.transaction_status
+        raise CorruptRecord(f"transaction status {status} is not known") from None
+    return TransactionMetadata(
+        message.producer_id,
+        message.producer_epoch,
+        message.transaction_timeout_ms,
+        state,
+        frozenset(
+            TopicPartition(intern(topic.topic), partition)
+            for topic in message.transaction_partitions or ()
+            for partition in topic.partition_ids
+        ),
+        message.transaction_last_update_timestamp_ms,
+        message.transaction_start_timestamp_ms,
+        message.previous_producer_id,
+        message.next_producer_id,
+        message.client_transaction_version,
+    )
+
+
+def version_of(stored: bytes | memoryview) -> int:
+    """Return the version that a key or value begins with. Errors: CorruptRecord."""
+    if len(stored) < _INT16.size:
+        raise CorruptRecord(f"{len(stored)} bytes have no room for a version")
+    version: int = _INT16.unpack_from(stored)[0]
+    return version
+
+
+def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Group partitions by topic; both in order, so that equal sets give equal bytes."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(tps):
+        topics.setdefault(topic, []).append(partition)
+    return topics

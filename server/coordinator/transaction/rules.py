@@ -1,0 +1,175 @@
+"""Who may do what to a transactional id: decisions without effects, and the errors that refuse.
+
+How an EndTxn is taken while no write is on its way, by the epoch it names; "retry" is the epoch
+before the present one, or before version 2 nothing. ITS is INVALID_TXN_STATE, CT is
+CONCURRENT_TRANSACTIONS, PF is PRODUCER_FENCED; "end" decides the outcome and "told" only answers.
+
+                     version 0 and 1     version 2
+                     current epoch       current epoch       retry
+                     commit   abort      commit   abort      commit   abort
+    EMPTY            ITS      ITS        ITS      end        PF       PF
+    ONGOING          end      end        end      end        PF       PF
+    PREPARE_COMMIT   CT       ITS        PF       PF         CT       ITS
+    PREPARE_ABORT    ITS      CT         PF       PF         ITS      CT
+    COMPLETE_COMMIT  told     ITS        ITS      end        told     ITS
+    COMPLETE_ABORT   ITS      told       ITS      end        ITS      told
+
+Source: TransactionCoordinator.endTransaction and endTransactionWithTV1, TransactionMetadata.
+"""
+
+from __future__ import annotations
+
+from kwire.errors import ErrorCode
+
+from .state import (
+    LAST_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Transaction,
+    TransactionMetadata,
+    TransactionState,
+)
+from .tickets import End, Ended, Initialized, NeedsProducerId, Producer
+
+_COMMITTING = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})
+
+
+def check_producer(
+    transaction: Transaction | None, producer_id: int, producer_epoch: int
+) -> ErrorCode:
+    """Tell whether this is the producer that has the transactional id now."""
+    stored = None if transaction is None else transaction.stored
+    if stored is None or stored.producer_id != producer_id:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if stored.producer_epoch != producer_epoch:
+        return ErrorCode.PRODUCER_FENCED
+    return ErrorCode.NONE
+
+
+# InitProducerId
+
+
+def is_its_producer(stored: TransactionMetadata, asked: Producer) -> bool:
+    """Tell whether a producer that names its id may go on.
+
+    Shape: with the present id, whose epoch is looked at later; or with the one before, if its
+    epochs were used up, since the answer that told of the new id may have been lost.
+    """
+    return (
+        asked.producer_id == NO_PRODUCER_ID
+        or asked.producer_id == stored.producer_id
+        or (asked.producer_id == stored.previous_producer_id and asked.producer_epoch >= LAST_EPOCH)
+    )
+
+
+def next_epoch(
+    transaction: Transaction,
+    stored: TransactionMetadata,
+    asked: Producer,
+    new_producer_id: int | None,
+) -> Initialized | NeedsProducerId:
+    """Return the id and epoch for a producer between two transactions.
+
+    Errors: PRODUCER_FENCED for an epoch that is neither the present one nor, in a retry, the one
+    before it. Source: TransactionMetadata.prepareIncrementProducerEpoch.
+    """
+    expected, epoch = asked.producer_epoch, stored.producer_epoch
+    if expected not in (NO_PRODUCER_EPOCH, epoch):
+        if expected == transaction.last_producer_epoch:
+            return Initialized(ErrorCode.NONE, stored.producer_id, epoch)
+        return Initialized(ErrorCode.PRODUCER_FENCED)
+    if epoch < LAST_EPOCH:
+        return Initialized(ErrorCode.NONE, stored.producer_id, epoch + 1)
+    if new_producer_id is None:
+        return NeedsProducerId()
+    return Initialized(ErrorCode.NONE, new_producer_id, 0)
+
+
+# EndTxn
+
+
+def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState | Ended:
+    """Return the state that an EndTxn leads to, or its answer if it leads nowhere.
+
+    Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and
+    INVALID_TXN_STATE where there is no transaction or one that has ended the other way.
+    """
+    stored = None if transaction is None else transaction.stored
+    if transaction is None or stored is None:
+        return Ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if asked.bumps_epoch:
+        return _outcome_in_version_2(transaction, stored, asked)
+    error = check_producer(transaction, asked.producer_id, asked.producer_epoch)
+    if error is not ErrorCode.NONE:
+        return Ended(error)
+    if transaction.pending is not None:
+        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
+    state = stored.state
+    if state is TransactionState.ONGOING:
+        return _prepared(asked)
+    if state is TransactionState.EMPTY or asked.committed is not (state in _COMMITTING):
+        return Ended(ErrorCode.INVALID_TXN_STATE)
+    return Ended(ErrorCode.CONCURRENT_TRANSACTIONS if state.is_prepared else ErrorCode.NONE)
+
+
+def _prepared(asked: End) -> TransactionState:
+    return TransactionState.PREPARE_COMMIT if asked.committed else TransactionState.PREPARE_ABORT
+
+
+def _outcome_in_version_2(
+    transaction: Transaction, stored: TransactionMetadata, asked: End
+) -> TransactionState | Ended:
+    if transaction.pending is not None:
+        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
+    state, epoch = stored.state, asked.producer_epoch
+    # The answer was lost that told of a new producer id, or of the next epoch.
+    is_after_last = (
+        stored.previous_producer_id == asked.producer_id
+        and epoch == LAST_EPOCH
+        and stored.producer_epoch == 0
+    )
+    is_retry = is_after_last or stored.producer_epoch == epoch + 1
+    if stored.producer_id != asked.producer_id and not is_after_last:
+        return Ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if state.is_prepared:
+        is_valid = stored.producer_epoch == epoch + 1
+    else:
+        is_current = stored.producer_epoch == epoch
+        is_valid = is_current or (is_retry and state.is_complete)
+    if not is_valid:
+        return Ended(ErrorCode.PRODUCER_FENCED)
+    if state is TransactionState.ONGOING:
+        return _prepared(asked)
+    ended_so = asked.committed is (state in _COMMITTING)
+    if state.is_prepared and ended_so:
+        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if is_retry and ended_so and state.is_complete:
+        return Ended(ErrorCode.NONE, stored.producer_id, stored.producer_epoch)
+    if state.is_prepared or asked.committed or (is_retry and state.is_complete):
+        return Ended(ErrorCode.INVALID_TXN_STATE)
+    return TransactionState.PREPARE_ABORT
+
+
+# Errors of the log
+
+_UNAVAILABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+
+
+def transaction_error_for(error: ErrorCode) -> ErrorCode:
+    """What an error of the log is for a producer. Source: appendTransactionToLog."""
+    if error in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in _MOVED:
+        return ErrorCode.NOT_COORDINATOR
+    if error in _TOO_LARGE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error

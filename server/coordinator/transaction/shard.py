@@ -1,0 +1,629 @@
+"""The transactional ids of one partition of __transaction_state: the machine that the runtime runs.
+
+Two phases. An EndTxn (or a fence, or a timeout) writes PREPARE_COMMIT or PREPARE_ABORT: with that
+record the outcome is decided. Then each partition is sent its marker, again and again if need be,
+and when all have it COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator that loads a
+prepared transaction goes on with the markers; one that is only ongoing times out in the end. So
+wherever one stops, a transaction ends whole.
+
+`Transaction.stored` changes only in `replay`. Nothing here waits, reads a clock or knows of a log.
+Source: TransactionCoordinator.scala, TransactionStateManager.scala.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kwire.errors import ErrorCode
+
+from ...topic_partition import TopicPartition
+from ..result import Result, Timer
+from .config import TransactionConfig
+from .markers import Markers, Outcomes
+from .records import TransactionRecord, decode_record, encode_record
+from .rules import (
+    check_producer,
+    is_its_producer,
+    next_epoch,
+    outcome_of,
+    transaction_error_for,
+)
+from .state import (
+    BUMPS_EPOCHS,
+    MAX_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Transaction,
+    TransactionMetadata,
+    TransactionState,
+)
+from .tickets import (
+    Added,
+    Completed,
+    End,
+    Ended,
+    Expired,
+    Initialized,
+    NeedsProducerId,
+    Prepared,
+    Producer,
+    Started,
+    TimeoutNeedsProducerId,
+)
+
+log = logging.getLogger(__name__)
+
+TIMEOUTS_DUE = "timeouts_due"
+EXPIRATION_DUE = "expiration_due"
+MARKERS_DUE = "markers_due"
+COMPLETE_DUE = "complete_due"
+BATCH = 1_000
+"""How many transactional ids are aborted or removed in one batch."""
+
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+_DONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_EMPTY: frozenset[TopicPartition] = frozenset()
+
+
+class TransactionShard:
+    """All transactional ids of one partition.
+
+    Shape: `transactions` by id; `open` are those that are ONGOING.
+    """
+
+    def __init__(self, partition: int, config: TransactionConfig) -> None:
+        self.partition = partition
+        self.config = config
+        self.transactions: dict[str, Transaction] = {}
+        self.open: set[str] = set()
+        self.watching = False
+        self.fired: dict[str, Callable[[Timer, int, Result], None]] = {
+            TIMEOUTS_DUE: self.timeouts_due,
+            EXPIRATION_DUE: self.expiration_due,
+            MARKERS_DUE: self.markers_due,
+            COMPLETE_DUE: self.complete_due,
+        }
+
+    # A producer begins
+
+    def init_producer_id(
+        self, asked: Producer, new_producer_id: int | None, token: int, now_ms: int
+    ) -> Result:
+        """Give a producer its next epoch, which fences whoever had the one before.
+
+        Shape: the answer is Initialized, or NeedsProducerId where `new_producer_id` is None. A
+        transaction that is open is aborted first.
+        Errors: CONCURRENT_TRANSACTIONS while one ends, PRODUCER_FENCED for a producer that names
+        an id and epoch that are not the present ones (KIP-360).
+        """
+        out = Result()
+        transaction = self.transactions.get(asked.transactional_id)
+        stored = None if transaction is None else transaction.stored
+        answer: Any = None
+        if transaction is not None and transaction.pending is not None:
+            answer = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif transaction is None or stored is None:
+            if new_producer_id is None:
+                answer = NeedsProducerId()
+            else:
+                self.begin(
+                    asked, Initialized(ErrorCode.NONE, new_producer_id, 0), token, now_ms, out
+                )
+        elif not is_its_producer(stored, asked):
+            answer = Initialized(ErrorCode.PRODUCER_FENCED)
+        elif stored.state.is_prepared:
+            answer = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif stored.state is TransactionState.ONGOING:
+            if self.fence_needs_producer_id(stored) and new_producer_id is None:
+                answer = NeedsProducerId()
+            else:
+                again = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
+                ticket = Prepared((asked.transactional_id,), True, token, again)
+                self.fence([transaction], ticket, now_ms, out, new_producer_id)
+        else:
+            answer = next_epoch(transaction, stored, asked, new_producer_id)
+            if isinstance(answer, Initialized) and answer.error is ErrorCode.NONE:
+                self.begin(asked, answer, token, now_ms, out)
+                answer = None
+        if answer is not None:
+            out.reply(token, answer)
+        return out
+
+    def begin(
+        self, asked: Producer, answer: Initialized, token: int, now_ms: int, out: Result
+    ) -> None:
+        """Write the id and epoch that a producer is given."""
+        name = asked.transactional_id
+        transaction = self.transactions.get(name)
+        if transaction is None:
+            transaction = self.transactions[name] = Transaction(name)
+        stored = transaction.stored
+        last_epoch = NO_PRODUCER_EPOCH
+        if stored is not None and asked.producer_epoch != NO_PRODUCER_EPOCH:
+            last_epoch = stored.producer_epoch
+            if answer[1:] == (stored.producer_id, last_epoch):  # a retry
+                last_epoch = transaction.last_producer_epoch
+        transaction.prepare(TransactionState.EMPTY)
+        value = TransactionMetadata(
+            answer.producer_id,
+            answer.producer_epoch,
+            asked.timeout_ms,
+            TransactionState.EMPTY,
+            _EMPTY,
+            now_ms,
+            NO_TIMESTAMP,
+            answer.producer_id if stored is None else stored.producer_id,
+            client_version=0 if stored is None else stored.client_version,
+        )
+        ticket = Started(name, last_epoch, token, answer)
+        out.write([TransactionRecord(name, value)], ticket)
+
+    # Partitions
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        tps: frozenset[TopicPartition],
+        token: int,
+        now_ms: int,
+        client_version: int = 0,
+    ) -> Result:
+        """Add partitions to a producer's transaction, which the first of them opens.
+
+        Shape: the answer is an ErrorCode, there when the partitions are stored.
+        Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        """
+        out = Result()
+        transaction = self.transactions.get(transactional_id)
+        error = check_producer(transaction, producer_id, producer_epoch)
+        if (
+            self.config.transaction_version >= BUMPS_EPOCHS
+            and transaction is not None
+            and transaction.pending is not None
+        ):
+            # The epoch may be the next one already, but nobody can know yet.
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        if error is not ErrorCode.NONE:
+            out.reply(token, error)
+            return out
+        assert transaction is not None and transaction.stored is not None
+        stored = transaction.stored
+        if transaction.pending is not None or stored.state.is_prepared:
+            out.reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)
+        elif stored.state is TransactionState.ONGOING and tps <= stored.partitions:
+            out.reply(token, ErrorCode.NONE)
+        else:
+            is_open = stored.state is TransactionState.ONGOING
+            transaction.prepare(TransactionState.ONGOING)
+            value = stored._replace(
+                state=TransactionState.ONGOING,
+                partitions=stored.partitions | tps,
+                last_update_ms=now_ms,
+                start_ms=stored.start_ms if is_open else now_ms,
+                previous_producer_id=stored.producer_id,
+                client_version=client_version,
+            )
+            record = TransactionRecord(transactional_id, value)
+            out.write([record], Added(transactional_id, token))
+        return out
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
+    ) -> ErrorCode:
+        """Tell whether a partition is part of a producer's open transaction (KIP-890).
+
+        Errors: those of add_partitions; TRANSACTION_ABORTABLE where it is not.
+        """
+        transaction = self.transactions.get(transactional_id)
+        error = check_producer(transaction, producer_id, producer_epoch)
+        if error is not ErrorCode.NONE:
+            return error
+        assert transaction is not None and transaction.stored is not None
+        stored = transaction.stored
+        if stored.state.is_prepared:
+            return ErrorCode.CONCURRENT_TRANSACTIONS
+        if tp in stored.partitions:
+            return ErrorCode.NONE
+        return ErrorCode.TRANSACTION_ABORTABLE
+
+    # The end
+
+    def end_transaction(
+        self, asked: End, new_producer_id: int | None, token: int, now_ms: int
+    ) -> Result:
+        """Decide how a transaction ends.
+
+        Shape: the answer is Ended, there when the outcome is stored; the markers follow. It is
+        NeedsProducerId where the epochs are used up and `new_producer_id` is None. An EndTxn that
+        comes again after the end is answered as the first one was.
+        Errors: those of outcome_of.
+        """
+        out = Result()
+        transaction = self.transactions.get(asked.transactional_id)
+        outcome = outcome_of(transaction, asked)
+        if isinstance(outcome, Ended):
+            out.reply(token, outcome)
+            return out
+        assert transaction is not None and transaction.stored is not None
+        if asked.bumps_epoch and transaction.stored.is_exhausted and new_producer_id is None:
+            out.reply(token, NeedsProducerId())
+            return out
+        ticket = Prepared((asked.transactional_id,), False, token)
+        version = asked.client_version
+        self.decide([transaction], outcome, ticket, now_ms, out, version, new_producer_id)
+        return out
+
+    def fence_needs_producer_id(self, stored: TransactionMetadata) -> bool:
+        """Whether an abort by the coordinator has to reserve a producer id."""
+        return self.config.transaction_version >= BUMPS_EPOCHS and stored.is_exhausted
+
+    def fence(
+        self,
+        transactions: Iterable[Transaction],
+        ticket: Prepared,
+        now_ms: int,
+        out: Result,
+        new_producer_id: int | None = None,
+    ) -> None:
+        """Abort open transactions in the version of the broker; their producers lose the epoch."""
+        version = self.config.transaction_version
+        outcome = TransactionState.PREPARE_ABORT
+        self.decide(transactions, outcome, ticket, now_ms, out, version, new_producer_id)
+
+    def decide(
+        self,
+        transactions: Iterable[Transaction],
+        outcome: TransactionState,
+        ticket: Prepared,
+        now_ms: int,
+        out: Result,
+        client_version: int,
+        new_producer_id: int | None,
+    ) -> None:
+        """Write the outcome of transactions; whoever is fenced loses the epoch with it.
+
+        Shape: in version 2 the epoch goes up with every end, and where it cannot go further the
+        new producer id is noted, to be taken when the transaction is complete.
+        """
+        bumps = client_version >= BUMPS_EPOCHS
+        records = []
+        for transaction in transactions:
+            stored = transaction.stored
+            assert stored is not None
+            transaction.prepare(outcome)
+            next_id = NO_PRODUCER_ID
+            if bumps and stored.is_exhausted and new_producer_id is not None:
+                next_id = new_producer_id
+            is_open = stored.state is TransactionState.ONGOING
+            value = stored._replace(
+                state=outcome,
+                producer_epoch=min(stored.producer_epoch + (bumps or ticket.fenced), MAX_EPOCH),
+                last_update_ms=now_ms,
+                start_ms=stored.start_ms if is_open else now_ms,
+                previous_producer_id=stored.producer_id,
+                next_producer_id=next_id,
+                client_version=client_version if bumps else 0,
+            )
+            records.append(TransactionRecord(transaction.transactional_id, value))
+        out.write(records, ticket)
+
+    def markers_for(self, transaction: Transaction) -> Markers:
+        """What is still to be written of a prepared transaction; the epoch is the caller's."""
+        stored = transaction.stored
+        assert stored is not None
+        return Markers(
+            transaction.transactional_id,
+            stored.producer_id,
+            stored.producer_epoch,
+            -1,
+            stored.state is TransactionState.PREPARE_COMMIT,
+            tuple(sorted(transaction.unmarked)),
+            stored.client_version,
+        )
+
+    def markers_written(self, markers: Markers, outcomes: Outcomes, now_ms: int) -> Result:
+        """Take note of what became of markers; when the last is there, the transaction is complete.
+
+        Shape: what comes late, of a transaction that has ended since, changes nothing.
+        """
+        out = Result()
+        transaction = self.transactions.get(markers.transactional_id)
+        if transaction is None or not transaction.unmarked:
+            return out
+        stored = transaction.stored
+        assert stored is not None
+        producer = stored.producer_id, stored.producer_epoch
+        if producer != (markers.producer_id, markers.producer_epoch):
+            return out
+        again = False
+        for tp, error in outcomes:
+            if error in _DONE:
+                transaction.unmarked.discard(tp)
+            elif error in _FENCED:
+                # Whoever coordinates this transaction now will end it.
+                log.warning("%s for the marker of %r in %s", error.name, transaction, tp)
+            else:
+                again = True
+        if not transaction.unmarked:
+            self.complete(transaction, now_ms, out)
+        elif again:
+            key = (markers.transactional_id,)
+            out.timers.append(Timer(MARKERS_DUE, key, now_ms + self.config.marker_retry_ms))
+        return out
+
+    def complete(self, transaction: Transaction, now_ms: int, out: Result) -> None:
+        """Write that a prepared transaction is over."""
+        stored = transaction.stored
+        assert stored is not None
+        state = TransactionState.COMPLETE_ABORT
+        if stored.state is TransactionState.PREPARE_COMMIT:
+            state = TransactionState.COMPLETE_COMMIT
+        transaction.prepare(state)
+        producer_id, producer_epoch = stored.completed_producer
+        value = stored._replace(
+            state=state,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            partitions=_EMPTY,
+            last_update_ms=now_ms,
+            previous_producer_id=stored.producer_id,
+            next_producer_id=NO_PRODUCER_ID,
+        )
+        name = transaction.transactional_id
+        out.write([TransactionRecord(name, value)], Completed(name))
+
+    # Timers
+
+    def fire(self, timer: Timer, now_ms: int) -> Result:
+        """Do what a timer was set for."""
+        out = Result()
+        self.fired[timer.op_name](timer, now_ms, out)
+        return out
+
+    def watch_timeouts(self, now_ms: int, out: Result) -> None:
+        """Look for transactions that take too long as long as there are any."""
+        if self.open and not self.watching:
+            self.watching = True
+            interval_ms = self.config.timeout_check_interval_ms
+            out.timers.append(Timer(TIMEOUTS_DUE, (), now_ms + interval_ms))
+
+    def timeouts_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        """Abort what takes longer than its producer allowed, and fence that producer."""
+        self.watching = False
+        due = []
+        for name in self.open:
+            transaction = self.transactions[name]
+            stored = transaction.stored
+            assert stored is not None
+            if transaction.pending is not None or transaction.due_ms >= now_ms:
+                continue
+            if self.fence_needs_producer_id(stored):
+                out.effects.append(TimeoutNeedsProducerId(name))
+                continue
+            due.append(transaction)
+            if len(due) == BATCH:
+                break
+        if due:
+            names = tuple(transaction.transactional_id for transaction in due)
+            self.fence(due, Prepared(names, True), now_ms, out)
+        if len(due) == BATCH:
+            self.watching = True
+            out.timers.append(Timer(TIMEOUTS_DUE, (), now_ms))
+        else:
+            self.watch_timeouts(now_ms, out)
+
+    def time_out(self, name: str, new_producer_id: int, now_ms: int) -> Result:
+        """Abort what takes too long, now that there is a producer id for the next transaction."""
+        out = Result()
+        transaction = self.transactions.get(name)
+        if (
+            transaction is not None
+            and name in self.open
+            and transaction.pending is None
+            and transaction.due_ms < now_ms
+        ):
+            self.fence([transaction], Prepared((name,), True), now_ms, out, new_producer_id)
+        return out
+
+    def expiration_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        """Remove ids that nobody has used for long, a batch at a time.
+
+        Shape: the timer's key is the ids left over from the last batch; none begins anew.
+        """
+        names = list(timer.key) or list(self.transactions)
+        expired: list[str] = []
+        while names and len(expired) < BATCH:
+            transaction = self.transactions.get(names.pop())
+            if transaction is None or transaction.pending is not None:
+                continue
+            stored = transaction.stored
+            if (
+                stored is not None
+                and stored.state.is_idle
+                and stored.last_update_ms + self.config.transactional_id_expiration_ms <= now_ms
+            ):
+                transaction.prepare(TransactionState.DEAD)
+                expired.append(transaction.transactional_id)
+        if expired:
+            records = [TransactionRecord(name, None) for name in expired]
+            out.write(records, Expired(tuple(expired)))
+        interval_ms = 0 if names else self.config.expiration_check_interval_ms
+        out.timers.append(Timer(EXPIRATION_DUE, tuple(names), now_ms + interval_ms))
+
+    def markers_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        transaction = self.transactions.get(timer.key[0])
+        if transaction is not None and transaction.unmarked:
+            out.effects.append(self.markers_for(transaction))
+
+    def complete_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+        transaction = self.transactions.get(timer.key[0])
+        if transaction is not None and transaction.pending is None:
+            stored = transaction.stored
+            if stored is not None and stored.state.is_prepared and not transaction.unmarked:
+                self.complete(transaction, now_ms, out)
+
+    # Writes
+
+    def replay(self, record: TransactionRecord, position: int, producer_id: int = -1) -> None:
+        """Take over a committed record: the only way hard state changes. In log order."""
+        name, value = record
+        self.open.discard(name)
+        if value is None:
+            self.transactions.pop(name, None)
+            return
+        transaction = self.transactions.get(name)
+        if transaction is None:
+            transaction = self.transactions[name] = Transaction(name)
+        elif value.previous_producer_id == NO_PRODUCER_ID and transaction.stored is not None:
+            # Values of version 0 do not say; what was replaced does, until it is compacted.
+            value = value._replace(previous_producer_id=transaction.stored.producer_id)
+        transaction.stored = value
+        if value.state is TransactionState.ONGOING:
+            self.open.add(name)
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None:
+        """There are no transactions in this topic itself."""
+
+    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result:
+        """Go on after a write was committed and replayed, or has failed with an error of the log.
+
+        Shape: REQUEST_TIMED_OUT may be followed by a second call, with how it came out in the end;
+        until then nothing else may change.
+        """
+        out = Result()
+        is_known = error is not ErrorCode.REQUEST_TIMED_OUT
+        mapped = transaction_error_for(error)
+        if isinstance(ticket, Started):
+            self.started(ticket, mapped, is_known, out)
+        elif isinstance(ticket, Added):
+            self.added(ticket, mapped, is_known, now_ms, out)
+        elif isinstance(ticket, Prepared):
+            self.prepared(ticket, mapped, is_known, now_ms, out)
+        elif isinstance(ticket, Completed):
+            if is_known:
+                self.ended(ticket, error, now_ms, out)
+        elif isinstance(ticket, Expired) and is_known and error is not ErrorCode.NONE:
+            for name in ticket.transactional_ids:
+                self.transactions[name].pending = None
+        return out
+
+    def settle(self, name: str) -> Transaction:
+        """Return a transaction whose write has come out one way or the other."""
+        transaction = self.transactions[name]
+        transaction.pending = None
+        return transaction
+
+    def started(self, ticket: Started, error: ErrorCode, is_known: bool, out: Result) -> None:
+        if is_known:
+            transaction = self.settle(ticket.transactional_id)
+            if error is ErrorCode.NONE:
+                transaction.last_producer_epoch = ticket.last_producer_epoch
+            elif transaction.stored is None:
+                del self.transactions[ticket.transactional_id]
+        answer = ticket.answer if error is ErrorCode.NONE else Initialized(error)
+        out.reply(ticket.token, answer)
+
+    def added(
+        self, ticket: Added, error: ErrorCode, is_known: bool, now_ms: int, out: Result
+    ) -> None:
+        if is_known:
+            transaction = self.settle(ticket.transactional_id)
+            if error is ErrorCode.NONE:
+                self.set_due(transaction)
+                self.watch_timeouts(now_ms, out)
+        out.reply(ticket.token, error)
+
+    def prepared(
+        self, ticket: Prepared, error: ErrorCode, is_known: bool, now_ms: int, out: Result
+    ) -> None:
+        if is_known:
+            for name in ticket.transactional_ids:
+                transaction = self.settle(name)
+                if error is ErrorCode.NONE:
+                    stored = transaction.stored
+                    assert stored is not None
+                    if stored.client_version >= BUMPS_EPOCHS:
+                        transaction.last_producer_epoch = stored.producer_epoch - 1
+                    elif ticket.fenced:
+                        transaction.last_producer_epoch = NO_PRODUCER_EPOCH
+                    self.send_markers(transaction, now_ms, out)
+        if ticket.token is None:
+            level = logging.INFO if error is ErrorCode.NONE else logging.WARNING
+            log.log(level, "%s: aborting %s, open too long", error.name, ticket.transactional_ids)
+        elif ticket.answer is None:
+            out.reply(ticket.token, self.ended_answer(ticket.transactional_ids[0], error))
+        else:
+            out.reply(
+                ticket.token, ticket.answer if error is ErrorCode.NONE else Initialized(error)
+            )
+
+    def ended_answer(self, name: str, error: ErrorCode) -> Ended:
+        """The answer to an EndTxn that was decided, or could not be."""
+        stored = self.transactions[name].stored
+        assert stored is not None
+        if error is not ErrorCode.NONE or stored.client_version < BUMPS_EPOCHS:
+            return Ended(error)
+        return Ended(error, *stored.completed_producer)
+
+    def ended(self, ticket: Completed, error: ErrorCode, now_ms: int, out: Result) -> None:
+        self.settle(ticket.transactional_id)
+        if error is not ErrorCode.NONE:
+            # Every partition has its marker; only the note of it is missing.
+            key = (ticket.transactional_id,)
+            out.timers.append(Timer(COMPLETE_DUE, key, now_ms + self.config.marker_retry_ms))
+
+    def send_markers(self, transaction: Transaction, now_ms: int, out: Result) -> None:
+        """Begin the second phase of a transaction whose outcome is stored."""
+        assert transaction.stored is not None
+        transaction.unmarked = set(transaction.stored.partitions)
+        if transaction.unmarked:
+            out.effects.append(self.markers_for(transaction))
+        elif out.ticket is None:
+            self.complete(transaction, now_ms, out)
+        else:  # one write in one operation
+            key = (transaction.transactional_id,)
+            out.timers.append(Timer(COMPLETE_DUE, key, now_ms))
+
+    def set_due(self, transaction: Transaction) -> None:
+        stored = transaction.stored
+        assert stored is not None
+        transaction.due_ms = stored.start_ms + stored.timeout_ms
+
+    # Coming and going of the partition
+
+    def loaded(self, now_ms: int) -> Result:
+        """Begin to serve what was replayed, and go on where transactions were to be ended."""
+        out = Result()
+        for transaction in self.transactions.values():
+            stored = transaction.stored
+            assert stored is not None
+            if stored.state is TransactionState.ONGOING:
+                self.set_due(transaction)
+            elif stored.state.is_prepared:
+                self.send_markers(transaction, now_ms, out)
+        self.watch_timeouts(now_ms, out)
+        interval_ms = self.config.expiration_check_interval_ms
+        out.timers.append(Timer(EXPIRATION_DUE, (), now_ms + interval_ms))
+        return out
+
+    def unload(self, now_ms: int) -> Result:
+        """Forget all; whoever waited was told when its write was given up."""
+        self.transactions.clear()
+        self.open.clear()
+        return Result()
+
+    def shift_time(self, delta_ms: int) -> None:
+        """Move all deadlines, because the clock that `now_ms` comes from was set."""
+        for name in self.open:
+            self.transactions[name].due_ms += delta_ms
+
+    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        """Return key and value of a record, in the broker's version of values."""
+        return encode_record(record, self.config.value_version)
+
+    decode = staticmethod(decode_record)

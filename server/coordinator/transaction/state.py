@@ -1,0 +1,159 @@
+"""What is known of one transactional id, and how it may change.
+
+    EMPTY ──▶ ONGOING ──▶ PREPARE_COMMIT ──▶ COMPLETE_COMMIT ──▶ ONGOING, EMPTY
+      ▲          │  └───▶ PREPARE_ABORT ───▶ COMPLETE_ABORT ───▶ ONGOING, EMPTY
+      └ InitProducerId    (decided)          (every partition has its marker)
+
+A transaction whose end comes in version 2 of the protocol (KIP-890) takes the next epoch with
+PREPARE_*, which is also its markers' epoch. When the epochs of a producer id are used up, a new id
+is reserved then (`next_producer_id`) and taken, with epoch 0, with COMPLETE_*. Version 2 can also
+abort what nobody has begun: from EMPTY or COMPLETE_* to PREPARE_ABORT.
+
+Source: TransactionMetadata, TransactionState; of 3.9 for version 0 and of 4.3 for version 2.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from ...topic_partition import TopicPartition
+
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_TIMESTAMP = -1
+MAX_EPOCH = 0x7FFF
+LAST_EPOCH = MAX_EPOCH - 1
+"""The last epoch a producer is given: one more is kept back, to fence it."""
+BUMPS_EPOCHS = 2
+"""The version of the protocol from which on every transaction has an epoch of its own."""
+
+
+class TransactionState(IntEnum):
+    """States by their number in the log; DEAD and PREPARE_EPOCH_FENCE are never stored."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """The name that clients are told and filter by."""
+        return TITLES[self]
+
+    @property
+    def is_prepared(self) -> bool:
+        """True while the outcome is decided and not every partition has its marker."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every partition of a transaction has its marker."""
+        return self in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+    @property
+    def is_idle(self) -> bool:
+        """True where there is no transaction, so that the id may expire."""
+        return self in VALID_PREVIOUS[TransactionState.DEAD]
+
+
+_S = TransactionState
+TITLES = {state: state.name.title().replace("_", "") for state in TransactionState}
+_IDLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+#: From which states a state may be reached. A fence goes to PREPARE_ABORT with the next epoch in
+#: one record, so nothing stays in PREPARE_EPOCH_FENCE.
+VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
+    _S.EMPTY: _IDLE,
+    _S.ONGOING: _IDLE | {_S.ONGOING},
+    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    _S.PREPARE_ABORT: _IDLE | {_S.ONGOING},
+    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
+    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+    _S.DEAD: _IDLE,
+    _S.PREPARE_EPOCH_FENCE: frozenset(),
+}
+
+
+class TransactionMetadata(NamedTuple):
+    """What the log says of a transactional id.
+
+    Shape: `previous_producer_id` is what the id was before the last change, `next_producer_id` what
+    it will be once a prepared transaction is complete; -1 for none. `client_version` is the version
+    of the protocol in which the last change was asked for. Values of version 0 have no room for
+    these three.
+    Unit: times in ms since the epoch; start_ms is -1 before the first transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition]
+    last_update_ms: int
+    start_ms: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    client_version: int = 0
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer id has no epoch left that a producer may have."""
+        return self.producer_epoch >= LAST_EPOCH
+
+    @property
+    def completed_producer(self) -> tuple[int, int]:
+        """Id and epoch of the next transaction, in a prepared state."""
+        if self.client_version >= BUMPS_EPOCHS and self.next_producer_id != NO_PRODUCER_ID:
+            return self.next_producer_id, 0
+        return self.producer_id, self.producer_epoch
+
+
+class IllegalTransition(Exception):
+    """A move that VALID_PREVIOUS does not have: a mistake of ours."""
+
+
+class Transaction:
+    """A transactional id: its hard state, and what goes with it while it is coordinated here.
+
+    Shape: `stored` is None until the first record is committed. `pending` is the state that a
+    write on its way will bring; meanwhile nothing else may change. `unmarked` are the partitions
+    without their marker, in a prepared state. `last_producer_epoch` is what the producer had before
+    the last change that gave it another, so that a retry of InitProducerId is known; the log has no
+    room for it.
+    """
+
+    __slots__ = (
+        "due_ms",
+        "last_producer_epoch",
+        "pending",
+        "stored",
+        "transactional_id",
+        "unmarked",
+    )
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.stored: TransactionMetadata | None = None
+        self.pending: TransactionState | None = None
+        self.unmarked: set[TopicPartition] = set()
+        self.last_producer_epoch = NO_PRODUCER_EPOCH
+        #: When the transaction that is open will be aborted, in the machine's time.
+        self.due_ms = NO_TIMESTAMP
+
+    def prepare(self, state: TransactionState) -> None:
+        """Note that a write to this state is on its way. Errors: IllegalTransition."""
+        current = TransactionState.EMPTY if self.stored is None else self.stored.state
+        if self.pending is not None or current not in VALID_PREVIOUS[state]:
+            raise IllegalTransition(
+                f"{self.transactional_id!r} cannot go from {current.title} to {state.title}"
+                + ("" if self.pending is None else f" while it goes to {self.pending.title}")
+            )
+        self.pending = state
+
+    def __repr__(self) -> str:
+        return f"Transaction({self.transactional_id!r}, {self.stored!r}, pending={self.pending!r})"

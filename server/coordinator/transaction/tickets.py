@@ -1,0 +1,108 @@
+"""What requests to the transaction coordinator's machine carry, get, and leave while they wait."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from .state import BUMPS_EPOCHS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+
+class Producer(NamedTuple):
+    """What InitProducerId asks for; id and epoch are -1 unless the producer has them already."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class End(NamedTuple):
+    """What EndTxn asks for; `client_version` is the version of the protocol."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    client_version: int = 0
+
+    @property
+    def bumps_epoch(self) -> bool:
+        """Whether the producer gets an epoch for its next transaction with the answer."""
+        return self.client_version >= BUMPS_EPOCHS
+
+
+# Answers
+
+
+class Initialized(NamedTuple):
+    """The answer to InitProducerId; id and epoch are -1 beside an error."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class Ended(NamedTuple):
+    """The answer to EndTxn; id and epoch are those for the next transaction, -1 before version 2."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class NeedsProducerId(NamedTuple):
+    """The answer to a request that has to come again, with a producer id nobody has."""
+
+
+# What is to be done beside the log
+
+
+class TimeoutNeedsProducerId(NamedTuple):
+    """A transaction took too long, and its producer id has no epoch left for the next one."""
+
+    transactional_id: str
+
+
+# Tickets
+
+
+class Started(NamedTuple):
+    """Ticket of InitProducerId: the epoch the producer had before, and what it is told."""
+
+    transactional_id: str
+    last_producer_epoch: int
+    token: int
+    answer: Initialized
+
+
+class Added(NamedTuple):
+    """Ticket of added partitions."""
+
+    transactional_id: str
+    token: int
+
+
+class Prepared(NamedTuple):
+    """Ticket of an outcome; `answer` goes to the token once it is decided.
+
+    Shape: an answer of None is that of EndTxn, made of what was decided.
+    """
+
+    transactional_ids: tuple[str, ...]
+    fenced: bool
+    token: int | None = None
+    answer: Initialized | None = None
+
+
+class Completed(NamedTuple):
+    """Ticket of a transaction all of whose partitions have their marker."""
+
+    transactional_id: str
+
+
+class Expired(NamedTuple):
+    """Ticket of tombstones."""
+
+    transactional_ids: tuple[str, ...]

@@ -1,0 +1,315 @@
+"""The transaction coordinator as handlers reach it: finds the shard, and refuses what is not for it.
+
+A transactional id belongs to the broker that leads its partition of __transaction_state.
+Source: TransactionCoordinator.scala, TransactionStateManager.scala.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from kwire.errors import ErrorCode
+
+from ..clock import Clock
+from ..coordination.store import StoreError
+from ..topic_partition import TopicPartition
+from .group.partitioner import partition_for
+from .pattern import InvalidPattern, Pattern
+from .result import Result
+from .runtime import CoordinatorLog, CoordinatorRuntime
+from .transaction.config import TransactionConfig
+from .transaction.markers import Markers, MarkerSender, Outcomes
+from .transaction.shard import TransactionShard
+from .transaction.state import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Transaction,
+    TransactionMetadata,
+    TransactionState,
+)
+from .transaction.tickets import (
+    End,
+    Ended,
+    Initialized,
+    NeedsProducerId,
+    Producer,
+    TimeoutNeedsProducerId,
+)
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_STATE = "__transaction_state"
+
+
+class ProducerIdSource(Protocol):
+    """Where new producer ids come from."""
+
+    def next_now(self) -> int | None: ...
+
+    async def next(self) -> int: ...
+
+
+class Described(NamedTuple):
+    """A transactional id as DescribeTransactions and ListTransactions show it."""
+
+    transactional_id: str
+    metadata: TransactionMetadata
+    partitions: frozenset[TopicPartition]
+
+
+class TransactionCoordinator:
+    """All transactional ids this broker coordinates.
+
+    Shape: each operation gives its answer, or an awaitable of it where it has to wait.
+    `state_topic_partitions` is the topic's real count once it exists, which the broker sets.
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        coordinator_log: CoordinatorLog,
+        clock: Clock,
+        producer_ids: ProducerIdSource,
+        marker_sender: MarkerSender,
+    ) -> None:
+        self.config = config
+        self.producer_ids = producer_ids
+        self.marker_sender = marker_sender
+        self.state_topic_partitions = config.state_topic_partitions
+        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+            TRANSACTION_STATE,
+            coordinator_log,
+            clock,
+            lambda partition: TransactionShard(partition, self.config),
+            lambda: self.config.write_timeout_ms,
+            self.perform,
+        )
+        self.reserving: set[asyncio.Task[None]] = set()
+
+    # What the broker tells it
+
+    def lead(self, partition: int, leader_epoch: int) -> None:
+        """Coordinate the ids of a partition of __transaction_state from now on."""
+        self.runtime.lead(partition, leader_epoch)
+
+    def resign(self, partition: int) -> None:
+        """Coordinate the ids of a partition no longer."""
+        self.runtime.resign(partition)
+
+    def reconfigure(self, config: TransactionConfig) -> None:
+        """Take over changed settings."""
+        self.config = config
+        for _, shard in self.runtime.active():
+            shard.config = config
+
+    def close(self) -> None:
+        """Give all partitions up."""
+        for task in self.reserving:
+            task.cancel()
+        self.runtime.close()
+
+    # Where an id is
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of __transaction_state that a transactional id belongs to."""
+        return partition_for(transactional_id, self.state_topic_partitions)
+
+    def find(self, transactional_id: str) -> tuple[int, ErrorCode | TransactionShard]:
+        """Return an id's partition and its shard, or why it cannot be served.
+
+        Errors: INVALID_REQUEST for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not transactional_id:
+            return -1, ErrorCode.INVALID_REQUEST
+        partition = self.partition_for(transactional_id)
+        return partition, self.runtime.shard(partition)
+
+    # Operations
+
+    def init_producer_id(self, asked: Producer) -> Initialized | Awaitable[Initialized]:
+        """Give a producer its id and epoch; see TransactionShard.init_producer_id.
+
+        Errors: INVALID_REQUEST for an empty id, INVALID_TRANSACTION_TIMEOUT beyond
+        transaction.max.timeout.ms.
+        """
+        if not asked.transactional_id:
+            return Initialized(ErrorCode.INVALID_REQUEST)
+        if (asked.producer_id == NO_PRODUCER_ID) is not (asked.producer_epoch == NO_PRODUCER_EPOCH):
+            return Initialized(ErrorCode.INVALID_REQUEST)
+        if not 0 < asked.timeout_ms <= self.config.max_timeout_ms:
+            return Initialized(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        answer: Initialized | Awaitable[Initialized] = self.with_producer_id(
+            asked.transactional_id,
+            lambda shard, new_id, token, now_ms: shard.init_producer_id(
+                asked, new_id, token, now_ms
+            ),
+            Initialized,
+        )
+        return answer
+
+    def with_producer_id(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionShard, int | None, int, int], Result],
+        refusal: Callable[[ErrorCode], Any],
+    ) -> Any:
+        """Run `operation(shard, new_producer_id, token, now_ms)`; again, if it needs such an id."""
+
+        def run(new_id: int | None) -> Any:
+            partition, shard = self.find(transactional_id)
+            if isinstance(shard, ErrorCode):
+                return refusal(shard)
+            return self.runtime.run(
+                partition, lambda shard, token, now_ms: operation(shard, new_id, token, now_ms)
+            )
+
+        async def run_with_next_id() -> Any:
+            answer = run(await self.producer_ids.next())
+            return await answer if isinstance(answer, asyncio.Future) else answer
+
+        answer = run(None)
+        if not isinstance(answer, NeedsProducerId):
+            return answer
+        producer_id = self.producer_ids.next_now()
+        return run_with_next_id() if producer_id is None else run(producer_id)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        tps: frozenset[TopicPartition],
+        client_version: int = 0,
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        """Add partitions to a transaction; see TransactionShard.add_partitions."""
+        partition, shard = self.find(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        answer: ErrorCode | Awaitable[ErrorCode] = self.runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.add_partitions(
+                transactional_id, producer_id, producer_epoch, tps, token, now_ms, client_version
+            ),
+        )
+        return answer
+
+    def end_transaction(self, asked: End) -> Ended | Awaitable[Ended]:
+        """Commit or abort a transaction; see TransactionShard.end_transaction."""
+        answer: Ended | Awaitable[Ended] = self.with_producer_id(
+            asked.transactional_id,
+            lambda shard, new_id, token, now_ms: shard.end_transaction(
+                asked, new_id, token, now_ms
+            ),
+            Ended,
+        )
+        return answer
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
+    ) -> ErrorCode:
+        """Tell whether a partition is part of an open transaction; see TransactionShard.verify."""
+        _, shard = self.find(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        return shard.verify(transactional_id, producer_id, producer_epoch, tp)
+
+    # Views
+
+    def describe(self, transactional_id: str) -> ErrorCode | Described:
+        """Describe one id. Errors: those of find, TRANSACTIONAL_ID_NOT_FOUND."""
+        _, shard = self.find(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        transaction = shard.transactions.get(transactional_id)
+        described = None if transaction is None else describe(transaction)
+        return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if described is None else described
+
+    def transactions(
+        self,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than_ms: int = -1,
+        pattern: str | None = None,
+    ) -> tuple[ErrorCode, list[Described]]:
+        """List ids; each filter that is given must hold, by the names that TransactionState has.
+
+        Shape: `longer_than_ms` counts from the start of the transaction, -1 is any; a pattern is a
+        regular expression for whole ids.
+        Errors: COORDINATOR_LOAD_IN_PROGRESS or INVALID_REGULAR_EXPRESSION, and nothing beside it.
+        """
+        if self.runtime.is_loading():
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+        try:
+            wanted_names = Pattern(pattern) if pattern else None
+        except InvalidPattern as error:
+            log.info("a list of transactions is asked for by a wrong pattern: %s", error)
+            return ErrorCode.INVALID_REGULAR_EXPRESSION, []
+        wanted_states, wanted_ids = set(states), set(producer_ids)
+        now_ms = self.runtime.now_ms()
+        found = []
+        for _, shard in self.runtime.active():
+            for transaction in shard.transactions.values():
+                row = describe(transaction)
+                if (
+                    row is not None
+                    and (not wanted_states or row.metadata.state.title in wanted_states)
+                    and (not wanted_ids or row.metadata.producer_id in wanted_ids)
+                    and (longer_than_ms < 0 or now_ms - row.metadata.start_ms > longer_than_ms)
+                    and (wanted_names is None or wanted_names.matches(row.transactional_id))
+                ):
+                    found.append(row)
+        return ErrorCode.NONE, found
+
+    # What a shard asks for
+
+    def perform(self, partition: int, leader_epoch: int, effect: Any) -> None:
+        """Do what a shard asks for beside the log."""
+        if isinstance(effect, TimeoutNeedsProducerId):
+            task = asyncio.get_running_loop().create_task(
+                self.time_out(partition, leader_epoch, effect.transactional_id)
+            )
+            self.reserving.add(task)  # the loop itself keeps only a weak reference
+            task.add_done_callback(self.reserving.discard)
+        else:
+            self.send_markers(partition, leader_epoch, effect)
+
+    async def time_out(self, partition: int, leader_epoch: int, transactional_id: str) -> None:
+        """Abort a transaction whose producer gets another id with it."""
+        try:
+            producer_id = await self.producer_ids.next()
+        except StoreError as error:
+            log.warning("cannot abort %r, open too long: %s", transactional_id, error)
+            return  # it is still due when timeouts are looked for again
+        slot = self.runtime.slots.get(partition)
+        if slot is not None and slot.leader_epoch == leader_epoch:
+            self.runtime.start(
+                partition,
+                lambda shard, now_ms: shard.time_out(transactional_id, producer_id, now_ms),
+            )
+
+    def send_markers(self, partition: int, leader_epoch: int, markers: Markers) -> None:
+        """Have markers written, and tell the shard that asked for it what came of them."""
+
+        def written(outcomes: Outcomes) -> None:
+            slot = self.runtime.slots.get(partition)
+            if slot is not None and slot.leader_epoch == leader_epoch:
+                self.runtime.start(
+                    partition,
+                    lambda shard, now_ms: shard.markers_written(markers, outcomes, now_ms),
+                )
+
+        self.marker_sender.send(markers._replace(coordinator_epoch=leader_epoch), written)
+
+
+def describe(transaction: Transaction) -> Described | None:
+    """Show an id as it is stored; a prepared one with the partitions that lack their marker."""
+    stored = transaction.stored
+    if stored is None or transaction.pending is TransactionState.DEAD:
+        return None
+    partitions = stored.partitions
+    if stored.state.is_prepared:
+        partitions = frozenset(transaction.unmarked)
+    return Described(transaction.transactional_id, stored, partitions)

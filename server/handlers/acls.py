@@ -1,0 +1,72 @@
+"""DescribeAcls (API key 29), CreateAcls (30) and DeleteAcls (31).
+
+Behavior: as of a broker without an authorizer: SECURITY_DISABLED, one row for each creation and filter.
+    Applications tell it from a broker that cannot be asked: MirrorMaker 2 then leaves ACLs alone.
+    A type, operation or permission of 0 (unknown) closes the connection.
+Omissions: there is no authorizer, so that there is nothing else to answer.
+Source: AclApis; DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest (Java); KIP-140, KIP-290.
+"""
+
+from __future__ import annotations
+
+from kwire.errors import ErrorCode
+from kwire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from kwire.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kwire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+
+from .context import NoReply, RequestContext
+from .registry import handles
+
+NO_AUTHORIZER = "No Authorizer is configured on the broker"
+UNKNOWN = 0
+CLOSED = NoReply("an ACL of unknown kind")
+
+
+@handles(DescribeAclsRequest, versions="0-3")
+def describe_acls(
+    ctx: RequestContext, request: DescribeAclsRequest
+) -> DescribeAclsResponse | NoReply:
+    """Say that there are no ACLs."""
+    if _is_unknown(request):
+        return CLOSED
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+    )
+
+
+@handles(CreateAclsRequest, versions="0-3")
+def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | NoReply:
+    """Refuse each ACL."""
+    for row in request.creations:
+        kinds = (row.resource_type, row.resource_pattern_type, row.operation, row.permission_type)
+        if UNKNOWN in kinds:
+            return CLOSED
+    refused = AclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}."
+    )
+    return CreateAclsResponse(results=[refused] * len(request.creations))
+
+
+@handles(DeleteAclsRequest, versions="0-3")
+def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse | NoReply:
+    """Refuse each filter."""
+    if any(map(_is_unknown, request.filters)):
+        return CLOSED
+    refused = DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}.", matching_acls=[]
+    )
+    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+
+
+def _is_unknown(asked: DescribeAclsRequest | DeleteAclsFilter) -> bool:
+    return UNKNOWN in (
+        asked.resource_type_filter,
+        asked.pattern_type_filter,
+        asked.operation,
+        asked.permission_type,
+    )

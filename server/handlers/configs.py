@@ -1,0 +1,374 @@
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
+
+Behavior: topics and brokers. A topic's configs are read from the coordination store, so that a
+    change is seen at once; a broker answers for itself and for the default of all brokers. A change
+    is stored and every broker told; it holds without a restart. One resource's refusal never
+    spoils another's, except that a resource type nobody knows spoils a whole DescribeConfigs.
+Versions: DescribeConfigs v1 synonyms, v3 types and documentation.
+Omitted: broker loggers (8), client metrics (16), groups (32), config policies, and passwords set at
+    run time.
+Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from kwire.errors import ErrorCode
+from kwire.messages import alter_configs as alter
+from kwire.messages import incremental_alter_configs as incremental
+from kwire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+from ..config.broker_config import Properties, usable_dynamic
+from ..config.changes import (
+    Change,
+    Operation,
+    Refused,
+    ResourceType,
+    changed,
+    check_broker,
+    check_changes,
+    check_topic,
+    find_topic_key,
+    own_broker_id,
+    replaced,
+)
+from ..config.definitions import ConfigSource
+from ..config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from ..config.tables import find_broker_key
+from ..controller.topics import invalid_topic_name
+from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
+from ..repeats import without_many_repeats
+from .context import Later, RequestContext
+from .registry import handles
+
+DESCRIBED_TYPES = frozenset(
+    {
+        ResourceType.TOPIC,
+        ResourceType.BROKER,
+        ResourceType.BROKER_LOGGER,
+        ResourceType.CLIENT_METRICS,
+    }
+)
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the"
+    " message was sent to an incompatible broker. See the broker logs for more details."
+)
+NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
+
+
+# DescribeConfigs
+
+
+def refuse_describe(
+    _: RequestContext, request: DescribeConfigsRequest, error: ErrorCode
+) -> DescribeConfigsResponse:
+    """The response in which every resource has the same error."""
+    return DescribeConfigsResponse(
+        results=[_described(resource, error) for resource in request.resources]
+    )
+
+
+@handles(DescribeConfigsRequest, versions="0-4", refusal=refuse_describe)
+def describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
+    """Tell configs with their values and where those come from."""
+    if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
+        return DescribeConfigsResponse(
+            results=[
+                _described(resource, ErrorCode.INVALID_REQUEST, MALFORMED)
+                for resource in request.resources
+            ]
+        )
+    request.resources = list(without_many_repeats(request.resources, _asked))
+    topics = _known_topics(ctx, request.resources)
+    if not topics:
+        return _describe(ctx, request, {})
+
+    async def respond() -> DescribeConfigsResponse:
+        stored = await ctx.services.cluster.configs([(TOPICS, topic) for topic in topics])
+        overrides = {topic: stored.get((TOPICS, topic), {}) for topic in topics}
+        return _describe(ctx, request, overrides)
+
+    return ctx.later(respond())
+
+
+def _asked(row: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | None]:
+    keys = row.configuration_keys
+    return row.resource_type, row.resource_name, None if keys is None else tuple(keys)
+
+
+def _known_topics(ctx: RequestContext, resources: Iterable[DescribeConfigsResource]) -> list[str]:
+    image = ctx.services.metadata()
+    names = [r.resource_name for r in resources if r.resource_type == ResourceType.TOPIC]
+    return [name for name in dict.fromkeys(names) if image.topic(name) is not None]
+
+
+def _describe(
+    ctx: RequestContext, request: DescribeConfigsRequest, overrides: Mapping[str, Properties]
+) -> DescribeConfigsResponse:
+    results = []
+    for resource in request.resources:
+        try:
+            entries = _entries(ctx, resource, overrides)
+        except Refused as refused:
+            results.append(_described(resource, refused.error, refused.message))
+        else:
+            rows = [_row(ctx, request, entry) for entry in entries]
+            results.append(_described(resource, ErrorCode.NONE, None, rows))
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(
+    ctx: RequestContext, resource: DescribeConfigsResource, overrides: Mapping[str, Properties]
+) -> Iterable[ConfigEntry]:
+    config, node_id, name = ctx.services.config, ctx.services.node_id, resource.resource_name
+    keys = resource.configuration_keys
+    # An empty list asks for everything, as null does: clients of old versions send it.
+    wanted = frozenset(keys) if keys else None
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            problem = invalid_topic_name(name)
+            if problem is not None:
+                raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            if name not in overrides:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+            return describe_topic(config, overrides[name], wanted)
+        case ResourceType.BROKER:
+            if not name:
+                return describe_broker_default(config, wanted)
+            own_broker_id(name, node_id, "Broker id", f"{node_id} or empty string, but")
+            return describe_broker(config, wanted)
+        case ResourceType.BROKER_LOGGER:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            own_broker_id(name, node_id, "Broker id", f"{node_id} but")
+            raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
+        case _:
+            message = "Config type client-metrics is only supported on KRaft clusters"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _described(
+    resource: DescribeConfigsResource,
+    error: ErrorCode,
+    message: str | None = None,
+    configs: list[DescribeConfigsResourceResult] | None = None,
+) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error,
+        # Kafka sends an empty message where there is nothing to say.
+        error_message=message or "",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs or [],
+    )
+
+
+def _row(
+    ctx: RequestContext, request: DescribeConfigsRequest, entry: ConfigEntry
+) -> DescribeConfigsResourceResult:
+    synonyms = entry.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        # Version 0 has this instead of the source.
+        is_default=ctx.version == 0 and entry.source is ConfigSource.DEFAULT,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=value, source=source)
+            for name, value, source in synonyms
+        ],
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )
+
+
+# AlterConfigs and IncrementalAlterConfigs
+
+
+class AlteredResource(Protocol):
+    """A resource of either request."""
+
+    resource_type: int
+    resource_name: str
+
+
+Outcome = tuple[ErrorCode, str | None]
+NOTHING_WRONG: Outcome = (ErrorCode.NONE, None)
+
+
+def refuse_alter(
+    _: RequestContext, request: alter.AlterConfigsRequest, error: ErrorCode
+) -> alter.AlterConfigsResponse:
+    """The response in which every resource has the same error."""
+    return _alter_response(request, [(error, None)] * len(request.resources))
+
+
+@handles(alter.AlterConfigsRequest, versions="0-2", refusal=refuse_alter)
+def alter_configs(
+    ctx: RequestContext, request: alter.AlterConfigsRequest
+) -> Later[alter.AlterConfigsResponse]:
+    """Replace all stored configs of resources."""
+    changes = [
+        [Change(config.name, Operation.SET, config.value) for config in resource.configs]
+        for resource in request.resources
+    ]
+
+    async def respond() -> alter.AlterConfigsResponse:
+        outcomes = await _alter(ctx, request.resources, changes, False, request.validate_only)
+        return _alter_response(request, outcomes)
+
+    return ctx.later(respond())
+
+
+def _alter_response(
+    request: alter.AlterConfigsRequest, outcomes: Sequence[Outcome]
+) -> alter.AlterConfigsResponse:
+    return alter.AlterConfigsResponse(
+        responses=[
+            alter.AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, (error, message) in zip(request.resources, outcomes, strict=True)
+        ]
+    )
+
+
+def refuse_incremental(
+    _: RequestContext, request: incremental.IncrementalAlterConfigsRequest, error: ErrorCode
+) -> incremental.IncrementalAlterConfigsResponse:
+    """The response in which every resource has the same error."""
+    return _incremental_response(request, [(error, None)] * len(request.resources))
+
+
+@handles(incremental.IncrementalAlterConfigsRequest, versions="0-1", refusal=refuse_incremental)
+def incremental_alter_configs(
+    ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest
+) -> Later[incremental.IncrementalAlterConfigsResponse]:
+    """Change single stored configs of resources."""
+    changes = [
+        [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+        for resource in request.resources
+    ]
+
+    async def respond() -> incremental.IncrementalAlterConfigsResponse:
+        outcomes = await _alter(ctx, request.resources, changes, True, request.validate_only)
+        return _incremental_response(request, outcomes)
+
+    return ctx.later(respond())
+
+
+def _incremental_response(
+    request: incremental.IncrementalAlterConfigsRequest, outcomes: Sequence[Outcome]
+) -> incremental.IncrementalAlterConfigsResponse:
+    return incremental.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental.AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, (error, message) in zip(request.resources, outcomes, strict=True)
+        ]
+    )
+
+
+async def _alter(
+    ctx: RequestContext,
+    resources: Sequence[AlteredResource],
+    changes: Sequence[list[Change]],
+    keep_others: bool,
+    validate_only: bool,
+) -> list[Outcome]:
+    """Change each resource by itself; `keep_others` is what makes it incremental."""
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    outcomes = []
+    for resource, wanted in zip(resources, changes, strict=True):
+        try:
+            if counts[resource.resource_type, resource.resource_name] > 1:
+                message = "Each resource must appear at most once."
+                raise Refused(ErrorCode.INVALID_REQUEST, message)
+            check_changes(wanted)
+            await _alter_resource(ctx, resource, wanted, keep_others, validate_only)
+        except Refused as refused:
+            outcomes.append((refused.error, refused.message))
+        else:
+            outcomes.append(NOTHING_WRONG)
+    return outcomes
+
+
+async def _alter_resource(
+    ctx: RequestContext,
+    resource: AlteredResource,
+    wanted: list[Change],
+    keep_others: bool,
+    validate_only: bool,
+) -> None:
+    config, name = ctx.services.config, resource.resource_name
+    entity = _entity(ctx, resource, keep_others)
+    per_broker = bool(name)
+
+    def change(stored: Properties) -> Properties:
+        if entity[0] == TOPICS:
+            after = changed(stored, wanted, find_topic_key) if keep_others else replaced(wanted)
+            check_topic(config, name, after)
+            return after
+        base = usable_dynamic(stored, per_broker=per_broker)
+        after = changed(base, wanted, find_broker_key) if keep_others else replaced(wanted)
+        check_broker(config, after, per_broker=per_broker)
+        return after
+
+    cluster = ctx.services.cluster
+    if validate_only:
+        change((await cluster.configs([entity])).get(entity, {}))
+    else:
+        await cluster.alter_config(*entity, change)
+
+
+def _entity(
+    ctx: RequestContext, resource: AlteredResource, is_incremental: bool
+) -> tuple[str, str]:
+    """Where the resource's configs are stored. Errors: Refused."""
+    node_id, name = ctx.services.node_id, resource.resource_name
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            if not name:
+                message = "Default topic resources are not allowed."
+                raise Refused(ErrorCode.INVALID_REQUEST, message)
+            if ctx.services.metadata().topic(name) is None:
+                message = f"The topic '{name}' does not exist."
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+            return TOPICS, name
+        case ResourceType.BROKER:
+            if name:
+                own_broker_id(name, node_id, "Node id", f"{node_id}, but")
+            return BROKERS, name or DEFAULT_ENTITY
+        case ResourceType.BROKER_LOGGER if is_incremental:
+            own_broker_id(name, node_id, "Node id", f"{node_id}, but")
+            raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
+        case ResourceType.CLIENT_METRICS:
+            message = (
+                "AlterConfigs is only supported for topics and brokers,"
+                " but resource type is CLIENT_METRICS"
+            )
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+        case number:
+            message = f"Unknown resource type {number}"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,91 @@
+"""DeleteRecords (API key 21).
+
+Behavior: moves a partition's log start offset; -1 stands for the high watermark. What lies before
+    it is gone for consumers at once and after a crash, and on disk with the next round of
+    retention. Answered when the logs of all live replicas begin there, or after timeout_ms with
+    REQUEST_TIMED_OUT, though followers go on.
+Source: ReplicaManager.deleteRecords, KIP-107.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from kwire.errors import ErrorCode
+from kwire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+from ..controller.topics import INTERNAL_TOPICS
+from ..replication.partition import Partition
+from ..replication.purgatory import LowWatermarkWaiter
+from .context import Later, RequestContext
+from .list_offsets import find_partition
+from .registry import handles
+
+HIGH_WATERMARK = -1
+
+
+@handles(DeleteRecordsRequest, versions="0-2")
+def delete_records(
+    ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Later[Any]:
+    """Raise log start offsets, each partition for itself."""
+    results: list[DeleteRecordsPartitionResult] = []
+    waiting: list[tuple[int, Partition, int]] = []
+    moved = False
+    response = DeleteRecordsResponse(topics=[])
+    for topic in request.topics:
+        rows = []
+        for asked in topic.partitions:
+            row = DeleteRecordsPartitionResult(partition_index=asked.partition_index)
+            partition, row.error_code = _leader(ctx, topic.name, asked.partition_index)
+            row.low_watermark = -1
+            if partition is not None:
+                at_end = asked.offset == HIGH_WATERMARK
+                offset = partition.log.high_watermark if at_end else asked.offset
+                row.error_code = partition.delete_records_before(offset)
+                if not row.error_code:
+                    moved = True
+                    row.low_watermark = partition.low_watermark
+                    if row.low_watermark < offset:
+                        waiting.append((len(results), partition, offset))
+            rows.append(row)
+            results.append(row)
+        response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+    if moved:
+        # Apache Kafka leaves it to a timer, and a killed broker shows deleted records again.
+        ctx.services.log_manager.checkpoint_log_start_offsets()
+    if not waiting:
+        return response
+
+    def finish(found: Mapping[int, tuple[ErrorCode, int]]) -> DeleteRecordsResponse:
+        for index, (error, low_watermark) in found.items():
+            results[index].error_code = error
+            results[index].low_watermark = low_watermark
+        return response
+
+    loop = asyncio.get_running_loop()
+    waiter = LowWatermarkWaiter(loop, waiting, timeout_ms=request.timeout_ms)
+    return ctx.later(waiter.future, finish)
+
+
+def _leader(ctx: RequestContext, topic: str, number: int) -> tuple[Partition | None, ErrorCode]:
+    """The partition, if records may be deleted here, or why they may not."""
+    partition, error = find_partition(ctx, topic, number)
+    if partition is None:
+        return None, error
+    if topic in INTERNAL_TOPICS:
+        return None, ErrorCode.INVALID_TOPIC_EXCEPTION
+    if not partition.is_leader:
+        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if partition.log.offline:
+        return None, ErrorCode.KAFKA_STORAGE_ERROR
+    if not partition.log.config.is_deleting:
+        return None, ErrorCode.POLICY_VIOLATION
+    return partition, ErrorCode.NONE

@@ -1,0 +1,184 @@
+"""From a received request to its reply: decode, call the handler, encode.
+
+Three kinds of trouble, never mixed: an error code in a response is the handler's business; a request that
+cannot be decoded, or that is not served, closes the connection with one log line; anything else is a
+mistake of ours, logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from kwire.api import ApiKey, response_class
+from kwire.codec import decode_prefix, encode_parts
+from kwire.connection import Part, RequestReceived, response_frame
+from kwire.errors import EncodeError, ErrorCode, WireError
+from kwire.schema import schema_of
+
+from ..clock import Clock
+from ..coordination.store import StoreClosed
+from ..net.connection_info import ConnectionInfo
+from ..net.dispatcher import Close, Pending
+from .api_versions import unsupported_version_response
+from .context import Later, NoReply, RequestContext, Services
+from .registry import Handler, HandlerTable
+
+logger = logging.getLogger(__name__)
+
+Reply = Sequence[Part] | Close
+
+API_VERSIONS = int(ApiKey.API_VERSIONS)
+PRODUCE = int(ApiKey.PRODUCE)
+NOTHING: Sequence[Part] = ()
+
+#: A string holds 32767 bytes, and a character takes up to four.
+MAX_MESSAGE_CHARACTERS = 8000
+
+
+class RequestDispatcher:
+    """Answers requests with the handlers of one table."""
+
+    def __init__(self, handlers: HandlerTable, services: Services, clock: Clock) -> None:
+        self.handlers = handlers
+        self.services = services
+        self._now_ms = clock.now_ms
+
+    def dispatch(
+        self, request: RequestReceived, connection: ConnectionInfo
+    ) -> Sequence[Part] | Pending | Close:
+        """Answer one request; see server.net.dispatcher."""
+        version = request.api_version
+        handler = self.handlers.find(request.api_key, version)
+        if handler is None:
+            return self._not_served(request, connection)
+        ctx = RequestContext(
+            handler.api_key,
+            version,
+            request.correlation_id,
+            request.client_id,
+            self._now_ms(),
+            connection,
+            self.services,
+        )
+        try:
+            # What is left over is let be, as Apache Kafka does: librdkafka's Metadata v12 for all
+            # topics has three bytes too many.
+            message, _ = decode_prefix(
+                handler.request_class, request.frame, version, request.body_offset
+            )
+        except WireError as error:
+            return Close(
+                f"cannot decode {handler.name} v{version} of client {request.client_id!r}: {error}",
+                (request.api_key, version),
+            )
+        try:
+            answer = handler.function(ctx, message)
+            if type(answer) is not Later:
+                return self._reply(handler, ctx, answer)
+        except Exception:  # noqa: BLE001 - a mistake of ours, logged there
+            return self._failed(handler, ctx, message)
+        # A Produce request's records are views into the frame, which must not live on.
+        kept = None if handler.api_key == PRODUCE else message
+        finish = answer.finish
+
+        def resolve(future: asyncio.Future[Any]) -> Reply:
+            if future.cancelled():  # the broker stops
+                return Close("")
+            try:
+                result = future.result()
+                return self._reply(handler, ctx, result if finish is None else finish(result))
+            except Exception:  # noqa: BLE001 - as above
+                return self._failed(handler, ctx, kept)
+
+        return Pending(answer.awaitable, resolve, handler.overlap, answer.on_disconnect)
+
+    def _reply(self, handler: Handler[Any], ctx: RequestContext, answer: Any) -> Reply:
+        if isinstance(answer, NoReply):
+            return NOTHING if answer.close_reason is None else Close(answer.close_reason)
+        version = ctx.version
+        try:
+            parts = encode_parts(answer, version)
+        except EncodeError:
+            # A message may quote names of any length, and then not fit a string.
+            if not shorten_messages(answer):
+                raise
+            parts = encode_parts(answer, version)
+        return response_frame(ctx.correlation_id, version >= handler.flexible_from, parts)
+
+    def _failed(self, handler: Handler[Any], ctx: RequestContext, message: Any) -> Reply:
+        """Log the exception being handled and answer UNKNOWN_SERVER_ERROR, or close."""
+        said = f"{handler.name} v{ctx.version} of client {ctx.client_id!r} failed"
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        cause = sys.exc_info()[1]
+        if isinstance(cause, StoreClosed):  # no mistake, and the broker is about to stop
+            logger.error("%s: %s", said, cause)
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            logger.exception("%s", said)
+        try:
+            response = self._refusal(handler, ctx, message, code)
+            if response is not None:
+                return self._reply(handler, ctx, response)
+        except Exception:
+            logger.exception("refusing %s failed as well", handler.name)
+        return Close(said)
+
+    def _refusal(
+        self, handler: Handler[Any], ctx: RequestContext, message: Any, error: ErrorCode
+    ) -> Any:
+        """Return the response that carries one error, or None if this API has no place for it."""
+        if handler.refusal is not None:
+            return None if message is None else handler.refusal(ctx, message, error)
+        response = response_class(handler.api_key)
+        for field in schema_of(response).fields:
+            if field.name == "error_code" and ctx.version in field.versions:
+                return response(error_code=error)
+        return None
+
+    def _not_served(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:
+        key, version, client = request.api_key, request.api_version, request.client_id
+        if key == API_VERSIONS:
+            # In v0, which every client reads, whatever it asked for (KIP-511).
+            body = encode_parts(unsupported_version_response(self.handlers), 0)
+            return response_frame(request.correlation_id, False, body)
+        served = self.handlers.ranges.get(key)
+        if served is not None:
+            name = self.handlers.by_key[key].name
+            why = (
+                f"{name} (key {key}) version {version} is not supported, only"
+                f" {served.min_version} to {served.max_version}"
+            )
+        else:
+            why = f"{api_name(key)} version {version} is not supported"
+        return Close(f"{why}; client id {client!r}", (key, version))
+
+
+def shorten_messages(message: Any) -> bool:
+    """Cut error messages that may be too long for a string; False if there are none."""
+    shortened = False
+    for declared in schema_of(type(message)).fields:
+        value = getattr(message, declared.name)
+        if isinstance(value, list):
+            for element in value:
+                if hasattr(element, "unknown_tags"):
+                    shortened |= shorten_messages(element)
+        elif (
+            isinstance(value, str)
+            and declared.name.endswith("error_message")
+            and len(value) > MAX_MESSAGE_CHARACTERS
+        ):
+            setattr(message, declared.name, value[:MAX_MESSAGE_CHARACTERS] + "...")
+            shortened = True
+    return shortened
+
+
+def api_name(key: int) -> str:
+    """Return an API key as log lines give it."""
+    try:
+        return f"{ApiKey(key).name.title().replace('_', '')} (key {key})"
+    except ValueError:
+        return f"API key {key}"

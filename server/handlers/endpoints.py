@@ -1,0 +1,51 @@
+"""Which address a client is told for a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ..metadata.image import MetadataImage
+    from .context import RequestContext
+
+
+class Address(NamedTuple):
+    """Host and port as the client is to connect to."""
+
+    host: str
+    port: int
+
+
+class Leader(NamedTuple):
+    """Who leads a partition; id and epoch are -1 for an unknown one, address None if out of reach."""
+
+    id: int
+    epoch: int
+    address: Address | None
+    rack: str | None
+
+
+def leader_of(ctx: RequestContext, image: MetadataImage, topic: str, partition: int) -> Leader:
+    """Return what a client is told that asked the wrong broker. Source: KIP-951."""
+    found = image.partition(topic, partition)
+    if found is None:
+        return Leader(-1, -1, None, None)
+    broker = image.brokers.get(found.leader)
+    rack = None if broker is None else broker.rack
+    return Leader(found.leader, found.leader_epoch, address_for(ctx, image, found.leader), rack)
+
+
+def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Address | None:
+    """Return where this connection's client reaches a live broker, by its own listener.
+
+    Shape: a lone broker without advertised.listeners is where the client already reached it, which
+    is right on loopback, in a local network, on several interfaces and through tunnels with equal
+    port numbers; brokers of a cluster all say what is registered. None for a broker that is not alive or has no such listener.
+    """
+    connection = ctx.connection
+    services = ctx.services
+    if broker_id == services.node_id and not services.advertises:
+        return Address(connection.local_host, connection.local_port)
+    broker = image.brokers.get(broker_id)
+    endpoint = None if broker is None else broker.endpoint(connection.listener)
+    return None if endpoint is None else Address(endpoint.host, endpoint.port)

@@ -1,0 +1,114 @@
+"""FindCoordinator: which broker coordinates a group or a transactional id.
+
+Behavior: the leader of the key's partition of __consumer_offsets or __transaction_state. The first
+request for a topic that is not there makes it, and is answered when it can be used; Apache Kafka
+answers COORDINATOR_NOT_AVAILABLE until then, after which clients ask again.
+Versions: 0-6. v1 brings transactional ids (KIP-98), v4 several keys in a request (KIP-699), v6 share
+groups (KIP-932).
+Omitted: share coordinators, which answer COORDINATOR_NOT_AVAILABLE as in 3.9.2 without them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+from kwire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+from .endpoints import address_for
+from .registry import handles
+
+if TYPE_CHECKING:
+    from ..metadata.image import MetadataImage
+    from .context import Later, RequestContext
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+
+MESSAGES = {
+    ErrorCode.NONE: "NONE",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.INVALID_REQUEST: "This is not a type of coordinator that this version has.",
+}
+
+
+@handles(FindCoordinatorRequest, versions="0-6")
+def find_coordinator(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Later[object]:
+    """Answer a row for each key. Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
+    keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
+    error, topic = topic_of(ctx, request.key_type)
+    if topic is None:
+        rows = [failure(key, error) for key in keys]
+        return response_for(ctx, rows, explain=request.key_type != SHARE)
+    if keys and ctx.services.metadata().topic(topic) is None:
+        made = ctx.services.topics.ensure_internal_topic(topic)
+        return ctx.later(made, lambda _: answer(ctx, request.key_type, topic, keys))
+    return answer(ctx, request.key_type, topic, keys)
+
+
+def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]:
+    """Return the topic that coordinators of this type keep their state in, or why there is none."""
+    if key_type == GROUP:
+        return ErrorCode.NONE, CONSUMER_OFFSETS
+    if key_type == TRANSACTION:
+        return ErrorCode.NONE, TRANSACTION_STATE
+    if key_type == SHARE and ctx.version >= 6:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    return ErrorCode.INVALID_REQUEST, None
+
+
+def answer(
+    ctx: RequestContext, key_type: int, topic: str, keys: list[str]
+) -> FindCoordinatorResponse:
+    services = ctx.services
+    image = services.metadata()
+    is_group = key_type == GROUP
+    coordinator = services.group_coordinator if is_group else services.transaction_coordinator
+    rows = [row_for(ctx, image, topic, coordinator.partition_for(key), key) for key in keys]
+    return response_for(ctx, rows)
+
+
+def row_for(
+    ctx: RequestContext, image: MetadataImage, topic: str, partition: int, key: str
+) -> Coordinator:
+    """Return the row that names the leader of a partition, if it has one that is alive."""
+    found = image.partition(topic, partition)
+    address = None if found is None else address_for(ctx, image, found.leader)
+    if found is None or address is None:
+        return failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key=key, node_id=found.leader, host=address.host, port=address.port)
+
+
+def failure(key: str, error: ErrorCode) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error)
+
+
+def response_for(
+    ctx: RequestContext, rows: list[Coordinator], explain: bool = False
+) -> FindCoordinatorResponse:
+    """Put the rows into the form of the version; only one key was asked for before 4.
+
+    Shape: as 3.9.2 says it, a message is in every answer up to version 3 ("NONE" is one), and after
+    that only where `explain` is set, for a type that is not known.
+    """
+    if ctx.version >= 4:
+        if explain:
+            for row in rows:
+                row.error_message = MESSAGES[ErrorCode(row.error_code)]
+        return FindCoordinatorResponse(coordinators=rows)
+    row = rows[0]
+    return FindCoordinatorResponse(
+        error_code=row.error_code,
+        error_message=MESSAGES[ErrorCode(row.error_code)],
+        node_id=row.node_id,
+        host=row.host,
+        port=row.port,
+    )

@@ -1,0 +1,165 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and DeleteGroups.
+
+Behavior: the rules are in server/coordinator/group; here requests of all versions take one form.
+Versions: JoinGroup 0-9: v1 rebalance timeout (KIP-62), v4 member id required (KIP-394), v5 static
+members (KIP-345), v7 protocol type and nullable name (KIP-559), v8 reason (KIP-800), v9
+skip_assignment (KIP-814). SyncGroup 0-5: v5 protocol type and name are mandatory. LeaveGroup 0-5: v3
+several members. DescribeGroups 0-6: v6 error messages (KIP-1043). ListGroups 0-5: v4 states (KIP-518),
+v5 types (KIP-848). DeleteGroups 0-2. Heartbeat 0-4.
+Omitted: nothing of the classic protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, TypeVar
+
+from kwire.errors import ErrorCode
+from kwire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kwire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+from ..repeats import without_many_repeats
+from .registry import handles
+
+if TYPE_CHECKING:
+    from .context import Later, RequestContext
+
+T = TypeVar("T")
+
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""READ, DELETE and DESCRIBE as bits by AclOperation code: all that can be allowed on a group."""
+
+
+@handles(JoinGroupRequest, versions="0-9")
+def join_group(
+    ctx: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | Later[JoinGroupResponse]:
+    """Answer when the group's next generation begins, or at once with what the member must do."""
+    if ctx.version == 0:
+        request.rebalance_timeout_ms = request.session_timeout_ms
+    answer = ctx.services.group_coordinator.join_group(
+        request,
+        client_id=ctx.client_id or "",
+        client_host=f"/{ctx.connection.client_host}",
+        require_member_id=ctx.version >= 4,
+        can_skip_assignment=ctx.version >= 9,
+    )
+    if isinstance(answer, JoinGroupResponse):
+        return empty_protocol_name(answer) if ctx.version < 7 else answer
+    return ctx.later(answer, empty_protocol_name if ctx.version < 7 else None)
+
+
+def empty_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
+    """Put "" where there is no protocol name, for versions that have no null."""
+    if response.protocol_name is None:
+        response.protocol_name = ""
+    return response
+
+
+@handles(SyncGroupRequest, versions="0-5")
+def sync_group(
+    ctx: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | Later[SyncGroupResponse]:
+    """Answer with the member's assignment when the leader has sent it."""
+    if ctx.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    answer = ctx.services.group_coordinator.sync_group(request)
+    return answer if isinstance(answer, SyncGroupResponse) else ctx.later(answer)
+
+
+@handles(HeartbeatRequest, versions="0-4")
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Answer whether the member is still one, and whether it must join again."""
+    response: HeartbeatResponse = ctx.services.group_coordinator.heartbeat(request)
+    return response
+
+
+@handles(LeaveGroupRequest, versions="0-5")
+def leave_group(
+    ctx: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
+    """Let members go; before version 3 there is one, and its error is the response's."""
+    if ctx.version >= 3:
+        answer = ctx.services.group_coordinator.leave_group(request)
+        return answer if isinstance(answer, LeaveGroupResponse) else ctx.later(answer)
+    request.members = [MemberIdentity(member_id=request.member_id)]
+    answer = ctx.services.group_coordinator.leave_group(request)
+    if isinstance(answer, LeaveGroupResponse):
+        return only_member(answer)
+    return ctx.later(answer, only_member)
+
+
+def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
+    """Make the only row's error the response's."""
+    if response.members:
+        response.error_code = response.members[0].error_code
+        response.members = []
+    return response
+
+
+@handles(DescribeGroupsRequest, versions="0-6")
+def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe each group by itself."""
+    coordinator = ctx.services.group_coordinator
+    rows: list[DescribedGroup] = []
+    for group_id in without_many_repeats(request.groups):
+        row = coordinator.describe_group(group_id, ctx.version)
+        if request.include_authorized_operations and row.error_code == ErrorCode.NONE:
+            row.authorized_operations = GROUP_OPERATIONS
+        rows.append(row)
+    return DescribeGroupsResponse(groups=rows)
+
+
+@handles(ListGroupsRequest, versions="0-5")
+def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """List the groups that this broker coordinates."""
+    error, rows = ctx.services.group_coordinator.list_groups(
+        request.states_filter or (), request.types_filter or ()
+    )
+    return ListGroupsResponse(error_code=error, groups=rows)
+
+
+@handles(DeleteGroupsRequest, versions="0-2")
+def delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
+    """Remove groups without members; each has a row with its own error."""
+    coordinator = ctx.services.group_coordinator
+    names = dict.fromkeys(request.groups_names)
+    answers = {name: coordinator.delete_group(name) for name in names}
+    if all(isinstance(answer, ErrorCode) for answer in answers.values()):
+        return deleted(answers)
+    return ctx.later(all_deleted(answers))
+
+
+async def all_deleted(
+    answers: dict[str, ErrorCode | Awaitable[ErrorCode]],
+) -> DeleteGroupsResponse:
+    """Wait for every group's tombstones."""
+    return deleted(
+        {
+            name: answer if isinstance(answer, ErrorCode) else await answer
+            for name, answer in answers.items()
+        }
+    )
+
+
+def deleted(errors: dict[str, ErrorCode]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=error) for name, error in errors.items()
+        ]
+    )

@@ -1,0 +1,213 @@
+"""LeaderAndIsr, StopReplica, UpdateMetadata (API keys 4, 5, 6): what a controller tells a broker.
+
+Behavior: a request for another process of this broker (its epoch is older) is refused with
+    STALE_BROKER_EPOCH, one of a controller that was followed by another with
+    STALE_CONTROLLER_EPOCH. Roles are taken and logs made before the answer; the config of a topic
+    that is new here is read from the coordination store first.
+Versions: all that Apache Kafka 3.9 knows; only in a cluster (ceiling 3.9).
+Omitted: requests of a KRaft controller that takes a ZooKeeper cluster over (migration).
+Source: KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from kwire.errors import ErrorCode
+from kwire.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from kwire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+)
+from kwire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+from ..controller.topics import invalid_topic_name
+from ..coordination.store import StoreClosed, StoreError
+from ..metadata.image import TOPICS
+from ..metadata.updates import updated
+from ..replication.replica_manager import by_topic, stopped_topics
+from .context import Later, RequestContext
+from .registry import handles
+
+logger = logging.getLogger(__name__)
+
+#: Roles that are taken before others get a turn: a log that is made takes half a millisecond.
+AT_ONCE = 50
+RETRY_S = 0.2
+
+#: From this version on a LeaderAndIsr response has its errors by topic id.
+BY_TOPIC_ID_SINCE = 5
+
+
+def _is_for_an_earlier_process(ctx: RequestContext, broker_epoch: int) -> bool:
+    return bool(0 <= broker_epoch < ctx.services.controller.broker_epoch)
+
+
+@handles(LeaderAndIsrRequest, versions="0-7")
+def leader_and_isr(
+    ctx: RequestContext, request: LeaderAndIsrRequest
+) -> LeaderAndIsrResponse | Later[LeaderAndIsrResponse]:
+    """Take the roles of partitions."""
+    if _is_for_an_earlier_process(ctx, request.broker_epoch):
+        return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    replicas = ctx.services.replica_manager
+    image = ctx.services.metadata()
+    told = request.topic_states or by_topic(request.ungrouped_partition_states)
+    if any(map(_is_malformed, told)):
+        # Names become directories: "../x" is not to be one.
+        logger.warning(
+            "LeaderAndIsr from %s names what cannot be a topic", ctx.connection.client_host
+        )
+        return LeaderAndIsrResponse(error_code=ErrorCode.INVALID_REQUEST)
+    unknown = [
+        topic.topic_name
+        for topic in told
+        if not image.topic_config(topic.topic_name)
+        and any(
+            replicas.get(topic.topic_name, state.partition_index) is None
+            for state in topic.partition_states
+        )
+    ]
+    if not unknown and sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
+        return as_of(ctx.version, replicas.become_leader_or_follower(request))
+    return ctx.later(_take_roles(ctx, request, told, unknown))
+
+
+def _is_malformed(topic: LeaderAndIsrTopicState) -> bool:
+    return invalid_topic_name(topic.topic_name) is not None or any(
+        state.partition_index < 0 for state in topic.partition_states
+    )
+
+
+async def _take_roles(
+    ctx: RequestContext,
+    request: LeaderAndIsrRequest,
+    told: list[LeaderAndIsrTopicState],
+    unknown: list[str],
+) -> LeaderAndIsrResponse:
+    """Read the configs of topics that are new here, then take the roles, some at a time."""
+    if unknown:
+        found = await _configs(ctx, unknown)
+        edit = ctx.services.publisher.image.edit()
+        for (kind, name), config in found.items():
+            edit.put_config(kind, name, config)
+        ctx.services.publisher.publish(edit.build())
+    whole = LeaderAndIsrResponse(partition_errors=[], topics=[])
+    request.ungrouped_partition_states = []
+    slices = list(sliced(told))
+    for number, topics in enumerate(slices, 1):
+        if _is_for_an_earlier_process(ctx, request.broker_epoch):
+            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        request.topic_states = topics
+        answer = ctx.services.replica_manager.become_leader_or_follower(
+            request, more_follows=number < len(slices)
+        )
+        if answer.error_code:
+            return answer  # another controller has spoken meanwhile
+        whole.partition_errors += answer.partition_errors
+        whole.topics += answer.topics
+        await asyncio.sleep(0)
+    return as_of(ctx.version, whole)
+
+
+async def _configs(
+    ctx: RequestContext, topics: list[str]
+) -> Mapping[tuple[str, str], Mapping[str, str]]:
+    """The configs of topics. The controller says everything once, so a failure is no way out."""
+    while True:
+        try:
+            return await ctx.services.cluster.configs([(TOPICS, name) for name in topics])
+        except StoreClosed:
+            raise
+        except StoreError as error:
+            logger.warning("cannot read the configs of %d new topics yet: %s", len(topics), error)
+        await asyncio.sleep(RETRY_S)
+
+
+def sliced(
+    topics: Iterable[LeaderAndIsrTopicState],
+) -> Iterator[list[LeaderAndIsrTopicState]]:
+    """The same in pieces of few partitions, between which others get their turn."""
+    taken: list[LeaderAndIsrTopicState] = []
+    room = AT_ONCE
+    for topic in topics:
+        states = topic.partition_states
+        position = 0
+        while position < len(states):
+            piece = states[position : position + room]
+            taken.append(
+                LeaderAndIsrTopicState(
+                    topic_name=topic.topic_name, topic_id=topic.topic_id, partition_states=piece
+                )
+            )
+            position += len(piece)
+            room -= len(piece)
+            if not room:
+                yield taken
+                taken, room = [], AT_ONCE
+    if taken:
+        yield taken
+
+
+def as_of(version: int, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
+    """The response in the form of a version: errors by topic id since 5, by name before."""
+    if version >= BY_TOPIC_ID_SINCE:
+        response.partition_errors = []
+    else:
+        response.topics = []
+    return response
+
+
+@handles(StopReplicaRequest, versions="0-4")
+def stop_replica(
+    ctx: RequestContext, request: StopReplicaRequest
+) -> StopReplicaResponse | Later[StopReplicaResponse]:
+    """Follow partitions no longer, and delete those that are to go."""
+    if _is_for_an_earlier_process(ctx, request.broker_epoch):
+        return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    told = stopped_topics(request)
+    if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
+        return ctx.services.replica_manager.stop_replicas(request)
+    return ctx.later(_stop_all(ctx, request, told))
+
+
+async def _stop_all(
+    ctx: RequestContext, request: StopReplicaRequest, told: list[StopReplicaTopicState]
+) -> StopReplicaResponse:
+    """Stop some at a time: each that is deleted is renamed on the disk."""
+    rows: list[StopReplicaPartitionError] = []
+    for topic in told:
+        for position in range(0, len(topic.partition_states), AT_ONCE):
+            if _is_for_an_earlier_process(ctx, request.broker_epoch):
+                return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            piece = StopReplicaTopicState(
+                topic_name=topic.topic_name,
+                partition_states=topic.partition_states[position : position + AT_ONCE],
+            )
+            request.topic_states = [piece]
+            answer = ctx.services.replica_manager.stop_replicas(request)
+            if answer.error_code:
+                return answer  # another controller has spoken meanwhile
+            rows += answer.partition_errors
+            await asyncio.sleep(0)
+    return StopReplicaResponse(partition_errors=rows)
+
+
+@handles(UpdateMetadataRequest, versions="0-8")
+def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    """Answer clients from what the controller tells from now on."""
+    if _is_for_an_earlier_process(ctx, request.broker_epoch):
+        return UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    if not ctx.services.replica_manager.take_controller_epoch(request.controller_epoch):
+        return UpdateMetadataResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+    publisher = ctx.services.publisher
+    publisher.publish(updated(publisher.image, request))
+    return UpdateMetadataResponse()

@@ -1,0 +1,75 @@
+"""DescribeLogDirs (API key 35).
+
+Behavior: one result for each log directory, an offline one with KAFKA_STORAGE_ERROR; sizes are the
+    bytes of the segments' batches; the lag is 0, as there are no replicas being moved.
+Omitted: AlterReplicaLogDirs (docs/omissions.md).
+Source: ReplicaManager.describeLogDirs.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from kwire.errors import ErrorCode
+from kwire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+from ..topic_partition import TopicPartition
+from .context import RequestContext
+from .registry import handles
+
+
+@handles(DescribeLogDirsRequest, versions="0-4")
+def describe_log_dirs(
+    ctx: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """Tell what lies in each log directory, and how much room is left."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            TopicPartition(topic.topic, number)
+            for topic in request.topics
+            for number in topic.partitions
+        }
+    manager = ctx.services.log_manager
+    logs = sorted(manager.logs(), key=lambda log: log.tp)
+    results = []
+    for directory in manager.directories:
+        if directory.offline:
+            results.append(
+                DescribeLogDirsResult(
+                    error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]
+                )
+            )
+            continue
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for log in logs:
+            tp = log.tp
+            if manager.directory_of(tp) is not directory or (
+                wanted is not None and tp not in wanted
+            ):
+                continue
+            topic = topics.get(tp.topic)
+            if topic is None:
+                topic = topics[tp.topic] = DescribeLogDirsTopic(name=tp.topic, partitions=[])
+            topic.partitions.append(
+                DescribeLogDirsPartition(
+                    partition_index=tp.partition, partition_size=log.size_bytes
+                )
+            )
+        usage = shutil.disk_usage(directory.path)
+        results.append(
+            DescribeLogDirsResult(
+                error_code=0,
+                log_dir=directory.path,
+                topics=list(topics.values()),
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+            )
+        )
+    return DescribeLogDirsResponse(results=results)

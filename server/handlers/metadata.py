@@ -1,0 +1,226 @@
+"""Metadata (API key 3) and DescribeCluster (API key 60).
+
+Behavior: answered from the current image. This broker's own address is the one it advertises on
+    the connection's listener; a lone one without advertised.listeners is where the client
+    reached it, which is right wherever address and port are not translated on the way. A topic
+    that does not exist is created if the client and auto.create.topics.enable allow it, and then
+    the answer waits until the topic can be used.
+Versions: Metadata 0 takes an empty list for all topics, later ones null; topics by id from 12 on.
+Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+from kwire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from kwire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kwire.types import ZERO_UUID
+
+from ..controller.topics import INTERNAL_TOPICS, invalid_topic_name
+from .context import Later, RequestContext
+from .endpoints import address_for
+from .registry import handles
+
+if TYPE_CHECKING:
+    from ..metadata.image import MetadataImage, PartitionImage, TopicImage
+
+NOT_ASKED = -(1 << 31)
+
+#: The Metadata version from which on a topic may be asked for by its id.
+TOPIC_IDS_SINCE = 12
+
+# One bit per AclOperation that applies to the resource; everything is allowed while nothing
+# authorizes. Source: AclEntry.supportedOperations.
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+BROKERS_ENDPOINT = 1
+CONTROLLERS_ENDPOINT = 2
+
+
+@handles(MetadataRequest, versions="0-12")
+def metadata(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Later[MetadataResponse]:
+    """Describe brokers and topics."""
+    topics = request.topics
+    if topics is None or (ctx.version == 0 and not topics):
+        return _respond(ctx, request, None, {})
+    image = ctx.services.metadata()
+    missing = [
+        topic.name
+        for topic in topics
+        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
+    ]
+    if missing and request.allow_auto_topic_creation:
+        creatable = [name for name in dict.fromkeys(missing) if invalid_topic_name(name) is None]
+        if creatable and ctx.services.config.get_bool("auto.create.topics.enable"):
+            return ctx.later(
+                ctx.services.topics.auto_create(creatable),
+                lambda errors: _respond(ctx, request, topics, errors),
+            )
+    return _respond(ctx, request, topics, {})
+
+
+def _respond(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    topics: list[MetadataRequestTopic] | None,
+    creation_errors: dict[str, ErrorCode],
+) -> MetadataResponse:
+    image = ctx.services.metadata()
+    if topics is None:
+        rows = [_topic(ctx, request, image, topic) for topic in image.topics.values()]
+    else:
+        # One row for each topic, however often it is named.
+        asked = {(topic.name, topic.topic_id): topic for topic in topics}.values()
+        rows = [_asked(ctx, request, image, topic, creation_errors) for topic in asked]
+    brokers = []
+    for broker in image.brokers.values():
+        address = address_for(ctx, image, broker.id)
+        if address is not None:
+            brokers.append(
+                MetadataResponseBroker(
+                    node_id=broker.id, host=address.host, port=address.port, rack=broker.rack
+                )
+            )
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = CLUSTER_OPERATIONS
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=rows,
+        cluster_authorized_operations=operations,
+    )
+
+
+def _asked(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    image: MetadataImage,
+    asked: MetadataRequestTopic,
+    creation_errors: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    by_id = ctx.version >= TOPIC_IDS_SINCE
+    if asked.topic_id != ZERO_UUID:
+        topic = image.topics_by_id.get(asked.topic_id) if by_id else None
+        if topic is not None:
+            return _topic(ctx, request, image, topic)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.INVALID_REQUEST,
+            name=None if by_id else asked.name or "",
+            topic_id=asked.topic_id,
+            partitions=[],
+        )
+    name = asked.name
+    if name is None:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=None if by_id else "", partitions=[]
+        )
+    topic = image.topics.get(name)
+    if topic is not None:
+        return _topic(ctx, request, image, topic)
+    error = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if invalid_topic_name(name) is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return MetadataResponseTopic(
+        error_code=error, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+    )
+
+
+def _topic(
+    ctx: RequestContext, request: MetadataRequest, image: MetadataImage, topic: TopicImage
+) -> MetadataResponseTopic:
+    operations = NOT_ASKED
+    if request.include_topic_authorized_operations:
+        operations = TOPIC_OPERATIONS
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=_partitions(ctx, image, topic.partitions.values()),
+        topic_authorized_operations=operations,
+    )
+
+
+def _partitions(
+    ctx: RequestContext, image: MetadataImage, partitions: Iterable[PartitionImage]
+) -> list[MetadataResponsePartition]:
+    rows = []
+    alive = image.brokers
+    reachable = {broker for broker in alive if address_for(ctx, image, broker) is not None}
+    for partition in partitions:
+        leader = partition.leader
+        error = ErrorCode.NONE
+        if leader not in reachable:
+            known = leader in alive
+            error = ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = -1
+        rows.append(
+            MetadataResponsePartition(
+                error_code=error,
+                partition_index=partition.partition,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=list(image.offline_replicas(partition)),
+            )
+        )
+    return rows
+
+
+@handles(DescribeClusterRequest, versions="0-1")
+def describe_cluster(
+    ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Describe the cluster's brokers and controller."""
+    image = ctx.services.metadata()
+    endpoint_type = request.endpoint_type
+    if endpoint_type == CONTROLLERS_ENDPOINT:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER, but we wanted an"
+            " endpoint of type CONTROLLER",
+        )
+    if endpoint_type != BROKERS_ENDPOINT:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"Unsupported endpoint type {endpoint_type}",
+        )
+    brokers = []
+    for broker in image.brokers.values():
+        address = address_for(ctx, image, broker.id)
+        if address is not None:
+            brokers.append(
+                DescribeClusterBroker(
+                    broker_id=broker.id, host=address.host, port=address.port, rack=broker.rack
+                )
+            )
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = CLUSTER_OPERATIONS
+    return DescribeClusterResponse(
+        error_code=0,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=brokers,
+        cluster_authorized_operations=operations,
+    )

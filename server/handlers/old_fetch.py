@@ -1,0 +1,105 @@
+"""Fetch before version 4: stored batches of magic 2 become what old clients can read.
+
+Behavior: one answer converts at most MAX_CONVERTED_BYTES, but at least one batch. Little work is
+    done on the loop, the rest in the worker process. Batches of which nothing is left (markers of
+    transactions) are passed over, so that a client does not ask for them again for ever.
+Versions: magic 1 for 2 and 3, magic 0 for 0 and 1. Headers, producers and transactions are lost.
+Omitted: Apache Kafka fills a converted answer up to the size it had before, with a message that is
+    cut short; here it has the size it has.
+Source: KafkaApis.maybeConvertFetchedData, LazyDownConversionRecords.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode, RecordError, UnsupportedCodec
+
+from ..replication.partition import Partition, ReadResult
+from .context import RequestContext
+
+if TYPE_CHECKING:
+    from ..log.file_layer import FileSlice
+
+logger = logging.getLogger(__name__)
+
+READS_MAGIC_2_SINCE = 4
+READS_MAGIC_1_SINCE = 2
+
+MAX_CONVERTED_BYTES = 1 << 20
+
+#: More than this is converted in the worker process.
+INLINE_BYTES = 32 * 1024
+INLINE_RECORDS = 1000
+
+
+def refuses_old(ctx: RequestContext, partition: Partition) -> ErrorCode:
+    """Why a client below version 10 may not read a partition, or NONE.
+
+    Errors: UNSUPPORTED_COMPRESSION_TYPE where the topic's batches are zstd's; UNSUPPORTED_VERSION
+    where they would have to be converted and message.downconversion.enable forbids it.
+    """
+    if partition.log.config.compression_type == "zstd":
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    if ctx.version < READS_MAGIC_2_SINCE:
+        services = ctx.services
+        overrides = services.metadata().topic_config(partition.tp.topic)
+        if not services.config.topic_config(overrides)["message.downconversion.enable"]:
+            return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
+
+
+async def converted(
+    ctx: RequestContext, partition: Partition | None, result: ReadResult, fetch_offset: int
+) -> ReadResult:
+    """Convert what was read; read on where nothing is left of it.
+
+    Errors: in the result; UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
+    """
+    magic = 1 if ctx.version >= READS_MAGIC_1_SINCE else 0
+    while True:
+        answer = await _down(ctx, _stored(result.data), magic, fetch_offset)
+        if isinstance(answer, ErrorCode):
+            return ReadResult(answer, -1, -1, -1, b"", -1)
+        next_offset = result.next_offset
+        if answer or partition is None or next_offset >= result.high_watermark:
+            return result._replace(data=answer)
+        result = partition.read(next_offset, MAX_CONVERTED_BYTES)
+        if result.error or not result.data:
+            return result
+
+
+def _stored(data: bytes | FileSlice) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    stored = data.read()
+    data.close()
+    return stored
+
+
+async def _down(
+    ctx: RequestContext, stored: bytes, magic: int, fetch_offset: int
+) -> bytes | ErrorCode:
+    from kwire.records.batch import iter_batch_headers
+
+    records = sum(header.records_count for _, header in iter_batch_headers(stored))
+    if len(stored) <= INLINE_BYTES and records <= INLINE_RECORDS:
+        return _convert(stored, magic, fetch_offset)
+    try:
+        return await ctx.services.executor.in_process(_convert, stored, magic, fetch_offset)
+    except BrokenExecutor:
+        logger.exception("the worker process ended while it converted records")
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _convert(stored: bytes, magic: int, fetch_offset: int) -> bytes | ErrorCode:
+    from kwire.records.convert import down_convert
+
+    try:
+        return down_convert(stored, magic, first_offset=fetch_offset)
+    except UnsupportedCodec:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    except RecordError:
+        return ErrorCode.CORRUPT_MESSAGE

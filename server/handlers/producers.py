@@ -1,0 +1,146 @@
+"""InitProducerId (API key 22) and DescribeProducers (API key 61).
+
+Behavior: an idempotent producer gets an id nobody had before, with epoch 0. Ids come from blocks
+    of a thousand that the broker reserves in the coordination store before it uses them, so that no
+    id is given twice whatever crashes. A transactional producer gets the id of its transactional
+    id with the next epoch, which fences whoever had the one before; an open transaction is aborted
+    first, and the producer has to ask again (CONCURRENT_TRANSACTIONS). DescribeProducers shows the
+    producers that a partition's leader remembers.
+Versions: InitProducerId 0-5: v3 the producer's present id and epoch (KIP-360), v4 PRODUCER_FENCED,
+    before which it is INVALID_PRODUCER_EPOCH. DescribeProducers 0 (KIP-664).
+Source: TransactionCoordinator.handleInitProducerId, ZkProducerIdManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kwire.errors import ErrorCode
+from kwire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+from ..coordination.store import StoreError
+from ..coordinator.transaction.tickets import Initialized, Producer
+from .context import Later, RequestContext
+from .registry import handles
+
+logger = logging.getLogger(__name__)
+
+NONE = -1
+
+
+@handles(InitProducerIdRequest, versions="0-5")
+def init_producer_id(
+    ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Later[Any]:
+    """Give a producer its id and epoch."""
+    if (request.producer_id == NONE) is not (request.producer_epoch == NONE):
+        return response_of(ctx, Initialized(ErrorCode.INVALID_REQUEST))
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        producer_id = ctx.services.producer_ids.next_now()
+        if producer_id is not None:
+            return given(producer_id)
+        return ctx.later(reserve(ctx))
+    asked = Producer(
+        transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+    )
+    answer = ctx.services.transaction_coordinator.init_producer_id(asked)
+    if isinstance(answer, Initialized):
+        return response_of(ctx, answer)
+    return ctx.later(answer, lambda answer: response_of(ctx, answer))
+
+
+async def reserve(ctx: RequestContext) -> InitProducerIdResponse:
+    """Give an id of the next block; a producer asks again after what is said when there is none."""
+    try:
+        return given(await ctx.services.producer_ids.next())
+    except StoreError as error:
+        logger.warning("cannot reserve producer ids: %s", error)
+        # As Apache Kafka while its next block is on the way.
+        return response_of(ctx, Initialized(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+
+def given(producer_id: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def response_of(ctx: RequestContext, answer: Initialized) -> InitProducerIdResponse:
+    error = answer.error
+    if ctx.version < 4 and error is ErrorCode.PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(
+        error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+    )
+
+
+def refuse_producers(
+    ctx: RequestContext, request: DescribeProducersRequest, error: ErrorCode
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=number, error_code=error)
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DescribeProducersRequest, versions="0", refusal=refuse_producers)
+def describe_producers(
+    ctx: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """List the producers of each partition. Errors: as for a fetch of it."""
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    producers_of(ctx, topic.name, number) for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def producers_of(ctx: RequestContext, topic: str, number: int) -> PartitionResponse:
+    services = ctx.services
+    replica = services.replica_manager.get(topic, number)
+    if replica is None or not replica.is_leader:
+        image = services.metadata()
+        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if image.partition(topic, number) is not None:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        elif image.topic(topic) is None:
+            message = "This server does not host this topic-partition."
+        return PartitionResponse(partition_index=number, error_code=error, error_message=message)
+    return PartitionResponse(
+        partition_index=number,
+        active_producers=[
+            ProducerState(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.producer_epoch,
+                last_sequence=entry.last_sequence,
+                last_timestamp=entry.last_timestamp,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.current_txn_first_offset,
+            )
+            for entry in replica.log.producers.producers.values()
+        ],
+    )

@@ -1,0 +1,176 @@
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders (API keys 45, 46, 43).
+
+Behavior: moves of replicas begin, and are cancelled, by the controller; they go on by themselves and are
+    listed until they are done. Preferred leaders are elected where they are alive and in sync, unclean
+    ones where there is no leader. The controller alone answers; others say NOT_CONTROLLER.
+Versions: AlterPartitionReassignments 0-1 (v1 whether the replication factor may change),
+    ListPartitionReassignments 0, ElectLeaders 0-2 (v1 unclean elections, KIP-460).
+Source: KafkaApis.handleAlterPartitionReassignmentsRequest, handleListPartitionReassignmentsRequest,
+    handleElectLeaders; KIP-455.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from kwire.errors import ErrorCode
+from kwire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from kwire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kwire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+from ..controller.controller import Listed
+from ..controller.leadership import PREFERRED, UNCLEAN
+from ..controller.refusal import Refusal
+from ..topic_partition import TopicPartition
+from .context import Later, RequestContext
+from .registry import handles
+
+Results = Mapping[TopicPartition, Refusal | None]
+
+
+@handles(AlterPartitionReassignmentsRequest, versions="0-1")
+def alter_partition_reassignments(
+    ctx: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> Later[dict[TopicPartition, Refusal | None] | Refusal]:
+    """Begin or cancel moves of replicas."""
+    wanted = {
+        TopicPartition(topic.name, row.partition_index): row.replicas
+        for topic in request.topics
+        for row in topic.partitions
+    }
+    return ctx.later(
+        ctx.services.controller.alter_reassignments(
+            wanted, change_factor=request.allow_replication_factor_change
+        ),
+        partial(_altered, request),
+    )
+
+
+def _altered(
+    request: AlterPartitionReassignmentsRequest, results: Results | Refusal
+) -> AlterPartitionReassignmentsResponse:
+    allowed = request.allow_replication_factor_change
+    if isinstance(results, Refusal):
+        return AlterPartitionReassignmentsResponse(
+            error_code=results.error,
+            error_message=results.message,
+            responses=[],
+            allow_replication_factor_change=allowed,
+        )
+    topics: dict[str, list[ReassignablePartitionResponse]] = {}
+    for tp, refusal in results.items():
+        topics.setdefault(tp.topic, []).append(
+            ReassignablePartitionResponse(
+                partition_index=tp.partition,
+                error_code=0 if refusal is None else refusal.error,
+                error_message=None if refusal is None else refusal.message,
+            )
+        )
+    return AlterPartitionReassignmentsResponse(
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(name=name, partitions=rows) for name, rows in topics.items()
+        ],
+        allow_replication_factor_change=allowed,
+    )
+
+
+@handles(ListPartitionReassignmentsRequest, versions="0")
+def list_partition_reassignments(
+    ctx: RequestContext, request: ListPartitionReassignmentsRequest
+) -> Later[Listed | Refusal]:
+    """List the moves of replicas that are going on."""
+    wanted = None
+    if request.topics is not None:
+        wanted = [
+            TopicPartition(topic.name, number)
+            for topic in request.topics
+            for number in topic.partition_indexes
+        ]
+    return ctx.later(ctx.services.controller.list_reassignments(wanted), _listed)
+
+
+def _listed(found: Listed | Refusal) -> ListPartitionReassignmentsResponse:
+    if isinstance(found, Refusal):
+        return ListPartitionReassignmentsResponse(
+            error_code=found.error, error_message=found.message, topics=[]
+        )
+    topics: dict[str, list[OngoingPartitionReassignment]] = {}
+    for tp, assignment in found.items():
+        topics.setdefault(tp.topic, []).append(
+            OngoingPartitionReassignment(
+                partition_index=tp.partition,
+                replicas=list(assignment.replicas),
+                adding_replicas=list(assignment.adding),
+                removing_replicas=list(assignment.removing),
+            )
+        )
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            OngoingTopicReassignment(name=name, partitions=rows) for name, rows in topics.items()
+        ],
+    )
+
+
+@handles(ElectLeadersRequest, versions="0-2")
+def elect_leaders(
+    ctx: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse | Later[dict[TopicPartition, Refusal | None]]:
+    """Elect preferred, or unclean, leaders."""
+    election = request.election_type if ctx.version >= 1 else PREFERRED
+    if election not in (PREFERRED, UNCLEAN):
+        return ElectLeadersResponse(
+            error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[]
+        )
+    asked = request.topic_partitions
+    if asked is None:
+        wanted = [
+            TopicPartition(topic.name, number)
+            for topic in ctx.services.metadata().topics.values()
+            for number in topic.partitions
+        ]
+    else:
+        wanted = [
+            TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions
+        ]
+    return ctx.later(
+        ctx.services.controller.elect_leaders(wanted, election),
+        partial(_elected, everything=asked is None),
+    )
+
+
+def _elected(results: Results, *, everything: bool) -> ElectLeadersResponse:
+    topics: dict[str, list[PartitionResult]] = {}
+    for tp, refusal in results.items():
+        if everything and refusal is not None and refusal.error is ErrorCode.ELECTION_NOT_NEEDED:
+            continue  # nobody asked for this one in particular
+        topics.setdefault(tp.topic, []).append(
+            PartitionResult(
+                partition_id=tp.partition,
+                error_code=0 if refusal is None else refusal.error,
+                error_message=None if refusal is None else refusal.message,
+            )
+        )
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic=name, partition_result=rows)
+            for name, rows in topics.items()
+        ]
+    )

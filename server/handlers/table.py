@@ -1,0 +1,98 @@
+"""The handlers of this broker: the only list there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .acls import create_acls, delete_acls, describe_acls
+from .api_versions import api_versions
+from .configs import alter_configs, describe_configs, incremental_alter_configs
+from .controller_requests import allocate_producer_ids, alter_partition, controlled_shutdown
+from .delete_records import delete_records
+from .fetch import fetch
+from .find_coordinator import find_coordinator
+from .groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    sync_group,
+)
+from .leader_and_isr import leader_and_isr, stop_replica, update_metadata
+from .list_offsets import list_offsets, offset_for_leader_epoch
+from .log_dirs import describe_log_dirs
+from .metadata import describe_cluster, metadata
+from .offsets import offset_commit, offset_delete, offset_fetch
+from .produce import produce
+from .producers import describe_producers, init_producer_id
+from .reassignments import (
+    alter_partition_reassignments,
+    elect_leaders,
+    list_partition_reassignments,
+)
+from .registry import Handler
+from .topic_partitions import describe_topic_partitions
+from .topics import create_partitions, create_topics, delete_topics
+from .transactions import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    list_transactions,
+    txn_offset_commit,
+    write_txn_markers,
+)
+
+#: Ordered by API key. ApiVersions, the API table of the docs and the tests are derived from it.
+HANDLERS: tuple[Handler[Any], ...] = (
+    produce,
+    fetch,
+    list_offsets,
+    metadata,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+    controlled_shutdown,
+    offset_commit,
+    offset_fetch,
+    find_coordinator,
+    join_group,
+    heartbeat,
+    leave_group,
+    sync_group,
+    describe_groups,
+    list_groups,
+    api_versions,
+    create_topics,
+    delete_topics,
+    delete_records,
+    init_producer_id,
+    offset_for_leader_epoch,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    write_txn_markers,
+    txn_offset_commit,
+    describe_acls,
+    create_acls,
+    delete_acls,
+    describe_configs,
+    alter_configs,
+    describe_log_dirs,
+    create_partitions,
+    delete_groups,
+    elect_leaders,
+    incremental_alter_configs,
+    alter_partition_reassignments,
+    list_partition_reassignments,
+    offset_delete,
+    alter_partition,
+    describe_cluster,
+    describe_producers,
+    describe_transactions,
+    list_transactions,
+    allocate_producer_ids,
+    describe_topic_partitions,
+)

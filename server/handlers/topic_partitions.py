@@ -1,0 +1,121 @@
+"""DescribeTopicPartitions (API key 75).
+
+Behavior: describes topics in the order of their names, page by page. A page ends after
+    response_partition_limit partitions, at most max.request.partition.size.limit, and its cursor
+    says with which partition the next page begins. A topic that does not exist is a row with an
+    error, unless all topics were asked for.
+Omitted: there are no eligible leader replicas: the lists are empty, as Apache Kafka's are while
+    all replicas are in sync (docs/omissions.md).
+Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from kwire.errors import ErrorCode
+from kwire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+from ..controller.topics import INTERNAL_TOPICS, invalid_topic_name
+from ..metadata.image import MetadataImage, PartitionImage, TopicImage
+from .context import RequestContext
+from .endpoints import address_for
+from .metadata import TOPIC_OPERATIONS
+from .registry import handles
+
+
+def _refusal(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error, name=topic.name, partitions=[])
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DescribeTopicPartitionsRequest, versions="0", refusal=_refusal)
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Describe the partitions of topics, from the cursor on, as far as one page goes."""
+    services = ctx.services
+    image = services.metadata()
+    asked: Iterable[str] = [topic.name for topic in request.topics] or image.topics
+    first, start = "", 0
+    if request.cursor is not None:
+        first, start = request.cursor.topic_name, request.cursor.partition_index
+        if start < 0 or (request.topics and first not in asked):
+            return _refusal(ctx, request, ErrorCode.INVALID_REQUEST)
+    limit = services.config.get_int("max.request.partition.size.limit")
+    left = max(min(limit, request.response_partition_limit), 1)
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for name in sorted({name for name in asked if name >= first}):
+        if not left:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_missing(name))
+            continue
+        begin = start if name == first else 0
+        row = _topic(ctx, image, topic, begin, left)
+        response.topics.append(row)
+        if begin + left < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=begin + left)
+            break
+        left -= len(row.partitions)
+    return response
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if invalid_topic_name(name) is None
+            else ErrorCode.INVALID_TOPIC_EXCEPTION
+        ),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _topic(
+    ctx: RequestContext, image: MetadataImage, topic: TopicImage, begin: int, count: int
+) -> DescribeTopicPartitionsResponseTopic:
+    partitions = islice(topic.partitions.values(), begin, begin + count)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(ctx, image, partition) for partition in partitions],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(
+    ctx: RequestContext, image: MetadataImage, partition: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    reachable = address_for(ctx, image, partition.leader) is not None
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=0,
+        partition_index=partition.partition,
+        leader_id=partition.leader if reachable else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=list(image.offline_replicas(partition)),
+    )

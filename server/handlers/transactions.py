@@ -1,0 +1,513 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers; DescribeTransactions, ListTransactions.
+
+Behavior: a transaction opens with the first partition that is added, a group's offsets being one
+of __consumer_offsets; it ends when EndTxn is stored, or when it takes too long. If one partition
+cannot be added, none is. The rules are in server/coordinator/transaction/shard.py.
+Versions: AddPartitionsToTxn 0-3 from clients, 4-5 from brokers: several transactions, or only to
+verify (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: an outdated producer is INVALID_PRODUCER_EPOCH up
+to version 1, PRODUCER_FENCED after; from 5 on each end gives the epoch of the next transaction.
+TxnOffsetCommit 0-5: v3 member and generation (KIP-447), v5 adds the group's offsets to the
+transaction. WriteTxnMarkers 0-2: v2 the version of the protocol, which says what epoch a marker may
+have. DescribeTransactions 0, ListTransactions 0-2 (KIP-664; v1 duration, KIP-994; v2 a pattern,
+KIP-1152).
+Omitted: two-phase commit with another coordinator (KIP-939).
+Source: KafkaApis, TransactionCoordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kwire.errors import ErrorCode
+from kwire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kwire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from kwire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from kwire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kwire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kwire.messages.list_transactions import TransactionState as ListedTransaction
+from kwire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kwire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+from ..controller.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from ..coordinator.group.offsets import transactional_commit_error
+from ..coordinator.transaction.markers import Markers
+from ..coordinator.transaction.records import by_topic
+from ..coordinator.transaction.state import BUMPS_EPOCHS, TITLES
+from ..coordinator.transaction.tickets import End, Ended
+from ..topic_partition import TopicPartition
+from .offsets import UNKNOWN, errors_by_row, existing
+from .registry import handles
+from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
+
+if TYPE_CHECKING:
+    from .context import Later, RequestContext
+
+#: What a client would not expect of its group's coordinator, and what makes it ask again instead.
+#: Source: GroupMetadataManager.maybeConvertOffsetCommitError.
+VERIFICATION_ERRORS = {
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+ResponseT = TypeVar("ResponseT")
+Errors = dict[TopicPartition, ErrorCode]
+
+
+def answer(
+    ctx: RequestContext,
+    error: ErrorCode | Awaitable[ErrorCode],
+    respond: Callable[[ErrorCode], ResponseT],
+) -> ResponseT | Later[ErrorCode]:
+    """Respond with an error code now, or when it is known."""
+    if isinstance(error, ErrorCode):
+        return respond(error)
+    return ctx.later(error, respond)
+
+
+def fenced_as_of(version: int, error: ErrorCode) -> ErrorCode:
+    """Name an outdated producer as clients of the version know it."""
+    if version < 2 and error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+# -- AddPartitionsToTxn --------------------------------------------------------------------------
+
+
+def refuse_partitions(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest, error: ErrorCode
+) -> AddPartitionsToTxnResponse:
+    if ctx.version >= 4:
+        return AddPartitionsToTxnResponse(error_code=error)
+    topics = request.v3_and_below_topics
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=topic_results(topics, dict.fromkeys(tps_of(topics), error))
+    )
+
+
+@handles(AddPartitionsToTxnRequest, versions="0-5", refusal=refuse_partitions)
+def add_partitions_to_txn(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse | Later[Any]:
+    """Add partitions to one producer's transaction, or from version 4 on to those of several."""
+    if ctx.version < 4:
+        topics = request.v3_and_below_topics
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=topics,
+        )
+        errors = add_to_transaction(ctx, transaction)
+        if isinstance(errors, dict):
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=topic_results(topics, errors)
+            )
+        return ctx.later(
+            errors,
+            lambda errors: AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=topic_results(topics, errors)
+            ),
+        )
+    asked = request.transactions
+    begun = [add_to_transaction(ctx, transaction) for transaction in asked]
+
+    def respond(found: list[Errors]) -> AddPartitionsToTxnResponse:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=topic_results(transaction.topics, errors),
+                )
+                for transaction, errors in zip(asked, found, strict=True)
+            ]
+        )
+
+    done = [errors for errors in begun if isinstance(errors, dict)]
+    return respond(done) if len(done) == len(begun) else ctx.later(all_of(begun), respond)
+
+
+async def all_of(begun: Iterable[Errors | Awaitable[Errors]]) -> list[Errors]:
+    return [errors if isinstance(errors, dict) else await errors for errors in begun]
+
+
+def add_to_transaction(
+    ctx: RequestContext, asked: AddPartitionsToTxnTransaction
+) -> Errors | Awaitable[Errors]:
+    """Add or verify the partitions of one transaction; each has its error.
+
+    Errors: TOPIC_AUTHORIZATION_FAILED for a client's internal topic, UNKNOWN_TOPIC_OR_PARTITION,
+    and OPERATION_NOT_ATTEMPTED for what stands beside those.
+    """
+    tps = tps_of(asked.topics)
+    image = ctx.services.metadata()
+    errors: Errors = {}
+    for tp in tps:
+        if ctx.version < 4 and tp.topic in INTERNAL_TOPICS:
+            errors[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif image.partition(tp.topic, tp.partition) is None:
+            errors[tp] = UNKNOWN
+    if errors:
+        return {tp: errors.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in tps}
+    coordinator = ctx.services.transaction_coordinator
+    producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
+    if asked.verify_only:
+        return {tp: coordinator.verify(*producer, tp) for tp in tps}
+    client_version = BUMPS_EPOCHS if ctx.version >= 4 else 0
+    error = coordinator.add_partitions(*producer, frozenset(tps), client_version)
+    if isinstance(error, ErrorCode):
+        return dict.fromkeys(tps, fenced_as_of(ctx.version, error))
+
+    async def later() -> Errors:
+        return dict.fromkeys(tps, fenced_as_of(ctx.version, await error))
+
+    return asyncio.ensure_future(later())
+
+
+def tps_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def topic_results(
+    topics: Iterable[AddPartitionsToTxnTopic], errors: Errors
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Give each partition its error, in the order of the request."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number,
+                    partition_error_code=errors[TopicPartition(topic.name, number)],
+                )
+                for number in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+# -- offsets in a transaction --------------------------------------------------------------------
+
+
+def offsets_partition(ctx: RequestContext, group_id: str) -> TopicPartition:
+    """The partition that stands for a group's offsets in a transaction."""
+    number = ctx.services.group_coordinator.partition_for(group_id)
+    return TopicPartition(GROUP_METADATA_TOPIC, number)
+
+
+@handles(AddOffsetsToTxnRequest, versions="0-4")
+def add_offsets_to_txn(
+    ctx: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | Later[ErrorCode]:
+    """Add a group's offsets to a producer's transaction."""
+    version = ctx.version
+    added = ctx.services.transaction_coordinator.add_partitions(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        frozenset((offsets_partition(ctx, request.group_id),)),
+    )
+    return answer(
+        ctx, added, lambda error: AddOffsetsToTxnResponse(error_code=fenced_as_of(version, error))
+    )
+
+
+def refuse_offsets(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    return offsets_response(ctx, request.topics, {}, error)
+
+
+@handles(TxnOffsetCommitRequest, versions="0-5", refusal=refuse_offsets)
+def txn_offset_commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | Later[Any]:
+    """Store offsets that count once the transaction is committed.
+
+    Errors: those of verification, for all partitions, where the group's offsets were not added.
+    """
+    asked = request.topics
+    known = existing(ctx.services.metadata(), asked)
+    if not known:
+        return offsets_response(ctx, asked, {}, UNKNOWN)
+    verified = verify_offsets(ctx, request)
+    request.topics = known  # what is not known has its answer already
+
+    def put_back(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        return offsets_response(ctx, asked, errors_by_row(response), UNKNOWN)
+
+    def commit(error: ErrorCode) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
+        if error is not ErrorCode.NONE:
+            return transactional_commit_error(request, error)
+        answer: TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]
+        answer = ctx.services.group_coordinator.commit_transactional_offsets(request)
+        return answer
+
+    async def commit_later(verified: Awaitable[ErrorCode]) -> TxnOffsetCommitResponse:
+        stored = commit(await verified)
+        return stored if isinstance(stored, TxnOffsetCommitResponse) else await stored
+
+    if not isinstance(verified, ErrorCode):
+        return ctx.later(commit_later(verified), put_back)
+    stored = commit(verified)
+    if isinstance(stored, TxnOffsetCommitResponse):
+        return put_back(stored)
+    return ctx.later(stored, put_back)
+
+
+def verify_offsets(
+    ctx: RequestContext, request: TxnOffsetCommitRequest
+) -> ErrorCode | Awaitable[ErrorCode]:
+    """Tell whether a group's offsets are part of the transaction; from version 5 on, add them.
+
+    Errors: those of finding the group's coordinator come before those of the transaction.
+    """
+    _, shard = ctx.services.group_coordinator.find(request.group_id)
+    if isinstance(shard, ErrorCode):
+        return shard
+    coordinator = ctx.services.transaction_coordinator
+    if not coordinator.config.partition_verification:
+        return ErrorCode.NONE
+    tp = offsets_partition(ctx, request.group_id)
+    transactional_id = request.transactional_id
+    producer = request.producer_id, request.producer_epoch
+
+    def for_client(error: ErrorCode) -> ErrorCode:
+        error = VERIFICATION_ERRORS.get(error, error)
+        return error_for_client(error, knows_abortable=ctx.version >= 4)
+
+    found: ErrorCode | Awaitable[ErrorCode]
+    if ctx.version < 5:
+        found = verify_offsets_partition(ctx, transactional_id, producer, tp)
+    else:
+        found = add_partitions(ctx, transactional_id, producer, frozenset((tp,)))
+    if isinstance(found, ErrorCode):
+        return for_client(found)
+
+    async def later() -> ErrorCode:
+        return for_client(await found)
+
+    return later()
+
+
+def offsets_response(
+    ctx: RequestContext,
+    asked: list[TxnOffsetCommitRequestTopic],
+    errors: Mapping[tuple[str, int], int],
+    otherwise: ErrorCode,
+) -> TxnOffsetCommitResponse:
+    """Answer in the order of the request; rows without an error of their own get `otherwise`."""
+
+    def error_of(topic: str, number: int) -> int:
+        error = errors.get((topic, number), otherwise)
+        # Producers before 2.0 do not know that a coordinator may be loading.
+        if ctx.version < 2 and error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return error
+
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=row.partition_index,
+                        error_code=error_of(topic.name, row.partition_index),
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in asked
+        ]
+    )
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+
+@handles(EndTxnRequest, versions="0-5")
+def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Later[Ended]:
+    """Commit or abort; answered when it is decided, markers may follow."""
+    version = ctx.version
+    ended = ctx.services.transaction_coordinator.end_transaction(
+        End(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            BUMPS_EPOCHS if version >= 5 else 0,
+        )
+    )
+
+    def respond(ended: Ended) -> EndTxnResponse:
+        return EndTxnResponse(
+            error_code=fenced_as_of(version, ended.error),
+            producer_id=ended.producer_id,
+            producer_epoch=ended.producer_epoch,
+        )
+
+    return respond(ended) if isinstance(ended, Ended) else ctx.later(ended, respond)
+
+
+def refuse_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest, error: ErrorCode
+) -> WriteTxnMarkersResponse:
+    count = sum(len(t.partition_indexes) for marker in request.markers for t in marker.topics)
+    return markers_response(request, [error] * count)
+
+
+@handles(WriteTxnMarkersRequest, versions="0-2", refusal=refuse_markers)
+def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Later[Any]:
+    """Write markers that a coordinator, or an administrator, asks for."""
+    local = ctx.services.local_markers
+    begun = [
+        local.write(
+            TopicPartition(topic.name, number),
+            Markers(
+                "",
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.coordinator_epoch,
+                marker.transaction_result,
+                (),
+                marker.transaction_version,
+            ),
+        )
+        for marker in request.markers
+        for topic in marker.topics
+        for number in topic.partition_indexes
+    ]
+
+    async def written() -> list[ErrorCode]:
+        return [each if isinstance(each, ErrorCode) else await each for each in begun]
+
+    return ctx.later(written(), lambda errors: markers_response(request, errors))
+
+
+def markers_response(
+    request: WriteTxnMarkersRequest, errors: Iterable[ErrorCode]
+) -> WriteTxnMarkersResponse:
+    """Give each partition its error; errors come in the order of the request."""
+    each = iter(errors)
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(
+                                partition_index=number, error_code=next(each)
+                            )
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+# -- views ---------------------------------------------------------------------------------------
+
+
+def refuse_descriptions(
+    ctx: RequestContext, request: DescribeTransactionsRequest, error: ErrorCode
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=error, transactional_id=name)
+            for name in request.transactional_ids
+        ]
+    )
+
+
+@handles(DescribeTransactionsRequest, versions="0", refusal=refuse_descriptions)
+def describe_transactions(
+    ctx: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """Describe each transactional id, in the order of the request."""
+    coordinator = ctx.services.transaction_coordinator
+    rows = []
+    for name in request.transactional_ids:
+        found = coordinator.describe(name)
+        if isinstance(found, ErrorCode):
+            rows.append(TransactionState(error_code=found, transactional_id=name))
+            continue
+        metadata = found.metadata
+        rows.append(
+            TransactionState(
+                transactional_id=name,
+                transaction_state=metadata.state.title,
+                transaction_timeout_ms=metadata.timeout_ms,
+                transaction_start_time_ms=metadata.start_ms,
+                producer_id=metadata.producer_id,
+                producer_epoch=metadata.producer_epoch,
+                topics=[
+                    TopicData(topic=topic, partitions=numbers)
+                    for topic, numbers in by_topic(found.partitions).items()
+                ],
+            )
+        )
+    return DescribeTransactionsResponse(transaction_states=rows)
+
+
+@handles(ListTransactionsRequest, versions="0-2")
+def list_transactions(
+    ctx: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """List the transactional ids that this broker coordinates."""
+    known = frozenset(TITLES.values())
+    error, found = ctx.services.transaction_coordinator.transactions(
+        request.state_filters,
+        request.producer_id_filters,
+        request.duration_filter,
+        request.transactional_id_pattern,
+    )
+    if error is ErrorCode.INVALID_REGULAR_EXPRESSION:
+        return ListTransactionsResponse(
+            error_code=error, unknown_state_filters=[], transaction_states=[]
+        )
+    return ListTransactionsResponse(
+        error_code=error,
+        unknown_state_filters=[name for name in request.state_filters if name not in known],
+        transaction_states=[
+            ListedTransaction(
+                transactional_id=row.transactional_id,
+                producer_id=row.metadata.producer_id,
+                transaction_state=row.metadata.state.title,
+            )
+            for row in found
+        ],
+    )

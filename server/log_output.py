@@ -1,0 +1,87 @@
+"""What the broker says on standard error: lines for people, or JSON objects on request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import TextIO
+
+#: Libraries whose chatter below this level helps nobody.
+QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.WARNING}
+#: Seconds in which kazoo's saying the same again is not shown: it reports each attempt to connect.
+REPEATED_AFTER = 30.0
+
+
+def configure_logging(
+    form: str = "text", level: str = "INFO", stream: TextIO | None = None
+) -> None:
+    """Send all log records to `stream` (standard error), as `text` or `json`."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.addFilter(Repetitions())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name, least in QUIET.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
+    logging.captureWarnings(True)
+
+
+def room_of(logger_name: str) -> str:
+    """A logger's name without the package, which is `server` in a checkout and `kwire.server` installed."""
+    for prefix in ("kwire.server.", "server."):
+        if logger_name.startswith(prefix):
+            return logger_name[len(prefix) :]
+    return logger_name
+
+
+class Repetitions(logging.Filter):
+    """Holds back what kazoo has said before, for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        if not record.name.startswith("kazoo") or record.levelno >= logging.ERROR:
+            return True
+        message = record.getMessage()
+        if record.created - self._shown.get(message, 0.0) < REPEATED_AFTER:
+            return False
+        if len(self._shown) >= 100:
+            self._shown.clear()
+        self._shown[message] = record.created
+        return True
+
+
+class TextFormatter(logging.Formatter):
+    """`2025-01-31 12:00:00.123 INFO log.log_manager: opened 3 partitions`, local time."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        head = f"{moment}.{int(record.msecs):03} {record.levelname} {room_of(record.name)}: "
+        return head + record.getMessage() + self._traceback(record)
+
+    def _traceback(self, record: logging.LogRecord) -> str:
+        return f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time (UTC, RFC 3339), level, logger, message, and traceback where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {
+            "time": f"{moment}.{int(record.msecs):03}Z",
+            "level": record.levelname,
+            "logger": room_of(record.name),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)

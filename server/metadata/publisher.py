@@ -1,0 +1,53 @@
+"""Hands each new image to the rooms of this broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from .image import MetadataImage
+
+#: Called with the image before and the new one; `new.changes_since(old)` says what to look at.
+ImageListener: TypeAlias = Callable[[MetadataImage, MetadataImage], None]
+
+
+class MetadataPublisher:
+    """Holds the current image; listeners hear of each one in the order they subscribed.
+
+    A listener is a plain function on the event loop. When `publish` returns, every listener has
+    done its part, so whoever waits for a new topic can be answered.
+    """
+
+    def __init__(self) -> None:
+        self._image = MetadataImage()
+        self._listeners: list[ImageListener] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current image."""
+        return self._image
+
+    def current(self) -> MetadataImage:
+        """The current image, as a function to hand on."""
+        return self._image
+
+    def subscribe(self, listener: ImageListener) -> None:
+        """Tell `listener` of every image from the next one on."""
+        self._listeners.append(listener)
+
+    def publish(self, image: MetadataImage) -> None:
+        """Make `image` the current one and tell everybody; the same image again tells nobody.
+
+        Errors: the first exception of a listener, after all have been called.
+        """
+        before, self._image = self._image, image
+        if image is before:
+            return
+        failure: Exception | None = None
+        for listener in self._listeners:
+            try:
+                listener(before, image)
+            except Exception as error:  # noqa: BLE001 - one room's mistake must not stop the others
+                failure = failure or error
+        if failure is not None:
+            raise failure

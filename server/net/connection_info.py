@@ -1,0 +1,60 @@
+"""What is known about the peer of one connection."""
+
+from __future__ import annotations
+
+
+class ConnectionInfo:
+    """One connection as handlers see it.
+
+    Shape: `connection_id` is unique while the broker runs, in Kafka's form
+    `local:port-remote:port-n`; `local_host` is the address the client reached us by; the software
+    name and version are what ApiVersions v3 said, "unknown" before (KIP-511). `state` holds what a
+    handler family keeps for the length of the connection, by name.
+    """
+
+    __slots__ = (
+        "client_host",
+        "client_port",
+        "client_software_name",
+        "client_software_version",
+        "connection_id",
+        "listener",
+        "local_host",
+        "local_port",
+        "principal",
+        "state",
+    )
+
+    def __init__(
+        self,
+        connection_id: str,
+        *,
+        client_host: str = "127.0.0.1",
+        client_port: int = 0,
+        local_host: str = "127.0.0.1",
+        local_port: int = 9092,
+        listener: str = "PLAINTEXT",
+        principal: str = "User:ANONYMOUS",
+    ) -> None:
+        self.connection_id = connection_id
+        self.client_host = client_host
+        self.client_port = client_port
+        self.local_host = local_host
+        self.local_port = local_port
+        self.listener = listener
+        self.principal = principal
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.state: dict[str, object] = {}
+
+    @property
+    def id(self) -> str:
+        """The connection id."""
+        return self.connection_id
+
+    @property
+    def peer(self) -> str:
+        """The client's address as log lines give it."""
+        if ":" in self.client_host:
+            return f"[{self.client_host}]:{self.client_port}"
+        return f"{self.client_host}:{self.client_port}"

@@ -1,0 +1,461 @@
+"""The memory of all frames in flight: pooled, bounded, and the oldest first when it is short.
+
+Memory committed follows the bytes that arrived. A frame of any announced size begins in a block that
+all connections share in turn; what has to stay moves to a home: up to 64 KiB a bytearray that grows
+with what arrives, above that an anonymous mapping of the announced size, of which the kernel commits
+only pages that were written. Mappings up to 4 MiB are used again, since filling fresh pages costs ten
+times what filling warm ones does; what a used one already has committed is charged to its holder.
+
+All homes together are bounded by `queued.max.request.bytes`. So that large frames cannot starve small
+ones, frames are in tiers by announced size, and a tier may not use what is kept for those below it:
+
+    tier    announced size      may use, with the tiers above
+    large   any                 5/8 of the bound
+    small   <= bound / 32       7/8
+    tiny    <= bound / 1024     all of it
+
+When its share is used up, reading pauses for the frames of a tier and only the oldest incomplete one
+goes on, above the bound if it must, so that some frame always progresses. While others wait for it, the
+oldest has to progress in each window of time or its connection is closed; each such closing halves the
+window until a frame completes, so that a crowd of frames that never end is worked off in seconds.
+A bound of 64 MiB with frames of at most 100 MiB keeps frames below 170 MiB in all, whatever peers do.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+import weakref
+from typing import Any, Protocol
+
+#: The shared block: a few requests of 16 KiB batches in one piece.
+SCRATCH_BYTES = 256 * 1024
+#: What a connection may bring in while memory is short, before its frame can be weighed.
+SHORT_SCRATCH_BYTES = 4096
+GROWING_BYTES = 64 * 1024
+POOLED_BYTES = 4 * 1024 * 1024
+NO_HUGE_PAGES_BYTES = 2 * 1024 * 1024
+#: Less room than this is not worth a system call.
+SMALLEST_READ_BYTES = 4096
+RESUME_BYTES = 64 * 1024
+#: The oldest frame has to bring this part of its size in each window while others wait.
+PROGRESS_PARTS = 32
+DEADLINE_SCAN_MS = 1000
+
+MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+MADV_NOHUGEPAGE = getattr(mmap, "MADV_NOHUGEPAGE", None)
+
+
+class FrameOwner(Protocol):
+    """The connection that a frame belongs to."""
+
+    #: It does not read now, for reasons that are not the peer's.
+    blocked: bool
+
+    def room(self) -> None:
+        """There may be memory again: read on the next occasion, not within this call."""
+        ...
+
+    def evict(self, reason: str) -> None:
+        """Close, since the frame takes memory that others wait for, or too long."""
+        ...
+
+
+def map_memory(size: int) -> mmap.mmap:
+    """Map anonymous private memory, none of it committed before it is written."""
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    if size >= NO_HUGE_PAGES_BYTES and MADV_NOHUGEPAGE is not None:
+        try:
+            # Where huge pages are "always" on, one byte written would commit 2 MiB.
+            mapping.madvise(MADV_NOHUGEPAGE)
+        except OSError:
+            pass
+    return mapping
+
+
+class Tier:
+    """Frames of like size: what they use, and the incomplete ones, oldest first."""
+
+    __slots__ = ("incomplete", "max_frame_bytes", "name", "paused", "share", "used", "window_ms")
+
+    def __init__(self, name: str, max_frame_bytes: int, share: int, window_ms: int) -> None:
+        self.name = name
+        self.max_frame_bytes = max_frame_bytes
+        self.share = share
+        self.used = 0
+        self.incomplete: dict[int, FrameBlock] = {}
+        self.paused = 0
+        self.window_ms = window_ms
+
+
+class FrameBlock:
+    """One block: shared for the moment, or (with a tier) the home of one frame.
+
+    Shape: see kwire.framing.Block.
+    """
+
+    __slots__ = (
+        "buffer",
+        "charged",
+        "deadline_ms",
+        "end",
+        "expected",
+        "mark_bytes",
+        "mark_ms",
+        "memory",
+        "need",
+        "owner",
+        "paused",
+        "sequence",
+        "tier",
+        "view",
+        "warm",
+    )
+
+    def __init__(self, memory: FrameMemory, buffer: mmap.mmap | bytearray) -> None:
+        self.memory = memory
+        self.buffer = buffer
+        self.view = memoryview(buffer)
+        self.warm = 0  # how much of it is committed, from its beginning
+        self.expected = 0  # as shared block: what may be read into it at once
+        self.owner: FrameOwner | None = None
+        self.tier: Tier | None = None
+        self.need = 0
+        self.end = 0
+        self.charged = 0
+        self.sequence = 0  # age, 0 once complete
+        self.deadline_ms = 0
+        self.paused = False
+        self.mark_ms = -1  # since when others have waited for it, and what it had then
+        self.mark_bytes = 0
+
+    def limit(self, end: int, need: int) -> int:
+        if self.tier is None:
+            return SHORT_SCRATCH_BYTES if self.memory.short else self.expected
+        return min(self.memory.may_fill(self, end, need), len(self.view))
+
+    def filled(self, end: int) -> None:
+        if end > self.warm:
+            self.warm = end
+        tier = self.tier
+        if tier is None:
+            return
+        self.end = end
+        if end > self.charged:
+            self.memory.charge(tier, end - self.charged)
+            self.charged = end
+
+    def complete(self) -> None:
+        self.memory.completed(self)
+
+    def close(self) -> None:
+        if self.tier is not None:
+            self.memory.release(self)
+        self.memory.give_back(self)
+
+
+def references(block: FrameBlock) -> int:
+    """Count the references to a block's buffer; more than those of an unseen one means a view."""
+    return sys.getrefcount(block.buffer)
+
+
+class FrameMemory:
+    """All receive memory of a broker; it does no I/O and reads no clock.
+
+    Unit: bytes. `limit_bytes` is `queued.max.request.bytes`, at least 1 MiB. `tick(now_ms)` is
+    called about each second, and ten times as often while `waiting`.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        *,
+        now_ms: int = 0,
+        pool_bytes: int = 16 * 1024 * 1024,
+        stall_ms: int = 2000,
+        min_stall_ms: int = 100,
+        frame_timeout_ms: int = 60_000,
+        min_bytes_per_second: int = 16 * 1024,
+    ) -> None:
+        self.limit_bytes = limit_bytes = max(limit_bytes, 1024 * 1024)
+        self.short = False
+        self.pooled = 0
+        self.leaked = 0  # held by views that outlived their request
+        self._pool_bytes = pool_bytes
+        self._stall_ms = stall_ms
+        self._min_stall_ms = min_stall_ms
+        self._frame_timeout_ms = frame_timeout_ms
+        self._min_bytes_per_second = min_bytes_per_second
+        self._now_ms = now_ms
+        self._scanned_ms = now_ms
+        self._sequence = 0
+        self._pool: dict[int, list[FrameBlock]] = {}
+        self._leaks: set[weakref.ref[Any]] = set()
+        self.large = Tier("large", sys.maxsize, limit_bytes * 5 // 8, stall_ms)
+        self.small = Tier("small", limit_bytes // 32, limit_bytes * 7 // 8, stall_ms)
+        self.tiny = Tier("tiny", limit_bytes // 1024, limit_bytes, stall_ms)
+        self.tiers = (self.large, self.small, self.tiny)
+        unseen = FrameBlock(self, bytearray(1))
+        unseen.view.release()
+        self._unseen_references = references(unseen)
+
+    # -- blocks
+
+    def scratch(self, expected_bytes: int) -> FrameBlock:
+        """Return the shared block, or one that the connection's next large frame fits into."""
+        if SCRATCH_BYTES < expected_bytes <= POOLED_BYTES and not self.short:
+            block = self._take(expected_bytes)
+            block.expected = expected_bytes
+            return block
+        block = self._take(SCRATCH_BYTES)
+        block.expected = SCRATCH_BYTES
+        return block
+
+    def settle(self, block: Any, need: int, end: int, owner: Any) -> bool:
+        """Let a frame stay in the block it began in, when that holds little more than moving."""
+        if self.short or need > len(block.view) or end * 4 < min(need, len(block.view)):
+            return False
+        block.filled(end)
+        self._enroll(block, need, end, owner)
+        return True
+
+    def home(
+        self, need: int, held: memoryview, owner: Any, complete: bool, grown_from: Any = None
+    ) -> FrameBlock:
+        """Return a home that begins with a copy of `held`; see kwire.framing.ReceiveMemory."""
+        size = len(held)
+        if need <= GROWING_BYTES:
+            block = FrameBlock(self, bytearray(max(size, min(need, max(512, 4 * size)))))
+            block.warm = len(block.view)
+        elif need > POOLED_BYTES or self.short:
+            block = FrameBlock(self, map_memory(need))
+        else:
+            block = self._take(need)
+        block.view[:size] = held
+        block.filled(size)
+        old = grown_from if isinstance(grown_from, FrameBlock) and grown_from.sequence else None
+        self._enroll(block, need, size, owner, old)
+        if complete:
+            self.completed(block)
+        return block
+
+    def give_back(self, block: FrameBlock) -> None:
+        """Keep a block for another frame, unless someone still looks into it."""
+        size = len(block.view)
+        try:
+            block.view.release()
+        except BufferError:
+            self._leak(block, size)
+            return
+        if references(block) > self._unseen_references:
+            self._leak(block, size)
+        elif size >= SCRATCH_BYTES and not size & (size - 1) and size <= POOLED_BYTES:
+            if self.pooled + block.warm <= self._pool_bytes:
+                self.pooled += block.warm
+                block.view = memoryview(block.buffer)
+                self._pool.setdefault(size, []).append(block)
+            elif isinstance(block.buffer, mmap.mmap):
+                block.buffer.close()
+        elif isinstance(block.buffer, mmap.mmap):
+            block.buffer.close()
+
+    def trim(self) -> None:
+        """Give pooled memory back to the system."""
+        self._pool.clear()
+        self.pooled = 0
+
+    def _take(self, need: int) -> FrameBlock:
+        size = SCRATCH_BYTES
+        while size < need:
+            size *= 2
+        free = self._pool.get(size)
+        if free:
+            block = free.pop()
+            self.pooled -= block.warm
+            return block
+        return FrameBlock(self, map_memory(size))
+
+    def _leak(self, block: FrameBlock, size: int) -> None:
+        if isinstance(block.buffer, bytearray):
+            return
+        size = min(size, block.warm)
+
+        def gone(reference: weakref.ref[Any]) -> None:
+            self._leaks.discard(reference)
+            self.leaked -= size
+
+        self.leaked += size
+        self._leaks.add(weakref.ref(block.buffer, gone))
+
+    # -- accounts
+
+    @property
+    def used(self) -> int:
+        """Bytes committed for frames that are incomplete, waiting or still looked into."""
+        return sum(tier.used for tier in self.tiers) + self.leaked
+
+    @property
+    def waiting(self) -> bool:
+        """Some connection does not read for want of memory."""
+        return any(tier.paused for tier in self.tiers)
+
+    def charge(self, tier: Tier, count: int) -> None:
+        """Add to what a tier uses."""
+        tier.used += count
+        self.short = self.short or self._room(tier) < SCRATCH_BYTES
+
+    def may_fill(self, block: FrameBlock, end: int, need: int) -> int:
+        """Return up to where a home may be filled now; note that it waits when that is `end`."""
+        tier = block.tier
+        assert tier is not None
+        allowed = max(block.charged, end) + max(0, self._room(tier))
+        if allowed >= need or block is self._oldest(tier):
+            return need
+        if allowed - end >= SMALLEST_READ_BYTES:
+            return allowed
+        if not block.paused:
+            block.paused = True
+            tier.paused += 1
+        return end
+
+    def completed(self, block: FrameBlock) -> None:
+        """A frame has arrived: it keeps its memory and no longer its place among the incomplete."""
+        tier = block.tier
+        if tier is None or not block.sequence:
+            return
+        tier.window_ms = self._stall_ms
+        self._leave(tier, block)
+        self._resume()
+
+    def release(self, block: FrameBlock) -> None:
+        """A home is given up."""
+        tier = block.tier
+        assert tier is not None
+        if block.sequence:
+            if block.end >= block.need:
+                tier.window_ms = self._stall_ms
+            self._leave(tier, block)
+        tier.used -= block.charged
+        block.charged = 0
+        block.tier = None
+        block.owner = None
+        if self.short:
+            self.short = any(self._room(each) < SCRATCH_BYTES for each in self.tiers)
+        self._resume()
+
+    def _tier_of(self, need: int) -> Tier:
+        for tier in (self.tiny, self.small):
+            if need <= tier.max_frame_bytes:
+                return tier
+        return self.large
+
+    def _enroll(
+        self, block: FrameBlock, need: int, end: int, owner: Any, old: FrameBlock | None = None
+    ) -> None:
+        block.tier = tier = self._tier_of(need)
+        block.owner = owner
+        block.need = need
+        block.end = end
+        block.paused = False
+        block.mark_ms = -1
+        if old is None:
+            self._sequence += 1
+            block.sequence = self._sequence
+            block.deadline_ms = (
+                self._now_ms + self._frame_timeout_ms + need * 1000 // self._min_bytes_per_second
+            )
+        else:  # it grew, or its size is known now: the age stays
+            block.sequence = old.sequence
+            block.deadline_ms = old.deadline_ms
+            if old.tier is not None:
+                self._leave(old.tier, old, keep=old.tier is tier)
+        tier.incomplete[block.sequence] = block
+        block.charged = block.warm
+        self.charge(tier, block.warm)
+
+    def _leave(self, tier: Tier, block: FrameBlock, keep: bool = False) -> None:
+        if not keep:
+            del tier.incomplete[block.sequence]
+        block.sequence = 0
+        if block.paused:
+            block.paused = False
+            tier.paused -= 1
+
+    def _room(self, tier: Tier) -> int:
+        above = self.leaked
+        for each in self.tiers:
+            if each is tier:
+                return tier.share - above - tier.used
+            above = min(above + each.used, each.share)
+        raise LookupError(tier.name)
+
+    def _oldest(self, tier: Tier) -> FrameBlock | None:
+        for block in tier.incomplete.values():
+            if block.owner is None or not block.owner.blocked:
+                return block
+        return None
+
+    def _resume(self) -> None:
+        for tier in self.tiers:
+            if tier.paused:
+                oldest = self._oldest(tier)
+                if oldest is not None and oldest.paused:
+                    self._wake(tier, oldest)
+                if tier.paused and self._room(tier) >= RESUME_BYTES:
+                    for block in tier.incomplete.values():
+                        if block.paused:
+                            self._wake(tier, block)
+
+    def _wake(self, tier: Tier, block: FrameBlock) -> None:
+        block.paused = False
+        tier.paused -= 1
+        if block.owner is not None:
+            block.owner.room()
+
+    # -- time
+
+    def tick(self, now_ms: int) -> None:
+        """Close the connections whose frames hold others up, or have taken too long."""
+        self._now_ms = now_ms
+        for tier in self.tiers:
+            if tier.paused:
+                self._judge(tier, now_ms)
+        if now_ms - self._scanned_ms >= DEADLINE_SCAN_MS:
+            self._scan(now_ms, now_ms - self._scanned_ms)
+            self._scanned_ms = now_ms
+        self._resume()
+
+    def _judge(self, tier: Tier, now_ms: int) -> None:
+        oldest = self._oldest(tier)
+        if oldest is None:
+            return
+        if oldest.paused:  # it became the oldest since
+            self._wake(tier, oldest)
+        progress = oldest.end - oldest.mark_bytes
+        if oldest.mark_ms < 0:
+            oldest.mark_ms, oldest.mark_bytes = now_ms, oldest.end
+        elif now_ms - oldest.mark_ms >= tier.window_ms:
+            if progress < max(1, oldest.need // PROGRESS_PARTS):
+                tier.window_ms = max(self._min_stall_ms, tier.window_ms // 2)
+                self._evict(
+                    oldest,
+                    f"it brought {progress} bytes in {now_ms - oldest.mark_ms} ms while "
+                    "others waited for memory (queued.max.request.bytes)",
+                )
+            else:
+                oldest.mark_ms, oldest.mark_bytes = now_ms, oldest.end
+
+    def _scan(self, now_ms: int, since_ms: int) -> None:
+        late: list[FrameBlock] = []
+        for tier in self.tiers:
+            for block in tier.incomplete.values():
+                if block.paused or (block.owner is not None and block.owner.blocked):
+                    block.deadline_ms += since_ms
+                elif block.deadline_ms <= now_ms:
+                    late.append(block)
+        for block in late:
+            self._evict(block, "it took too long")
+
+    def _evict(self, block: FrameBlock, why: str) -> None:
+        if block.owner is not None:
+            block.owner.evict(f"request of {block.need} bytes is incomplete at {block.end}: {why}")

@@ -1,0 +1,97 @@
+"""The bounds of the network layer, by Kafka's config names, and the count of connections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+#: Without a bound, a few hundred connections that send nearly all of a large frame take all memory.
+DEFAULT_QUEUED_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class NetLimits:
+    """How much a listener and each of its connections may take.
+
+    Unit: as named. The first group are Kafka's configs (`socket.request.max.bytes`, ...), the
+    second kwire's own. `queued_max_request_bytes` of -1, which in Kafka is no bound, is 64 MiB.
+    Buffer sizes of -1 are left to the operating system.
+    """
+
+    request_max_bytes: int = 104_857_600
+    queued_max_request_bytes: int = -1
+    max_connections: int = 2_147_483_647
+    max_connections_per_ip: int = 2_147_483_647
+    max_connections_per_ip_overrides: dict[str, int] = field(default_factory=dict)
+    idle_ms: int = 600_000
+    send_buffer_bytes: int = 102_400
+    receive_buffer_bytes: int = -1
+    backlog: int = 50
+
+    max_overlapping: int = 64  # requests of one connection whose replies are not ready
+    max_unsent_bytes: int = 1024 * 1024  # output of one connection before its requests wait
+    frame_timeout_ms: int = 60_000  # besides what a frame's size is worth at 16 KiB/s
+    stall_ms: int = 2_000  # see frame_memory
+    max_batch: int = 64  # requests of one connection in one turn of the loop
+
+
+def descriptors_for_connections() -> int | None:
+    """How many of the process's descriptors connections may have; None if there is no limit.
+
+    Shape: the rest is for files and pipes, without which what the broker does comes to an end.
+    """
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except (ImportError, ValueError, OSError):  # no such limit on this platform
+        return None
+    if soft == resource.RLIM_INFINITY:
+        return None
+    return max(1, soft - min(max(soft // 4, 48), 512))
+
+
+class ConnectionQuotas:
+    """Counts the connections of a broker by address. Source: kafka.network.ConnectionQuotas.
+
+    Shape: `most` bounds their number beside `max.connections`; None does not.
+    """
+
+    def __init__(self, limits: NetLimits, most: int | None = None) -> None:
+        self.limits = limits  # replaced when a setting changes
+        self._most = most
+        self._by_host: Counter[str] = Counter()
+        self.count = 0
+
+    @property
+    def full(self) -> bool:
+        """No connection may be accepted (`max.connections`); accepting waits."""
+        return self.count >= self.limits.max_connections or (
+            self._most is not None and self.count >= self._most
+        )
+
+    @property
+    def reason(self) -> str:
+        """What makes it full, for the log."""
+        if self.count >= self.limits.max_connections:
+            return "max.connections"
+        return "the process's limit of open files"
+
+    def enter(self, host: str) -> str | None:
+        """Count a connection in, or return why it is refused."""
+        limit = self.limits.max_connections_per_ip_overrides.get(
+            host, self.limits.max_connections_per_ip
+        )
+        if self._by_host[host] >= limit:
+            return f"{host} has {limit} connections (max.connections.per.ip)"
+        self._by_host[host] += 1
+        self.count += 1
+        return None
+
+    def leave(self, host: str) -> None:
+        """Count a connection out."""
+        self.count -= 1
+        if self._by_host[host] <= 1:
+            del self._by_host[host]
+        else:
+            self._by_host[host] -= 1

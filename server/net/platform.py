@@ -1,0 +1,82 @@
+"""What differs between operating systems in moving bytes; Linux first, with ways around elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+#: Tells the kernel that more follows at once, so that a header does not leave in a packet alone.
+MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
+#: Tells the kernel to fail rather than wait for a disk; macOS has nothing like it.
+RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+IOV_MAX = 1024
+#: How far apart pages are looked at; the kernel reads ahead at least this far.
+PROBE_STRIDE_BYTES = 128 * 1024
+
+_probe = bytearray(1)
+_probing = bool(RWF_NOWAIT)
+
+
+def is_cached(fd: int, position: int, count: int) -> bool:
+    """Return whether reading these bytes of a file would not wait for a disk, as far as one can tell.
+
+    Shape: looks at one page in each 128 KiB and at the last. True where there is no way to tell.
+    """
+    global _probing
+    if not _probing:
+        return True
+    try:
+        last = position + count - 1
+        for offset in range(position, last, PROBE_STRIDE_BYTES):
+            os.preadv(fd, (_probe,), offset, RWF_NOWAIT)
+        os.preadv(fd, (_probe,), last, RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # Some file systems know no such flag; then a cold page is waited for.
+        _probing = False
+    return True
+
+
+def read_cached(fd: int, position: int, count: int) -> bytearray | None:
+    """Read bytes that are in the page cache; None when they are not all there."""
+    data = bytearray(count)
+    if _probing:
+        try:
+            got = os.preadv(fd, (data,), position, RWF_NOWAIT)
+        except OSError:
+            return None
+    else:
+        got = os.preadv(fd, (data,), position)
+    return data if got == count else None
+
+
+def fault_in(fd: int, position: int, count: int) -> None:
+    """Bring bytes of a file into the page cache, waiting for the disk; for a thread."""
+    buffer = bytearray(min(count, PROBE_STRIDE_BYTES))
+    end = position + count
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, position, count, os.POSIX_FADV_WILLNEED)
+    while position < end:
+        got = os.preadv(fd, (buffer,), position)
+        if got == 0:
+            return
+        position += got
+
+
+def send_file(sock_fd: int, file_fd: int, position: int, count: int) -> int:
+    """Send from a file as much as the socket takes. Errors: BlockingIOError; 0 at the file's end."""
+    return os.sendfile(sock_fd, file_fd, position, count)
+
+
+def tune(sock: socket.socket, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+    """Set a connection's options: no delay, keep-alive, and buffers unless -1."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if send_buffer_bytes > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+    if receive_buffer_bytes > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    if sys.platform == "darwin":
+        sock.setsockopt(socket.SOL_SOCKET, 0x1022, 1)  # SO_NOSIGPIPE

@@ -1,0 +1,319 @@
+"""Drives one connection: requests from its transport to the dispatcher, replies back in order.
+
+One request at a time is taken up. The next one waits while one without `overlap` has no reply yet, while
+too many overlapping ones have none, or while the peer does not read its replies; what it has sent by then
+stays in the kernel, but for what was received together with the last request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kwire.connection import RequestReceived, ServerConnection, looks_like
+from kwire.errors import WireError
+from kwire.framing import FRAME_SIZE, FrameReader, ReceiveMemory
+
+from .connection_info import ConnectionInfo
+from .dispatcher import Close, Dispatcher, Pending
+from .limits import NetLimits
+from .log_limit import LineLimiter
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from .transport import Transport
+
+logger = logging.getLogger(__name__)
+
+# Why the next request waits; any number of them at once.
+WAITS_FOR_REPLY = 1
+WAITS_FOR_OVERLAPPING = 2
+WAITS_FOR_READER = 4
+WAITS_FOR_TURN = 8
+ENDS = 16
+
+#: Replies at least this long are sent before the next request of the same batch is taken up.
+CORK_BYTES = 64 * 1024
+
+
+class Session:
+    """One connection, from accept to close."""
+
+    __slots__ = (
+        "_alone",
+        "_clock",
+        "_connection",
+        "_dispatcher",
+        "_limiter",
+        "_limits",
+        "_on_closed",
+        "_overlapping",
+        "_pending",
+        "_waits",
+        "closed",
+        "info",
+        "last_active_ms",
+        "requests",
+        "transport",
+    )
+
+    def __init__(
+        self,
+        transport: Transport,
+        info: ConnectionInfo,
+        dispatcher: Dispatcher,
+        memory: ReceiveMemory,
+        limits: NetLimits,
+        clock: Clock,
+        limiter: LineLimiter,
+        on_closed: Callable[[Session], None],
+    ) -> None:
+        self.transport = transport
+        self.info = info
+        self.closed = False
+        self.requests = 0
+        self.last_active_ms = clock.monotonic_ms()
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._clock = clock
+        self._limiter = limiter
+        self._on_closed = on_closed
+        self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
+        self._waits = 0
+        self._alone = 0  # requests without a reply that let no other start
+        self._overlapping = 0
+        self._pending: set[Pending] = set()
+
+    # -- Receiver, called by the transport
+
+    def get_buffer(self) -> memoryview | None:
+        if self._waits:
+            return None
+        try:
+            return self._connection.frames.get_buffer()
+        except OSError as error:
+            self.close(f"no memory for its request: {error}", "memory")
+            return None
+
+    def received(self, count: int) -> None:
+        self.last_active_ms = self._clock.monotonic_ms()
+        self._connection.frames.advance(count)
+        self._process()
+
+    def drained(self) -> None:
+        self.last_active_ms = self._clock.monotonic_ms()
+        if self._waits & WAITS_FOR_READER:
+            self._go_on(WAITS_FOR_READER)
+
+    def lost(self, error: OSError | None) -> None:
+        self._end()
+
+    # -- FrameOwner, called by the frame memory
+
+    @property
+    def blocked(self) -> bool:
+        """It does not read, for reasons other than memory."""
+        return self._waits != 0
+
+    def room(self) -> None:
+        """Read again when there is something to read."""
+        if not self._waits:
+            self.transport.resume_reading()
+
+    def evict(self, reason: str) -> None:
+        """Close for the sake of others."""
+        guess = looks_like(self._connection.frames.beginning)
+        self.close(f"looks like {guess}; {reason}" if guess else reason, "evict")
+
+    # -- requests
+
+    @property
+    def pending(self) -> int:
+        """Requests without a reply."""
+        return self._connection.pending
+
+    def _process(self) -> None:
+        """Take up requests that have arrived, as far as they may start, and send what is ready."""
+        connection = self._connection
+        dispatch = self._dispatcher.dispatch
+        left = self._limits.max_batch
+        try:
+            while not self._waits:
+                request = connection.next_event()
+                if not isinstance(request, RequestReceived):
+                    break
+                result = dispatch(request, self.info)
+                request.release()
+                self.requests += 1
+                if isinstance(result, Pending):
+                    self._wait_for(request, result)
+                elif isinstance(result, Close):
+                    self._refuse(result)
+                    return
+                else:
+                    connection.reply(request, result)
+                    if len(result) > 1 or (result and len(result[0]) >= CORK_BYTES):
+                        self._send()
+                left -= 1
+                if not left and not self._waits:
+                    self._waits |= WAITS_FOR_TURN
+                    asyncio.get_running_loop().call_soon(self._next_turn)
+            if self.closed:
+                return
+            connection.frames.rest()
+        except WireError as error:
+            self._broken(error)
+            return
+        except OSError as error:
+            self.close(f"no memory for its request: {error}", "memory")
+            return
+        except Exception:  # a mistake of ours must cost this connection only
+            logger.exception("connection of %s ends with an internal error", self.info.peer)
+            self.close("", None)
+            return
+        self._send()
+
+    def _send(self) -> None:
+        output = self._connection.take_output()
+        if output and not self.closed:
+            transport = self.transport
+            transport.send(output)
+            if transport.unsent_bytes > self._limits.max_unsent_bytes:
+                self._waits |= WAITS_FOR_READER
+
+    def _next_turn(self) -> None:
+        self._go_on(WAITS_FOR_TURN)
+
+    def _go_on(self, reason: int) -> None:
+        """One reason to wait is gone: take up what waits here, then read again."""
+        self._waits &= ~reason
+        if not self._waits:
+            self._process()
+            if not self._waits:
+                self.transport.resume_reading()
+
+    # -- replies that come later
+
+    def _wait_for(self, request: RequestReceived, pending: Pending) -> None:
+        future = asyncio.ensure_future(pending.awaitable)
+        if future.done():
+            self._finish(request, pending, future)
+            return
+        if pending.overlap:
+            self._overlapping += 1
+            if self._overlapping >= self._limits.max_overlapping:
+                self._waits |= WAITS_FOR_OVERLAPPING
+        else:
+            self._alone += 1
+            self._waits |= WAITS_FOR_REPLY
+        if pending.on_disconnect is not None:
+            self._pending.add(pending)
+
+        def done(future: asyncio.Future[Any]) -> None:
+            self._pending.discard(pending)
+            if self.closed:
+                if not future.cancelled():
+                    future.exception()  # seen: there is nobody to tell
+                return
+            reason = 0
+            if pending.overlap:
+                self._overlapping -= 1
+                if self._waits & WAITS_FOR_OVERLAPPING:
+                    reason = WAITS_FOR_OVERLAPPING
+            else:
+                self._alone -= 1
+                reason = WAITS_FOR_REPLY
+            self._finish(request, pending, future)
+            self._send()
+            if reason:
+                self._go_on(reason)
+
+        future.add_done_callback(done)
+
+    def _finish(
+        self, request: RequestReceived, pending: Pending, future: asyncio.Future[Any]
+    ) -> None:
+        try:
+            result = pending.finish(future)
+        except Exception:  # as in _process
+            logger.exception("connection of %s ends with an internal error", self.info.peer)
+            self.close("", None)
+            return
+        if isinstance(result, Close):
+            self._refuse(result)
+        else:
+            self._connection.reply(request, result)
+
+    # -- the end
+
+    def _broken(self, error: WireError) -> None:
+        """The peer does not speak the protocol: say what it seems to speak, and close."""
+        if error.path == FRAME_SIZE:
+            beginning = self._connection.frames.beginning
+            guess = looks_like(beginning)
+            if guess:
+                self.close(f"looks like {guess}, not Kafka (first bytes {beginning!r})", "guess")
+            else:
+                self.close(f"{error} (first bytes {beginning!r})", "size")
+        else:
+            self.close(f"not a Kafka request: {error}", "header")
+
+    def _refuse(self, result: Close) -> None:
+        self._connection.frames.close()
+        self._send()
+        self.close(result.reason, result.kind)
+
+    def close(self, reason: str, kind: object) -> None:
+        """Close with one log line, of which too many of a kind and host are left out."""
+        if self.closed:
+            return
+        if reason:
+            self._limiter.log(
+                logging.WARNING,
+                (kind, self.info.client_host),
+                "closed connection of %s: %s",
+                self.info.peer,
+                reason,
+            )
+        self.transport.close()
+        self._end()
+
+    def finish(self) -> None:
+        """Take up nothing more, and close when what is ready has been sent."""
+        if not self.closed:
+            self._waits |= ENDS
+            self.transport.close_when_sent()
+
+    def _end(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._waits |= ENDS
+        self._connection.frames.close()
+        pending, self._pending = self._pending, set()
+        for each in pending:
+            if each.on_disconnect is not None:
+                try:
+                    each.on_disconnect()
+                except Exception:  # as in _process
+                    logger.exception("internal error when %s went away", self.info.peer)
+        self._on_closed(self)
+
+    # -- housekeeping
+
+    def check_idle(self, now_ms: int) -> None:
+        """Close when nothing has moved for `connections.max.idle.ms`."""
+        idle_ms = now_ms - self.last_active_ms
+        if idle_ms < self._limits.idle_ms:
+            return
+        if self.transport.unsent_bytes:
+            self.close(f"has not read its replies for {idle_ms} ms", "idle")
+        elif self._connection.frames.held_bytes and not self._waits:
+            self.close(f"has sent part of a request and nothing for {idle_ms} ms", "idle")
+        elif not self.requests:
+            self.close(f"has sent no request in {idle_ms} ms", "idle")
+        elif not self.pending:
+            logger.debug("closed connection of %s: idle for %d ms", self.info.peer, idle_ms)
+            self.close("", None)

@@ -1,0 +1,391 @@
+"""Bytes in and out of one socket, on the loop's readiness callbacks.
+
+asyncio's own transports join buffers before they send and cannot send files without waiting for an empty
+buffer, so this is a non-blocking socket on `add_reader` and `add_writer`: `recv_into` straight into the
+receiver's buffer, `sendmsg` of all small pieces at once, `sendfile` for stored slices.
+
+Order of output: one queue of buffers and file slices. What can be sent is sent at once, without a writer
+callback; a slice that is not in the page cache is read by a thread first, since sendfile would wait for
+the disk and every connection with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from . import platform
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Below this, copying a slice into the reply costs less than a sendfile of its own.
+COPY_SLICE_BYTES = 32 * 1024
+#: How much one connection may send before others get their turn.
+TURN_BYTES = 2 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+GATHER_BYTES = 256 * 1024
+READS_IN_TURN = 4
+
+BUFFERS = (bytes, memoryview, bytearray)
+
+
+class StoredSlice(Protocol):
+    """Contiguous bytes of an open file."""
+
+    position: int
+
+    def __len__(self) -> int: ...
+    def fileno(self) -> int: ...
+    def read(self) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Threads(Protocol):
+    """What is needed of the executor."""
+
+    def in_thread(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]: ...
+
+
+class Receiver(Protocol):
+    """Who takes what a transport receives."""
+
+    def get_buffer(self) -> memoryview | None:
+        """Where the next bytes go; None to stop reading until `resume_reading`."""
+        ...
+
+    def received(self, count: int) -> None:
+        """Bytes are in the buffer; the transport keeps no view of it."""
+        ...
+
+    def drained(self) -> None:
+        """All output has been taken by the kernel."""
+        ...
+
+    def lost(self, error: OSError | None) -> None:
+        """The connection is gone: None after the peer's end of stream. Called once."""
+        ...
+
+
+class Transport(Protocol):
+    """A stream of bytes with a peer."""
+
+    #: Bytes given to `send` that the kernel has not taken.
+    unsent_bytes: int
+
+    def start(self, receiver: Receiver) -> None: ...
+    def send(self, parts: Sequence[Any]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def close_when_sent(self) -> None: ...
+
+
+class SocketTransport:
+    """A connected, non-blocking TCP socket."""
+
+    __slots__ = (
+        "_cached_end",
+        "_closing",
+        "_executor",
+        "_faulting",
+        "_fd",
+        "_loop",
+        "_queue",
+        "_reading",
+        "_receiver",
+        "_slice_sent",
+        "_sock",
+        "_writing",
+        "closed",
+        "unsent_bytes",
+    )
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, executor: Threads
+    ) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._executor = executor
+        self._receiver: Receiver | None = None
+        self._queue: list[Any] = []  # a deque would take 600 bytes of each idle connection
+        self._slice_sent = 0  # bytes sent of the slice at the head of the queue
+        self._cached_end = 0  # up to which position that slice is known to be in the page cache
+        self._faulting = False
+        self._reading = False
+        self._writing = False
+        self._closing = False
+        self.closed = False
+        self.unsent_bytes = 0
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to read."""
+        self._receiver = receiver
+        self.resume_reading()
+
+    # -- in
+
+    def pause_reading(self) -> None:
+        """Leave what arrives in the kernel."""
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume_reading(self) -> None:
+        """Read again when there is something to read."""
+        if not self._reading and not self.closed and not self._closing:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _readable(self) -> None:
+        receiver = self._receiver
+        assert receiver is not None
+        for _ in range(READS_IN_TURN):
+            buffer = receiver.get_buffer()
+            if buffer is None:
+                if self.closed:
+                    return
+                if self.peer_closed():
+                    self._lost(None)
+                else:
+                    self.pause_reading()
+                return
+            size = len(buffer)
+            try:
+                count = self._sock.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                buffer.release()
+                receiver.received(0)
+                return
+            except OSError as error:
+                buffer.release()
+                self._lost(error)
+                return
+            buffer.release()
+            if count == 0:
+                self._lost(None)
+                return
+            receiver.received(count)
+            if count < size or not self._reading:
+                return
+
+    def peer_closed(self) -> bool:
+        """Return whether the peer has ended the stream with nothing left to read."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+
+    # -- out
+
+    def send(self, parts: Sequence[Any]) -> None:
+        """Send buffers and stored slices in order; keeps what the kernel does not take now.
+
+        Shape: buffers must not change afterwards; slices are closed once sent.
+        """
+        if self.closed:
+            close_slices(parts)
+            return
+        size = 0
+        for part in parts:
+            size += len(part)
+        if not self._queue and len(parts) == 1 and type(parts[0]) is bytes:
+            part = parts[0]
+            try:
+                sent = self._sock.send(part)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._lost(error)
+                return
+            if sent == size:
+                return
+            self._queue.append(memoryview(part)[sent:])
+            self.unsent_bytes = size - sent
+            self._want_write()
+            return
+        waiting = bool(self._queue)
+        self._queue.extend(parts)
+        self.unsent_bytes += size
+        if not waiting:
+            self._flush()
+
+    def _writable(self) -> None:
+        self._flush()
+        if not self.unsent_bytes and not self.closed:
+            if self._writing:
+                self._writing = False
+                self._loop.remove_writer(self._fd)
+            if self._closing:
+                self._lost(None)
+            elif self._receiver is not None:
+                self._receiver.drained()
+
+    def _want_write(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._writable)
+
+    def _flush(self) -> None:
+        """Send until the queue is empty, the kernel takes no more, or it is others' turn."""
+        if self._faulting:
+            return
+        turn = TURN_BYTES
+        queue = self._queue
+        try:
+            while queue and turn > 0:
+                head = queue[0]
+                if isinstance(head, BUFFERS):
+                    sent = self._send_buffers()
+                elif self._copy_slice(head, 0):
+                    continue
+                else:
+                    sent = self._send_slice(head)
+                    if sent < 0:
+                        self._stop_writing()
+                        return
+                turn -= sent
+                self.unsent_bytes -= sent
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._lost(error)
+            return
+        if queue:
+            self._want_write()
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _send_buffers(self) -> int:
+        """Send what stands before the next large slice in one call."""
+        queue = self._queue
+        gathered = number = flags = 0
+        for part in queue:
+            if not isinstance(part, BUFFERS) and not self._copy_slice(part, number):
+                flags = platform.MSG_MORE
+                break
+            gathered += len(part)
+            number += 1
+            if gathered >= GATHER_BYTES or number == platform.IOV_MAX:
+                break
+        sent = left = self._sock.sendmsg(queue[:number], (), flags)
+        whole = 0
+        while whole < number and left >= len(queue[whole]):  # empty parts go as well
+            left -= len(queue[whole])
+            whole += 1
+        del queue[:whole]
+        if left:
+            queue[0] = memoryview(queue[0])[left:]
+        return sent
+
+    def _copy_slice(self, part: StoredSlice, number: int) -> bool:
+        """Put a small cached slice's bytes in its place in the queue."""
+        start = 0 if number else self._slice_sent
+        left = len(part) - start
+        if left > COPY_SLICE_BYTES:
+            return False
+        data = platform.read_cached(part.fileno(), part.position + start, left)
+        if data is None:
+            return False
+        self._queue[number] = data
+        if not number:
+            self._slice_sent = self._cached_end = 0
+        part.close()
+        return True
+
+    def _send_slice(self, head: StoredSlice) -> int:
+        """Send from the slice's file; -1 when a thread has to read it first."""
+        fd = head.fileno()
+        position = head.position + self._slice_sent
+        left = len(head) - self._slice_sent
+        count = min(left, CHUNK_BYTES)
+        if left == 0:
+            sent = 0
+        else:
+            if position >= self._cached_end:
+                if not platform.is_cached(fd, position, count):
+                    self._fault(head, position, count)
+                    return -1
+                self._cached_end = position + count
+            sent = platform.send_file(
+                self._fd, fd, position, min(left, self._cached_end - position)
+            )
+            if sent == 0:
+                raise OSError(f"stored slice ends {left} bytes before it should")
+        self._slice_sent += sent
+        if sent == left:
+            del self._queue[0]
+            self._slice_sent = self._cached_end = 0
+            head.close()
+        return sent
+
+    def _fault(self, head: StoredSlice, position: int, count: int) -> None:
+        """Have a thread read what is not in the page cache, and go on after that."""
+        self._faulting = True
+
+        def done(future: asyncio.Future[None]) -> None:
+            # `head` is held here so that its descriptor stays open while the thread reads.
+            self._faulting = False
+            error = future.exception()
+            if self.closed:
+                head.close()
+            elif isinstance(error, OSError):
+                self._lost(error)
+            else:
+                # Not looked at again: the pages may have gone already, and then sendfile waits.
+                self._cached_end = position + count
+                self._writable()
+
+        reading = self._executor.in_thread(platform.fault_in, head.fileno(), position, count)
+        reading.add_done_callback(done)
+
+    # -- end
+
+    def close_when_sent(self) -> None:
+        """Read no more, and close when all output has gone."""
+        self._closing = True
+        self.pause_reading()
+        if not self.unsent_bytes:
+            self._lost(None)
+
+    def close(self) -> None:
+        """Close now; what was not sent is dropped."""
+        if self.closed:
+            return
+        self.closed = True
+        self.pause_reading()
+        self._stop_writing()
+        self._sock.close()
+        queue, self._queue = self._queue, []
+        # A slice that a thread is reading is closed when it has been read.
+        close_slices(queue[1:] if self._faulting else queue)
+        self.unsent_bytes = 0
+
+    def _lost(self, error: OSError | None) -> None:
+        if self.closed:
+            return
+        self.close()
+        if self._receiver is not None:
+            receiver, self._receiver = self._receiver, None
+            receiver.lost(error)
+
+
+def close_slices(parts: Any) -> None:
+    """Close the stored slices among parts that will not be sent."""
+    for part in parts:
+        if not isinstance(part, BUFFERS):
+            part.close()
+
+
+#: Makes the transport of an accepted socket.
+TransportFactory = Callable[[asyncio.AbstractEventLoop, socket.socket, Threads], Transport]

@@ -1,0 +1,109 @@
+"""Java's .properties format: what server.properties and meta.properties are written in.
+
+Source: java.util.Properties.load and store. Keys end at the first unescaped `=`, `:` or blank; a
+backslash at the end of a line joins the next one without its indentation; `#` and `!` begin a comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BLANKS = " \t\f"
+ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class PropertiesError(ValueError):
+    """Text that is no .properties file; the message names the line."""
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read keys and values; of a key given twice the last one counts. Errors: PropertiesError for a bad \\u escape."""
+    result: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        end = _key_end(line)
+        rest = line[end:].lstrip(BLANKS)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(BLANKS)
+        result[_unescape(line[:end], number)] = _unescape(rest, number)
+    return result
+
+
+def format_properties(properties: Mapping[str, str], comment: str | None = None) -> str:
+    """Write a file that both Java and `parse_properties` read back."""
+    lines = [f"#{comment}"] if comment is not None else []
+    lines += [f"{_escape(key, True)}={_escape(value, False)}" for key, value in properties.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _logical_lines(text: str) -> list[tuple[int, str]]:
+    lines: list[tuple[int, str]] = []
+    pending: str | None = None
+    start = 0
+    for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
+        line = raw.lstrip(BLANKS)
+        if pending is None:
+            if not line or line[0] in "#!":
+                continue
+            pending, start = "", number
+        pending += line
+        if _ends_in_open_backslash(pending):
+            pending = pending[:-1]
+        else:
+            lines.append((start, pending))
+            pending = None
+    if pending:
+        lines.append((start, pending))
+    return lines
+
+
+def _ends_in_open_backslash(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _key_end(line: str) -> int:
+    position = 0
+    while position < len(line) and line[position] not in "=:" + BLANKS:
+        position += 2 if line[position] == "\\" else 1
+    return min(position, len(line))
+
+
+def _unescape(text: str, line: int) -> str:
+    if "\\" not in text:
+        return text
+    parts = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\":
+            parts.append(char)
+            continue
+        escaped = text[position : position + 1]
+        position += 1
+        if escaped == "u":
+            digits = text[position : position + 4]
+            position += 4
+            if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                raise PropertiesError(f"line {line}: \\u{digits} is not \\uXXXX")
+            parts.append(chr(int(digits, 16)))
+        else:
+            parts.append(ESCAPES.get(escaped, escaped))
+    # Java writes characters beyond the first plane as two escapes.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _escape(text: str, is_key: bool) -> str:
+    parts = []
+    for index, char in enumerate(text):
+        if char == " " and (is_key or index == 0):
+            parts.append("\\ ")
+        elif char in "\\=:#!":
+            parts.append(f"\\{char}")
+        elif char in "\t\n\r\f":
+            parts.append({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}[char])
+        elif " " <= char <= "~":
+            parts.append(char)
+        else:
+            units = char.encode("utf-16-be", "surrogatepass")
+            parts += [f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2)]
+    return "".join(parts)

@@ -1,0 +1,263 @@
+"""Incremental fetch sessions (KIP-227): what a client asked for, and what it was told last.
+
+Pure: time is passed in. A session's partitions keep the order in which they are served: one that
+returned records goes to the end, so that no partition starves behind another.
+Source: kafka.server.FetchSession.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+
+if TYPE_CHECKING:
+    from .partition import LeaderAndIsr, Partition
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+#: How many partitions all sessions together may have, some 400 bytes each. A client that finds no
+#: room fetches without a session, as it does when the slots are taken.
+MAX_PARTITIONS = 250_000
+
+#: The Fetch version from which on topics are named by id.
+TOPIC_IDS_SINCE = 13
+
+#: (topic name, or "" with an id; topic id, or zeros with a name; partition)
+Key = tuple[str, bytes, int]
+
+
+class FetchedPartition:
+    """One partition of a fetch: what is asked, and the offsets that were answered last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "follower_log_start",
+        "high_watermark",
+        "idle",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = asked.partition
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(asked)
+
+    def update(self, asked: FetchPartition) -> None:
+        """Take over what the client asks for now."""
+        #: What the partition was when there was nothing to be read; see `Partition.idles`.
+        self.idle: tuple[Partition, LeaderAndIsr, int] | None = None
+        self.fetch_offset = asked.fetch_offset
+        self.follower_log_start = asked.log_start_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def differs(
+        self, error: ErrorCode, high_watermark: int, log_start_offset: int, *, has_news: bool
+    ) -> bool:
+        """Whether an incremental answer must name this partition, noting what it will say.
+
+        Shape: `has_news` is records or a diverging epoch. An error is said each time.
+        """
+        if error:
+            self.high_watermark = -1
+            return True
+        if high_watermark != self.high_watermark:
+            self.high_watermark = high_watermark
+            has_news = True
+        if log_start_offset != self.log_start_offset:
+            self.log_start_offset = log_start_offset
+            has_news = True
+        return has_news
+
+
+class FetchSession:
+    """One client's session; `epoch` is what its next request must carry."""
+
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+
+    def __init__(
+        self,
+        session_id: int,
+        partitions: dict[Key, FetchedPartition],
+        now_ms: int,
+        *,
+        uses_topic_ids: bool = False,
+    ) -> None:
+        self.id = session_id
+        self.partitions = partitions
+        self.epoch = 1
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.uses_topic_ids = uses_topic_ids
+
+    def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]) -> None:
+        """Add, change and drop partitions as the client says."""
+        partitions = self.partitions
+        for topic in topics:
+            for asked in topic.partitions:
+                key = (topic.topic, topic.topic_id, asked.partition)
+                known = partitions.get(key)
+                if known is None:
+                    partitions[key] = FetchedPartition(topic.topic, topic.topic_id, asked)
+                else:
+                    known.update(asked)
+        for gone in forgotten:
+            for number in gone.partitions:
+                partitions.pop((gone.topic, gone.topic_id, number), None)
+
+    def served(self, keys: Iterable[Key]) -> None:
+        """Put the partitions that returned records behind all others."""
+        partitions = self.partitions
+        for key in keys:
+            found = partitions.pop(key, None)
+            if found is not None:
+                partitions[key] = found
+
+
+class FetchContext:
+    """The partitions of one Fetch request, in the order they are to be served.
+
+    Shape: `session` None is a fetch without one; `incremental` says that unchanged partitions are
+    left out of the answer; `error` is of the whole request.
+    """
+
+    __slots__ = ("_epoch", "error", "incremental", "partitions", "session")
+
+    def __init__(
+        self,
+        partitions: dict[Key, FetchedPartition],
+        session: FetchSession | None = None,
+        *,
+        incremental: bool = False,
+        error: ErrorCode = ErrorCode.NONE,
+    ) -> None:
+        """Remember the session's epoch, as it is after this request was taken up."""
+        self.partitions = partitions
+        self.session = session
+        self.incremental = incremental
+        self.error = error
+        self._epoch = 0 if session is None else session.epoch
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether a later request of the session was taken up before this one was answered."""
+        return self.session is not None and self.session.epoch != self._epoch
+
+    def __iter__(self) -> Iterator[tuple[Key, FetchedPartition]]:
+        return iter(self.partitions.items())
+
+
+class FetchSessionCache:
+    """A bounded number of sessions; a new one may take the place of one that is idle or smaller.
+
+    Unit: eviction_ms is how long a session is safe after its creation, and after its last use.
+    Source: FetchSessionCacheShard.tryEvict.
+    """
+
+    def __init__(
+        self,
+        max_sessions: int,
+        eviction_ms: int = 120_000,
+        max_partitions: int = MAX_PARTITIONS,
+    ) -> None:
+        self.max_sessions = max_sessions
+        self.max_partitions = max_partitions
+        self.eviction_ms = eviction_ms
+        self.sessions: dict[int, FetchSession] = {}
+
+    def context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+        """Find or begin the session that a request belongs to.
+
+        Errors: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+        FETCH_SESSION_TOPIC_ID_ERROR, in the context.
+        """
+        epoch = request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if request.session_id != NO_SESSION:
+                self.sessions.pop(request.session_id, None)
+            partitions = {
+                (topic.topic, topic.topic_id, asked.partition): FetchedPartition(
+                    topic.topic, topic.topic_id, asked
+                )
+                for topic in request.topics
+                for asked in topic.partitions
+            }
+            if epoch == FINAL_EPOCH:
+                return FetchContext(partitions)
+            session = self._create(partitions, now_ms, uses_topic_ids=version >= TOPIC_IDS_SINCE)
+            return FetchContext(partitions, session)
+        session = self.sessions.get(request.session_id)
+        if session is None:
+            return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return FetchContext({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
+            return FetchContext({}, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        size = len(session.partitions)
+        session.update(request.topics, request.forgotten_topics_data)
+        if len(session.partitions) > size and not self._has_room(0):
+            del self.sessions[session.id]
+            return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.last_used_ms = now_ms
+        if not session.partitions:
+            del self.sessions[session.id]
+            return FetchContext({})
+        session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+        # Moved to the end: the cache is ordered by last use.
+        self.sessions[session.id] = self.sessions.pop(session.id)
+        return FetchContext(session.partitions, session, incremental=True)
+
+    def _create(
+        self, partitions: dict[Key, FetchedPartition], now_ms: int, *, uses_topic_ids: bool
+    ) -> FetchSession | None:
+        if len(self.sessions) >= self.max_sessions and not self._evict(len(partitions), now_ms):
+            return None
+        while not self._has_room(len(partitions)):
+            if not self._evict(len(partitions), now_ms):
+                return None
+        while True:
+            session_id = random.randint(1, 0x7FFFFFFF)
+            if session_id not in self.sessions:
+                break
+        session = FetchSession(session_id, partitions, now_ms, uses_topic_ids=uses_topic_ids)
+        self.sessions[session_id] = session
+        return session
+
+    def _has_room(self, more: int) -> bool:
+        known = sum(len(session.partitions) for session in self.sessions.values())
+        return known + more <= self.max_partitions
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        sessions = self.sessions.values()
+        oldest = next(iter(sessions), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.last_used_ms > self.eviction_ms:
+            del self.sessions[oldest.id]
+            return True
+        smallest = min(
+            # One that was used once may be of a client that makes a new session each time.
+            (s for s in sessions if s.last_used_ms - s.created_ms > self.eviction_ms),
+            key=lambda session: len(session.partitions),
+            default=None,
+        )
+        if smallest is None or len(smallest.partitions) >= size:
+            return False
+        del self.sessions[smallest.id]
+        return True

@@ -1,0 +1,441 @@
+"""What a follower asks its leader for, and what it does with the answer. No I/O but the log's.
+
+One `Fetcher` copies all partitions that this broker follows from one leader. A partition is fetched
+from its log end, with the epoch of its last record; where the leader's history differs it says
+where (diverging epoch), and the follower cuts its log there and goes on. Unchanged partitions are
+not named again (fetch sessions, KIP-227).
+Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; KIP-101, KIP-279, KIP-595.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from kwire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kwire.records.batch import read_header
+
+from ..log.log import AppendError
+from ..topic_partition import TopicPartition
+from .partition import Partition
+
+logger = logging.getLogger(__name__)
+
+LATEST = -1
+EARLIEST = -2
+NO_SESSION = 0
+FIRST_EPOCH = 0
+#: How often the session is told of log starts that moved although nothing was fetched.
+SWEEP_MS = 1000
+
+#: The leader is not (yet) what this broker believes; the controller will say.
+EXPECTED_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)
+
+
+class FetchLimits(NamedTuple):
+    """The settings of fetching. Unit: bytes and milliseconds; names as replica.fetch.*."""
+
+    max_bytes: int = 1024 * 1024
+    response_max_bytes: int = 10 * 1024 * 1024
+    min_bytes: int = 1
+    wait_max_ms: int = 500
+    backoff_ms: int = 1000
+
+
+class Followed:
+    """One partition that is copied, in one leader epoch."""
+
+    __slots__ = ("delayed_until_ms", "leader_epoch", "partition", "refused", "sent", "topic_id")
+
+    def __init__(self, partition: Partition) -> None:
+        assert partition.log.topic_id is not None
+        self.partition = partition
+        self.topic_id = partition.log.topic_id
+        self.leader_epoch = partition.state.leader_epoch
+        self.delayed_until_ms = 0
+        #: The error that the log has had a line of, until a fetch succeeds.
+        self.refused = ErrorCode.NONE
+        #: (fetch offset, last fetched epoch, log start, leader epoch) as the session has them.
+        self.sent: tuple[int, int, int, int] | None = None
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """How a response names it."""
+        return self.topic_id, self.partition.tp.partition
+
+    def wanted(self) -> tuple[int, int, int, int]:
+        """What is to be asked for now."""
+        log = self.partition.log
+        return (
+            log.log_end_offset,
+            log.leader_epoch_cache.latest,
+            log.log_start_offset,
+            self.leader_epoch,
+        )
+
+
+class Fetcher:
+    """Copies from one leader. Every call is plain; who sends the requests is `fetcher_task`."""
+
+    def __init__(self, broker_id: int, leader_id: int, limits: FetchLimits) -> None:
+        self.broker_id = broker_id
+        self.leader_id = leader_id
+        self.limits = limits
+        self._followed: dict[tuple[bytes, int], Followed] = {}
+        self._by_tp: dict[TopicPartition, Followed] = {}
+        #: What may have to be named in the next request.
+        self._dirty: dict[tuple[bytes, int], Followed] = {}
+        self._delayed: dict[tuple[bytes, int], Followed] = {}
+        #: In the session of the leader, but not to be fetched (any more).
+        self._forgotten: set[tuple[bytes, int]] = set()
+        self._session_id = NO_SESSION
+        self._session_epoch = FIRST_EPOCH
+        self._next_sweep_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __contains__(self, tp: object) -> bool:
+        return tp in self._by_tp
+
+    # -- what is followed ------------------------------------------------------------------------
+
+    def follow(self, partition: Partition, now_ms: int) -> None:
+        """Copy a partition from its log end on, in its present leader epoch.
+
+        A log that knows no epochs (of the old formats) is first cut to what is known committed.
+        """
+        self.stop(partition.tp)
+        log = partition.log
+        if log.leader_epoch_cache.latest < 0 and log.log_end_offset > log.high_watermark:
+            self._truncate(partition, log.high_watermark, now_ms)
+        followed = Followed(partition)
+        self._followed[followed.key] = self._by_tp[partition.tp] = followed
+        self._dirty[followed.key] = followed
+
+    def stop(self, tp: TopicPartition) -> None:
+        """Copy a partition no longer."""
+        followed = self._by_tp.pop(tp, None)
+        if followed is not None:
+            key = followed.key
+            del self._followed[key]
+            self._dirty.pop(key, None)
+            self._delayed.pop(key, None)
+            if followed.sent is not None:
+                self._forgotten.add(key)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def next_request(self, now_ms: int, broker_epoch: int) -> FetchRequest | None:
+        """What to ask the leader now; None while every partition is delayed or there is none."""
+        for key, followed in list(self._delayed.items()):
+            if followed.delayed_until_ms <= now_ms:
+                del self._delayed[key]
+                self._dirty[key] = followed
+        if len(self._followed) == len(self._delayed):
+            return None
+        if now_ms >= self._next_sweep_ms:
+            self._next_sweep_ms = now_ms + SWEEP_MS
+            for key, followed in self._followed.items():
+                if followed.sent is not None and followed.wanted() != followed.sent:
+                    self._dirty.setdefault(key, followed)
+        full = self._session_epoch == FIRST_EPOCH
+        asked = self._followed if full else self._dirty
+        topics: dict[bytes, FetchTopic] = {}
+        for key, followed in asked.items():
+            if key in self._delayed:
+                continue
+            wanted = followed.wanted()
+            if not full and wanted == followed.sent:
+                continue
+            followed.sent = wanted
+            self._forgotten.discard(key)
+            topic = topics.get(followed.topic_id)
+            if topic is None:
+                topic = topics[followed.topic_id] = FetchTopic(
+                    topic=followed.partition.tp.topic, topic_id=followed.topic_id, partitions=[]
+                )
+            offset, last_epoch, log_start, leader_epoch = wanted
+            topic.partitions.append(
+                FetchPartition(
+                    partition=followed.partition.tp.partition,
+                    current_leader_epoch=leader_epoch,
+                    fetch_offset=offset,
+                    last_fetched_epoch=last_epoch,
+                    log_start_offset=log_start,
+                    partition_max_bytes=self.limits.max_bytes,
+                )
+            )
+        forgotten: dict[bytes, ForgottenTopic] = {}
+        for topic_id, number in () if full else self._forgotten:
+            gone = forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id, partitions=[]))
+            gone.partitions.append(number)
+        self._dirty.clear()
+        self._forgotten.clear()
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self.broker_id, replica_epoch=broker_epoch),
+            max_wait_ms=self.limits.wait_max_ms,
+            min_bytes=self.limits.min_bytes,
+            max_bytes=self.limits.response_max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._session_epoch,
+            topics=list(topics.values()),
+            forgotten_topics_data=list(forgotten.values()),
+        )
+
+    def next_due_ms(self) -> int | None:
+        """When the next delayed partition may be asked for again, None if none is delayed."""
+        return min((each.delayed_until_ms for each in self._delayed.values()), default=None)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def on_failure(self, now_ms: int) -> None:
+        """The request was not answered: begin a new session after a while."""
+        self._new_session()
+        for key, followed in self._followed.items():
+            followed.delayed_until_ms = now_ms + self.limits.backoff_ms
+            self._delayed[key] = followed
+
+    def _new_session(self) -> None:
+        self._session_id = NO_SESSION
+        self._session_epoch = FIRST_EPOCH
+        self._forgotten.clear()
+        for key, followed in self._followed.items():
+            followed.sent = None
+            self._dirty[key] = followed
+
+    def on_response(self, response: FetchResponse, now_ms: int) -> list[Followed]:
+        """Append what came, cut what diverged, and delay what failed.
+
+        Shape: returns the partitions whose offset the leader does not have; `offsets_request` asks
+        where its log begins and ends.
+        """
+        if response.error_code:
+            # A session that the leader forgot is not worth a line.
+            self._new_session()
+            if response.error_code not in (
+                ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+            ):
+                logger.warning(
+                    "fetching from broker %d failed: %s",
+                    self.leader_id,
+                    ErrorCode(response.error_code).name,
+                )
+                self.on_failure(now_ms)
+            return []
+        if response.session_id == NO_SESSION:
+            self._session_id, self._session_epoch = NO_SESSION, FIRST_EPOCH
+        elif self._session_epoch == FIRST_EPOCH:
+            self._session_id, self._session_epoch = response.session_id, 1
+        else:
+            self._session_epoch = self._session_epoch % 0x7FFFFFFF + 1
+        out_of_range: list[Followed] = []
+        for topic in response.responses:
+            for row in topic.partitions:
+                key = (topic.topic_id, row.partition_index)
+                followed = self._followed.get(key)
+                if followed is None or followed.sent is None:
+                    continue  # followed otherwise, or no more, since the request was made
+                self._dirty[key] = followed
+                if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    out_of_range.append(followed)
+                    self._delay(followed, now_ms)
+                elif row.error_code:
+                    self._on_error(followed, ErrorCode(row.error_code), now_ms)
+                elif followed.sent[0] == followed.partition.log.log_end_offset:
+                    try:
+                        self._take(followed, row, now_ms)
+                    except Exception as error:  # noqa: BLE001 - it must not keep the others waiting
+                        self._on_nonsense(followed, error, now_ms)
+        return out_of_range
+
+    def _on_nonsense(self, followed: Followed, error: Exception, now_ms: int) -> None:
+        self._delay(followed, now_ms)
+        if isinstance(error, OSError):
+            followed.partition.log.on_io_error(error)
+        elif followed.refused != ErrorCode.UNKNOWN_SERVER_ERROR:
+            followed.refused = ErrorCode.UNKNOWN_SERVER_ERROR
+            logger.error(
+                "%s: what broker %d sent cannot be taken",
+                followed.partition.tp,
+                self.leader_id,
+                exc_info=error,
+            )
+
+    def _delay(self, followed: Followed, now_ms: int) -> None:
+        key = followed.key
+        followed.delayed_until_ms = now_ms + self.limits.backoff_ms
+        self._delayed[key] = followed
+        self._dirty.pop(key, None)
+        if followed.sent is not None:
+            followed.sent = None
+            self._forgotten.add(key)
+
+    def _on_error(self, followed: Followed, error: ErrorCode, now_ms: int) -> None:
+        self._delay(followed, now_ms)
+        if error == followed.refused:
+            return
+        followed.refused = error
+        tp = followed.partition.tp
+        if error == ErrorCode.FENCED_LEADER_EPOCH:
+            # The controller has moved on and will tell this broker, too.
+            logger.info("%s: epoch %d is over", tp, followed.leader_epoch)
+        elif error not in EXPECTED_ERRORS:
+            logger.warning("%s: fetching from broker %d failed: %s", tp, self.leader_id, error.name)
+        self._delay(followed, now_ms)
+
+    def _take(self, followed: Followed, row: PartitionData, now_ms: int) -> None:
+        partition = followed.partition
+        diverging = row.diverging_epoch
+        if diverging is not None and diverging.epoch >= 0:
+            offset = common_end(partition, diverging.epoch, diverging.end_offset)
+            if not self._truncate_diverging(partition, offset, diverging.epoch, now_ms):
+                self._delay(followed, now_ms)  # asked again at once, it would be told the same
+            return
+        if row.records:
+            appended = self._append(partition, memoryview(row.records), now_ms)
+            if isinstance(appended, AppendError):
+                if not partition.log.offline and followed.refused != appended.error:
+                    followed.refused = appended.error
+                    logger.error(
+                        "%s: what broker %d sent cannot be appended: %s",
+                        partition.tp,
+                        self.leader_id,
+                        appended.message,
+                    )
+                self._delay(followed, now_ms)
+                return
+        followed.refused = ErrorCode.NONE
+        partition.follow_offsets(row.high_watermark, row.log_start_offset)
+
+    def _truncate_diverging(
+        self, partition: Partition, offset: int, epoch: int, now_ms: int
+    ) -> bool:
+        """Cut to `offset`; returns whether this replica is another than before."""
+        log = partition.log
+        before = log.log_end_offset, log.leader_epoch_cache.latest
+        self._truncate(partition, offset, now_ms)
+        if (log.log_end_offset, log.leader_epoch_cache.latest) == before:
+            return False
+        if log.log_end_offset < before[0]:
+            logger.info(
+                "%s: cut from %d to %d, where the leader's history differs (epoch %d)",
+                partition.tp,
+                before[0],
+                log.log_end_offset,
+                epoch,
+            )
+        return True
+
+    def _append(self, partition: Partition, records: memoryview, now_ms: int) -> AppendError | None:
+        log = partition.log
+        if log.log_start_offset == log.log_end_offset:
+            first = read_header(records, 0).base_offset
+            if first < log.log_end_offset:
+                # An empty log that begins in the middle of the leader's batch.
+                log.truncate_fully_and_start_at(first, now_ms)
+        appended = partition.append_as_follower(records, now_ms)
+        return appended if isinstance(appended, AppendError) else None
+
+    def _truncate(self, partition: Partition, offset: int, now_ms: int) -> None:
+        log = partition.log
+        if offset < log.high_watermark:
+            logger.warning(
+                "%s: cut to %d, below the high watermark %d",
+                partition.tp,
+                offset,
+                log.high_watermark,
+            )
+        try:
+            partition.truncate_to(offset, now_ms)
+        except OSError as error:
+            log.on_io_error(error)
+
+    # -- an offset that the leader does not have ---------------------------------------------------
+
+    def offsets_request(self, followed: Followed, timestamp: int) -> ListOffsetsRequest:
+        """Ask the leader where its log ends (LATEST) or begins (EARLIEST)."""
+        tp = followed.partition.tp
+        row = ListOffsetsPartition(
+            partition_index=tp.partition,
+            current_leader_epoch=followed.leader_epoch,
+            timestamp=timestamp,
+        )
+        return ListOffsetsRequest(
+            replica_id=self.broker_id, topics=[ListOffsetsTopic(name=tp.topic, partitions=[row])]
+        )
+
+    def on_offsets(
+        self, followed: Followed, latest: int, earliest: int | None, now_ms: int
+    ) -> None:
+        """Go on where the leader has records: at its end if that is lower, else at its beginning.
+
+        Shape: `earliest` is None when it did not have to be asked. Source: fetchOffsetAndTruncate.
+        """
+        if not self._is_current(followed):
+            return
+        partition = followed.partition
+        log = partition.log
+        end = log.log_end_offset
+        if latest < end:
+            logger.warning("%s: cut from %d to the leader's end %d", partition.tp, end, latest)
+            self._truncate(partition, latest, now_ms)
+        elif earliest is not None and earliest > end:
+            logger.info(
+                "%s: begun anew at %d, the leader has nothing before", partition.tp, earliest
+            )
+            try:
+                log.truncate_fully_and_start_at(earliest, now_ms)
+            except OSError as error:
+                log.on_io_error(error)
+        else:
+            return  # the leader has it by now, or says so: asked again when the delay is over
+        self._delayed.pop(followed.key, None)
+        self._dirty[followed.key] = followed
+
+    def _is_current(self, followed: Followed) -> bool:
+        return self._followed.get(followed.key) is followed
+
+
+def common_end(partition: Partition, leader_epoch: int, leader_end: int) -> int:
+    """Where a follower's log is cut, when the leader names the end of an epoch in its history.
+
+    Shape: an offset at or below the log end. If the follower does not know that epoch either, it
+    cuts to the end of the one before it and the next fetch goes on from there.
+    Source: AbstractFetcherThread.getOffsetTruncationState (KIP-279).
+    """
+    end = partition.log.log_end_offset
+    if leader_end < 0:
+        return end
+    epoch, epoch_end = partition.log.end_offset_for_epoch(leader_epoch)
+    if epoch_end < 0:
+        return min(leader_end, end)
+    if epoch != leader_epoch:
+        return min(epoch_end, end)
+    return min(epoch_end, leader_end, end)

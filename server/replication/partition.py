@@ -1,0 +1,653 @@
+"""One replica of a partition on this broker: its role, and the rules of appending and reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from ..log.file_layer import FileSlice
+from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
+from ..log.segment import INT32_MAX
+from ..topic_partition import TopicPartition
+from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
+from .purgatory import CommitWaiter, FetchWaiter, LowWatermarkWaiter
+
+NO_EPOCH = -1
+NO_LEADER = -1
+
+NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+NOT_ENOUGH_REPLICAS = AppendError(
+    ErrorCode.NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas."
+)
+
+
+class LeaderAndIsr(NamedTuple):
+    """Who leads a partition, as the controller decided it.
+
+    Shape: `leader` is a broker id or -1; `partition_epoch` is the version of the state's node;
+    `recovering` says that an unclean leader has not caught up with itself yet.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    partition_epoch: int
+    recovering: bool = False
+
+
+class ReadResult(NamedTuple):
+    """What a fetch of one partition found; all offsets -1 beside an error."""
+
+    error: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    data: bytes | FileSlice
+    next_offset: int
+    diverging: tuple[int, int] | None = None
+    aborted: list[tuple[int, int]] | None = None
+    #: The broker that a consumer should rather read from (KIP-392), -1 for this one.
+    preferred_replica: int = -1
+
+
+class FollowerFetch(NamedTuple):
+    """Who fetches as a replica, and what it says of its own log."""
+
+    broker_id: int
+    broker_epoch: int
+    log_start_offset: int
+
+
+class Membership:
+    """What partitions know of the brokers around them.
+
+    Shape: `live_brokers()` are those that may join the in-sync replicas; `propose(partition)` has
+    the controller asked for the partition's `isr.proposed`.
+    Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` makes of the wall clock's time one
+    that does not jump, by which lag is measured: Apache Kafka uses the wall clock, and one that is
+    set back keeps dead followers in sync for so long.
+    """
+
+    __slots__ = ("flush", "live_brokers", "local_id", "max_lag_ms", "propose", "steady_ms")
+
+    def __init__(
+        self,
+        local_id: int,
+        *,
+        max_lag_ms: int = 30_000,
+        live_brokers: Callable[[], Collection[int]] = tuple,
+        propose: Callable[[Partition], None] = lambda _: None,
+        flush: Callable[[Partition], None] = lambda _: None,
+        steady_ms: Callable[[int], int] = lambda now_ms: now_ms,
+    ) -> None:
+        self.local_id = local_id
+        self.steady_ms = steady_ms
+        self.max_lag_ms = max_lag_ms
+        self.live_brokers = live_brokers
+        self.propose = propose
+        #: Force the partition's log to the device, then call its `on_flushed`.
+        self.flush = flush
+
+
+def refused(error: ErrorCode) -> ReadResult:
+    """The result of a read that was not made."""
+    return ReadResult(error, -1, -1, -1, b"", -1)
+
+
+class Partition:
+    """A partition this broker has a replica of.
+
+    Not thread-safe: everything runs on the broker's loop. Source: kafka.cluster.Partition.
+    """
+
+    __slots__ = (
+        "_membership",
+        "commit_waiters",
+        "epoch_start_offset",
+        "fetch_waiters",
+        "followers",
+        "held_bytes",
+        "is_leader",
+        "isr",
+        "log",
+        "min_insync_replicas",
+        "start_waiters",
+        "state",
+        "tp",
+        "writing",
+    )
+
+    def __init__(self, tp: TopicPartition, log: Log, membership: Membership) -> None:
+        self.tp = tp
+        self.log = log
+        self.state = LeaderAndIsr(NO_LEADER, NO_EPOCH, (), (), -1)
+        self.is_leader = False
+        #: While this broker leads: the in-sync replicas, and the log end when its time began.
+        self.isr = IsrState(())
+        self.epoch_start_offset = 0
+        #: While this broker leads: the other replicas by broker id.
+        self.followers: dict[int, FollowerState] = {}
+        self.min_insync_replicas = 1
+        #: Fetches that wait here, with the offset from which on bytes are new to each.
+        self.fetch_waiters: dict[FetchWaiter, int] = {}
+        #: (offset the high watermark must reach, who waits, that one's row).
+        self.commit_waiters: list[tuple[int, CommitWaiter, int]] = []
+        #: (offset at which all live replicas must begin, who waits, that one's row).
+        self.start_waiters: list[tuple[int, LowWatermarkWaiter, int]] = []
+        #: Bytes that nobody was told of, since flush.messages wants them on the device first.
+        self.held_bytes = 0
+        #: The last write that was put off to be rewritten first; later ones queue behind it.
+        self.writing: object | None = None
+        self._membership = membership
+
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.state.leader}"
+        return f"Partition({self.tp}, {role}, epoch {self.state.leader_epoch}, {self.log})"
+
+    # -- roles -----------------------------------------------------------------------------------
+
+    def apply(self, state: LeaderAndIsr, now_ms: int) -> bool:
+        """Take the role the controller gave; returns False for one older than the present.
+
+        Source: Partition.makeLeader, makeFollower.
+        """
+        before = self.state
+        if (state.leader_epoch, state.partition_epoch) < (
+            before.leader_epoch,
+            before.partition_epoch,
+        ):
+            return False
+        self.state = state
+        if state.leader == self._membership.local_id:
+            self._lead(before, state, now_ms)
+        else:
+            self.is_leader = False
+            self.isr = IsrState(())
+            self.followers = {}
+            self._release_waiters()
+        return True
+
+    def _lead(self, before: LeaderAndIsr, state: LeaderAndIsr, now_ms: int) -> None:
+        log = self.log
+        end = log.log_end_offset
+        new_leader = not self.is_leader
+        self.isr = IsrState(state.isr)
+        known = self.followers
+        self.followers = {
+            broker_id: known.get(broker_id) or FollowerState(broker_id)
+            for broker_id in state.replicas
+            if broker_id != self._membership.local_id
+        }
+        if state.leader_epoch > before.leader_epoch:
+            self.epoch_start_offset = end
+            try:
+                log.leader_epoch_cache.assign(state.leader_epoch, end)
+            except OSError as error:
+                log.on_io_error(error)
+            steady_ms = self._membership.steady_ms(now_ms)
+            for follower in self.followers.values():
+                in_sync = follower.broker_id in state.isr
+                follower.reset(steady_ms, end, new_leader=new_leader, in_sync=in_sync)
+        self.is_leader = True
+        if new_leader:
+            self._release_waiters()  # those who read from a follower
+        self._advance_high_watermark(0, now_ms)
+
+    def close(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """The replica leaves this broker, or its disk has failed: nobody waits for it any longer."""
+        self.is_leader = False
+        self._release_waiters(error)
+
+    # -- the in-sync replicas ---------------------------------------------------------------------
+
+    def _under_min_isr(self) -> bool:
+        # A topic with fewer replicas than min.insync.replicas asks for all it has (KAFKA-15583).
+        in_sync = len(self.isr.isr)
+        return in_sync < self.min_insync_replicas and in_sync < len(self.state.replicas)
+
+    def on_follower_fetch(
+        self, fetch: FollowerFetch, fetch_offset: int, leader_end: int, now_ms: int
+    ) -> None:
+        """A follower fetched from `fetch_offset`, so it has all that is below.
+
+        Unit: `leader_end` was the log end when its fetch was read.
+        """
+        follower = self.followers.get(fetch.broker_id)
+        if follower is None:
+            return
+        if follower.broker_epoch > fetch.broker_epoch >= 0:
+            return  # of the follower's process before this one
+        before = follower.log_end_offset
+        follower.on_fetch(
+            fetch_offset,
+            fetch.log_start_offset,
+            leader_end,
+            fetch.broker_epoch,
+            self._membership.steady_ms(now_ms),
+        )
+        if (
+            fetch.broker_id not in self.isr.isr
+            and may_join(self.isr, follower, self.log.high_watermark, self.epoch_start_offset)
+            and fetch.broker_id in self._membership.live_brokers()
+        ):
+            self.isr = IsrState(self.isr.isr, adding=fetch.broker_id)
+            self._membership.propose(self)
+        if follower.log_end_offset != before:
+            self._advance_high_watermark(0, now_ms)
+        if self.start_waiters:
+            self._release_started()
+
+    def idles(
+        self,
+        state: LeaderAndIsr,
+        end_offset: int,
+        follower_id: int,
+        broker_epoch: int,
+        now_ms: int | None,
+    ) -> bool:
+        """Whether a follower that stood at the end in `state` is in sync there, with nothing to read.
+
+        A follower's session has thousands of partitions, and nearly all of them are like this each
+        time. Notes that it still fetches, unless `now_ms` is None.
+        """
+        if self.state is not state or not self.is_leader or self.log.log_end_offset != end_offset:
+            return False
+        follower = self.followers.get(follower_id)
+        if (
+            follower is None
+            or follower.log_end_offset != end_offset
+            or follower.broker_epoch != broker_epoch
+            or follower_id not in self.isr.isr
+            or self.log.offline
+        ):
+            return False
+        if now_ms is not None:
+            steady_ms = self._membership.steady_ms(now_ms)
+            follower.last_caught_up_ms = max(follower.last_caught_up_ms, steady_ms)
+            follower.last_fetch_ms = steady_ms
+        return True
+
+    def drop_laggards(self, now_ms: int) -> None:
+        """Propose to drop in-sync followers that did not keep up. Source: maybeShrinkIsr."""
+        if not self.is_leader or not self.followers:
+            return
+        if self.start_waiters:
+            self._release_started()  # a follower may have left the cluster
+        slow = out_of_sync(
+            self.isr,
+            self.log.log_end_offset,
+            self.followers.values(),
+            self._membership.steady_ms(now_ms),
+            self._membership.max_lag_ms,
+        )
+        if slow:
+            self.isr = IsrState(self.isr.isr, dropping=slow)
+            self._membership.propose(self)
+        else:
+            # One that has left the cluster no longer holds the watermark back.
+            self._advance_high_watermark(0, now_ms)
+
+    def on_isr_confirmed(
+        self, isr: tuple[int, ...], partition_epoch: int, now_ms: int, *, recovering: bool = False
+    ) -> None:
+        """The controller's answer: the in-sync replicas as they are now."""
+        if not self.is_leader or partition_epoch < self.state.partition_epoch:
+            return
+        self.state = self.state._replace(
+            isr=isr, partition_epoch=partition_epoch, recovering=recovering
+        )
+        self.isr = IsrState(isr)
+        self._advance_high_watermark(0, now_ms)
+
+    def require_in_sync(self, minimum: int, now_ms: int) -> None:
+        """Take another min.insync.replicas: what it held back may be committed now."""
+        self.min_insync_replicas = minimum
+        if self.is_leader:
+            self._advance_high_watermark(0, now_ms)
+
+    def on_isr_refused(self) -> None:
+        """The controller did not take the proposal: go on with what stood before."""
+        self.isr = self.isr.committed()
+
+    # -- deleting --------------------------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the logs of all live replicas have begun; for the leader.
+
+        Source: Partition.lowWatermarkIfLeader.
+        """
+        live = self._membership.live_brokers()
+        starts = [
+            each.log_start_offset for each in self.followers.values() if each.broker_id in live
+        ]
+        return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
+
+    def delete_records_before(self, offset: int) -> ErrorCode:
+        """Raise the log start offset as leader, and let followers know without delay.
+
+        Errors: OFFSET_OUT_OF_RANGE beyond the high watermark.
+        """
+        error = self.log.delete_records_before(offset)
+        if not error:
+            for waiter in list(self.fetch_waiters):
+                if waiter.of_replica:
+                    waiter.end()
+        return error
+
+    def _release_started(self) -> None:
+        low_watermark = self.low_watermark
+        reached = [each for each in self.start_waiters if each[0] <= low_watermark]
+        if reached:
+            self.start_waiters[:] = [e for e in self.start_waiters if e[0] > low_watermark]
+            for _, waiter, row in reached:
+                waiter.end(row, ErrorCode.NONE, low_watermark)
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        acks: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        prepared: bool = False,
+    ) -> AppendInfo | AppendError:
+        """Append whole batches and wake whoever waits for them.
+
+        Shape: `prepared` says that `Log.prepare` has looked at the records already.
+        Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 only), and those of the log.
+        """
+        if not self.is_leader:
+            return NOT_LEADER
+        if acks == -1 and self._under_min_isr():
+            return NOT_ENOUGH_REPLICAS
+        log = self.log
+        appended = log.append_as_leader(
+            records, self.state.leader_epoch, now_ms, origin=origin, prepared=prepared
+        )
+        if not isinstance(appended, AppendError):
+            self._advance_high_watermark(len(records), now_ms)
+        return appended
+
+    def append_as_follower(self, records: memoryview, now_ms: int) -> AppendInfo | AppendError:
+        """Append what was fetched from the leader. Errors: those of `Log.append_as_follower`."""
+        return self.log.append_as_follower(records, now_ms)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut the log, since the leader has another history. Errors: OSError."""
+        self.log.truncate_to(offset, now_ms)
+
+    def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
+        """Take over what the leader says is committed, and what it has deleted."""
+        log = self.log
+        committed = min(high_watermark, log.log_end_offset)
+        if committed > log.high_watermark:
+            log.high_watermark = committed
+            if self.fetch_waiters:
+                self._wake_fetches(0)
+        if log_start_offset > log.log_start_offset:
+            log.increment_log_start_offset(min(log_start_offset, log.log_end_offset))
+
+    def _advance_high_watermark(self, appended_bytes: int, now_ms: int) -> None:
+        log = self.log
+        end = log.log_end_offset
+        if log.awaits_flush or self.held_bytes:
+            appended_bytes, end = self._hold_back(appended_bytes)
+        alone = not self.followers
+        if not alone:
+            if appended_bytes and self.fetch_waiters:
+                self._wake_followers(appended_bytes)
+            if self._under_min_isr():
+                return  # what the few have is not safe enough to be called committed
+            end = committed_offset(
+                end,
+                self.followers.values(),
+                self.isr.maximal,
+                self._membership.live_brokers(),
+                self._membership.steady_ms(now_ms),
+                self._membership.max_lag_ms,
+            )
+            if end <= log.high_watermark:
+                if self.commit_waiters:
+                    self._release_committed(log.high_watermark)
+                return
+        if end != log.high_watermark:
+            log.high_watermark = end
+        if self.commit_waiters:
+            self._release_committed(end)
+        if self.fetch_waiters:
+            self._wake_fetches(appended_bytes if alone else 0)
+
+    def _hold_back(self, appended_bytes: int) -> tuple[int, int]:
+        # Apache Kafka flushes within the append; here others go on meanwhile, and hear of the
+        # records when they are on the device.
+        log = self.log
+        self.held_bytes += appended_bytes
+        end = log.log_end_offset
+        if log.awaits_flush:
+            self._membership.flush(self)
+            end = max(log.high_watermark, min(end, log.recovery_point))
+            if end == log.high_watermark:
+                return 0, end
+        appended_bytes, self.held_bytes = self.held_bytes, 0
+        return appended_bytes, end
+
+    def on_flushed(self, now_ms: int) -> None:
+        """The flush that flush.messages wants is done, or the disk has failed."""
+        if self.log.offline:
+            waiting, self.commit_waiters = self.commit_waiters, []
+            for _, waiter, row in waiting:
+                waiter.on_failed(row, ErrorCode.KAFKA_STORAGE_ERROR)
+        elif self.is_leader:
+            self._advance_high_watermark(0, now_ms)
+
+    # -- who waits -------------------------------------------------------------------------------
+
+    def _release_committed(self, high_watermark: int) -> None:
+        reached = [each for each in self.commit_waiters if each[0] <= high_watermark]
+        if reached:
+            self.commit_waiters[:] = [e for e in self.commit_waiters if e[0] > high_watermark]
+            error = self.commit_error()
+            for _, waiter, row in reached:
+                if error:
+                    waiter.on_failed(row, error)
+                else:
+                    waiter.on_committed(row)
+
+    def commit_error(self) -> ErrorCode:
+        """What to say of records that the high watermark has passed.
+
+        Errors: NOT_ENOUGH_REPLICAS_AFTER_APPEND when the in-sync replicas fell below
+        min.insync.replicas since. Source: Partition.checkEnoughReplicasReachOffset.
+        """
+        in_sync = len(self.isr.maximal)
+        if in_sync < self.min_insync_replicas and in_sync < len(self.state.replicas):
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    def _wake_followers(self, appended_bytes: int) -> None:
+        for waiter in list(self.fetch_waiters):
+            if waiter.of_replica:
+                waiter.on_readable(appended_bytes)
+
+    def _wake_fetches(self, readable_bytes: int) -> None:
+        """What consumers may read has grown, by so many bytes where that is known (else 0)."""
+        stable = self.log.last_stable_offset
+        for waiter, new_offset in list(self.fetch_waiters.items()):
+            if waiter.of_replica:
+                continue
+            if readable_bytes and not waiter.read_committed:
+                waiter.on_readable(readable_bytes)
+                continue
+            until = stable if waiter.read_committed else self.log.high_watermark
+            if until > new_offset:
+                self._wake_reader(waiter, new_offset, until)
+
+    def _wake_reader(self, waiter: FetchWaiter, new_offset: int, until: int) -> None:
+        # A marker, or a follower that caught up, makes readable what was appended long before, so
+        # that the appended bytes say little.
+        if waiter.missing_bytes > 1:
+            found = self.log.read(new_offset, INT32_MAX, until)
+            if isinstance(found, LogSlice) and found.next_offset >= until:
+                if not isinstance(found.data, bytes):
+                    found.data.close()
+                self.fetch_waiters[waiter] = until
+                waiter.on_readable(found.size)
+                return
+        waiter.end()  # one byte is enough, or there is a whole segment to read, or something is wrong
+
+    def _release_waiters(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Let go of all who wait: the role has changed or the replica is gone.
+
+        A fetch looks again; what was produced may be lost if this broker did not commit it.
+        """
+        for waiter in list(self.fetch_waiters):
+            waiter.end()
+        committing, self.commit_waiters = self.commit_waiters, []
+        for _, producer, row in committing:
+            producer.on_failed(row, error)
+        deleting, self.start_waiters = self.start_waiters, []
+        for _, deleter, row in deleting:
+            deleter.end(row, error, -1)
+
+    def is_committed(self, required_offset: int) -> bool:
+        """Whether the high watermark has reached an (exclusive) end offset."""
+        return self.log.high_watermark >= required_offset
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def check_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> ErrorCode:
+        """Compare the epoch a client believes in with this replica's (KIP-320); -1 is no opinion.
+
+        Errors: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+        """
+        if current_leader_epoch != NO_EPOCH:
+            epoch = self.state.leader_epoch
+            if current_leader_epoch < epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            if current_leader_epoch > epoch:
+                return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if self.is_leader or not leader_only:
+            return ErrorCode.NONE
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def check_follower(self, broker_id: int, current_leader_epoch: int) -> ErrorCode:
+        """Whether a broker may fetch as a replica of this partition.
+
+        Errors: NOT_LEADER_OR_FOLLOWER; UNKNOWN_LEADER_EPOCH when it cannot be told yet.
+        Source: Partition.followerReplicaOrThrow.
+        """
+        if broker_id in self.followers or not self.is_leader:
+            return ErrorCode.NONE
+        if current_leader_epoch == self.state.leader_epoch:
+            # The controller has told the follower of its role, but not this leader so far.
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def read(
+        self,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        current_leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
+        read_committed: bool = False,
+        min_one_batch: bool = True,
+        leader_only: bool = True,
+        follower: FollowerFetch | None = None,
+        now_ms: int | None = None,
+    ) -> ReadResult:
+        """Read batches from an offset: committed ones, or as a follower all there are.
+
+        Shape: with `follower` its progress is noted, unless `now_ms` is None.
+        Errors: as check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        """
+        error = self.check_epoch(current_leader_epoch, leader_only=leader_only)
+        if error:
+            return refused(error)
+        log = self.log
+        if log.offline:
+            return refused(ErrorCode.KAFKA_STORAGE_ERROR)
+        if follower is not None:
+            error = self.check_follower(follower.broker_id, current_leader_epoch)
+            if error:
+                return refused(error)
+        if last_fetched_epoch != NO_EPOCH:
+            epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+            if end_offset < 0:
+                return refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < last_fetched_epoch or end_offset < fetch_offset:
+                return ReadResult(
+                    ErrorCode.NONE,
+                    log.high_watermark,
+                    log.last_stable_offset,
+                    log.log_start_offset,
+                    b"",
+                    fetch_offset,
+                    (epoch, end_offset),
+                )
+        stable = log.last_stable_offset
+        if follower is not None:
+            until = log.log_end_offset
+        else:
+            until = stable if read_committed else log.high_watermark
+        found = log.read(fetch_offset, max_bytes, until, min_one_batch)
+        if not isinstance(found, LogSlice):
+            return refused(found)
+        aborted = None
+        if follower is not None:
+            if now_ms is not None:
+                self.on_follower_fetch(follower, fetch_offset, until, now_ms)
+        elif read_committed:
+            aborted = (
+                log.aborted_transactions(fetch_offset, found.next_offset) if found.size else []
+            )
+        return ReadResult(
+            ErrorCode.NONE,
+            log.high_watermark,
+            stable,
+            log.log_start_offset,
+            found.data,
+            found.next_offset,
+            None,
+            aborted,
+        )
+
+    def redirected(self, preferred: int) -> ReadResult:
+        """The result for a consumer that should read from another replica."""
+        log = self.log
+        return ReadResult(
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            b"",
+            -1,
+            None,
+            [],
+            preferred,
+        )
+
+    def preferred_replica(self, fetch_offset: int, in_rack: Collection[int]) -> int:
+        """The follower in the consumer's rack to read from rather than from here, -1 for none.
+
+        Shape: `in_rack` are live brokers of that rack. Source: RackAwareReplicaSelector (KIP-392).
+        """
+        if self._membership.local_id in in_rack:
+            return -1
+        candidates = [
+            follower
+            for follower in self.followers.values()
+            if follower.broker_id in in_rack
+            and follower.broker_id in self.isr.isr
+            and follower.log_start_offset <= fetch_offset <= follower.log_end_offset
+        ]
+        best = max(
+            candidates, key=lambda each: (each.log_end_offset, -each.broker_id), default=None
+        )
+        return -1 if best is None else best.broker_id

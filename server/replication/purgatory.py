@@ -1,0 +1,170 @@
+"""Requests that wait for a partition: Fetch for more bytes, Produce for the high watermark,
+DeleteRecords for the low watermark.
+
+A waiting request holds a future and sits in every partition that can end its wait, which calls it
+when something was appended or committed there; nobody polls. Its timer ends the wait in any case.
+Source: DelayedFetch, DelayedProduce, DelayedDeleteRecords (whose watcher lists these are, without
+the locks).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+
+class FetchWaiter:
+    """A Fetch that waits until `missing_bytes` more can be read, or until its time is over.
+
+    Shape: each partition comes with the offset from which on its bytes are new to the waiter.
+    `of_replica` is woken by appends, others when records are committed.
+    `future` gives None when enough came, when time is over or when a partition has changed its
+    role; whoever awaits it reads again.
+    """
+
+    __slots__ = (
+        "_partitions",
+        "_timer",
+        "future",
+        "missing_bytes",
+        "of_replica",
+        "read_committed",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        partitions: Iterable[tuple[Partition, int]],
+        *,
+        missing_bytes: int,
+        max_wait_ms: int,
+        read_committed: bool,
+        of_replica: bool = False,
+    ) -> None:
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.missing_bytes = missing_bytes
+        self.read_committed = read_committed
+        self.of_replica = of_replica
+        self._partitions: list[Partition] = []
+        for partition, new_offset in partitions:
+            self._partitions.append(partition)
+            partition.fetch_waiters[self] = new_offset
+        self._timer = loop.call_later(max_wait_ms / 1000, self.end)
+
+    def on_readable(self, size: int) -> None:
+        """`size` more bytes can be read in one of the partitions."""
+        self.missing_bytes -= size
+        if self.missing_bytes <= 0:
+            self.end()
+
+    def end(self) -> None:
+        """Stop waiting; safe to call twice."""
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.fetch_waiters.pop(self, None)
+        self._partitions = []
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class CommitWaiter:
+    """A Produce with acks=all that waits until each of its partitions has committed its records.
+
+    Shape: `required` are (row, partition, exclusive end offset). `future` gives the rows that
+    failed with their errors, when none is left to wait for: REQUEST_TIMED_OUT when the time was
+    over (None: it never is), NOT_LEADER_OR_FOLLOWER when this broker no longer leads the partition.
+    """
+
+    __slots__ = ("_failed", "_missing", "_timer", "future")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        required: Iterable[tuple[int, Partition, int]],
+        *,
+        timeout_ms: int | None,
+    ) -> None:
+        self.future: asyncio.Future[dict[int, ErrorCode]] = loop.create_future()
+        self._missing: dict[int, Partition] = {}
+        self._failed: dict[int, ErrorCode] = {}
+        for row, partition, required_offset in required:
+            self._missing[row] = partition
+            partition.commit_waiters.append((required_offset, self, row))
+        self._timer: asyncio.TimerHandle | None = None
+        if timeout_ms is not None:
+            self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+        self._end_if_done()
+
+    def on_committed(self, row: int) -> None:
+        """The high watermark passed what this row asked for."""
+        self._missing.pop(row, None)
+        self._end_if_done()
+
+    def on_failed(self, row: int, error: ErrorCode) -> None:
+        """What this row waits for will not come; the partition has let go of the waiter."""
+        if self._missing.pop(row, None) is not None:
+            self._failed[row] = error
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if not self._missing:
+            if self._timer is not None:
+                self._timer.cancel()
+            if not self.future.done():
+                self.future.set_result(self._failed)
+
+    def _time_out(self) -> None:
+        for row, partition in self._missing.items():
+            partition.commit_waiters[:] = [
+                waiting for waiting in partition.commit_waiters if waiting[1] is not self
+            ]
+            self._failed[row] = ErrorCode.REQUEST_TIMED_OUT
+        self._missing = {}
+        self._end_if_done()
+
+
+class LowWatermarkWaiter:
+    """A DeleteRecords that waits until the logs of all live replicas begin where it asked for.
+
+    Shape: `required` are (row, partition, offset). `future` gives for each row an error and the low
+    watermark: REQUEST_TIMED_OUT when the time was over, NOT_LEADER_OR_FOLLOWER with -1 when this
+    broker no longer leads the partition.
+    """
+
+    __slots__ = ("_found", "_missing", "_timer", "future")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        required: Iterable[tuple[int, Partition, int]],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self.future: asyncio.Future[dict[int, tuple[ErrorCode, int]]] = loop.create_future()
+        self._missing: dict[int, Partition] = {}
+        self._found: dict[int, tuple[ErrorCode, int]] = {}
+        for row, partition, offset in required:
+            self._missing[row] = partition
+            partition.start_waiters.append((offset, self, row))
+        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+
+    def end(self, row: int, error: ErrorCode, low_watermark: int) -> None:
+        """A row is done or cannot be; the partition has let go of it."""
+        del self._missing[row]
+        self._found[row] = (error, low_watermark)
+        if not self._missing:
+            self._timer.cancel()
+            self.future.set_result(self._found)
+
+    def _time_out(self) -> None:
+        for row, partition in list(self._missing.items()):
+            partition.start_waiters[:] = [
+                waiting for waiting in partition.start_waiters if waiting[1] is not self
+            ]
+            self.end(row, ErrorCode.REQUEST_TIMED_OUT, partition.low_watermark)

@@ -1,0 +1,121 @@
+"""Runs a broker as a process: signals, the ready line, exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .config import ConfigError
+from .coordination.cluster import BrokerIdInUse
+from .coordination.store import StoreError
+from .log.log_directory import LogDirectoryError
+from .log.meta_properties import CorruptMetaProperties
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+logger = logging.getLogger(__name__)
+
+#: New objects after which the youngest of them are looked through. With CPython's 700, an answer
+#: that has a row for each of 10,000 partitions begins several full rounds of 0.1 s.
+GC_THRESHOLD = 20_000
+
+#: A signal this soon after the first is the same wish: a terminal, `timeout` and service managers send it
+#: to the process and to its group.
+AGAIN_S = 0.5
+
+
+def run_until_stopped(broker: Broker) -> int:
+    """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or SIGHUP.
+
+    Shape: 0 after a clean stop, 1 when it could not start or go on; a second signal, some time after
+    the first, ends it at once.
+    """
+    gc.set_threshold(GC_THRESHOLD, 20, 50)
+    return asyncio.run(_run(broker))
+
+
+def raise_descriptor_limit() -> None:
+    """Allow as many open files as the system lets a process ask for.
+
+    Partitions and connections both take descriptors, and the usual soft limit is 1024.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError) as error:  # macOS refuses what its kernel cannot do
+            logger.warning("cannot raise the limit of open files from %d: %s", soft, error)
+
+
+def say_ready(line: str) -> None:
+    """Print the line; clients can be served whether anybody reads it or not."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        logger.warning("cannot write %r to standard output: %s", line, error)
+        sys.stdout = None  # or Python would try once more when it ends
+
+
+async def _run(broker: Broker) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    told_at = 0.0
+
+    def stop(number: int) -> None:
+        nonlocal told_at
+        if stopping.is_set():
+            if loop.time() - told_at < AGAIN_S:
+                return
+            logger.error("%s again: ending at once", signal.Signals(number).name)
+            logging.shutdown()
+            os._exit(128 + number)
+        logger.info("%s: stopping", signal.Signals(number).name)
+        told_at = loop.time()
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # nohup has a process ignore that its terminal is gone.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop, number)
+    told = loop.create_task(stopping.wait())
+    starting = loop.create_task(broker.start())
+    try:
+        # A store that does not answer must not keep the broker from being stopped.
+        await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+            return 0
+        starting.result()
+        say_ready(f"kwire ready {broker.address}")
+        gc.freeze()  # what lives by now lives on, so no round has to look at it again
+        assert broker.failed is not None
+        either: list[asyncio.Future[Any]] = [told, broker.failed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if broker.failed.done():
+            logger.error("cannot go on: %s", broker.failed.result())
+            return 1
+    except (
+        LogDirectoryError,
+        CorruptMetaProperties,
+        BrokerIdInUse,
+        StoreError,
+        ConfigError,
+        OSError,
+    ) as error:
+        logger.error("cannot start: %s", error)
+        return 1
+    finally:
+        told.cancel()
+        await broker.stop()
+    logger.info("stopped")
+    return 0

@@ -1,0 +1,282 @@
+"""topics, produce, consume, groups, dump-log and coordination: their pure parts, then all of them on a broker."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from kafka.errors import KafkaConnectionError
+
+from server.cli.client import administering, bootstrap_address, key_value, whole_number
+from server.cli.consume import format_record
+from server.cli.groups import reset_target, target_offset
+from server.cli.produce import split_lines
+from server.cli.topics import as_kafka_writes_it
+
+from ..support.broker_process import KwireBroker
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_lines_are_split_at_the_first_separator_and_keep_other_blanks() -> None:
+    lines = io.BytesIO(b"k:v:w\r\nplain \n:empty key\nlast")
+    assert [(key, value) for key, value, _ in split_lines(lines, b":")] == [
+        (b"k", b"v:w"),
+        (None, b"plain "),
+        (b"", b"empty key"),
+        (None, b"last"),
+    ]
+
+
+def test_lengths_of_lines_add_up_to_the_file() -> None:
+    text = b"a\nbb\r\n\nc"
+    assert sum(length for *_, length in split_lines(io.BytesIO(text), None)) == len(text)
+
+
+def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    errors = ["111 ECONNREFUSED", "104 ECONNRESET"]
+
+    def command(options: Namespace) -> int:
+        print("half a table")
+        if errors:
+            raise KafkaConnectionError(errors.pop(0))
+        return 0
+
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        options = Namespace(bootstrap=f"127.0.0.1:{broker.getsockname()[1]}")
+        assert administering(command, options) == 1  # what was sent may have been done
+        assert "ECONNRESET" in capsys.readouterr().err
+        assert administering(command, options) == 0
+    assert capsys.readouterr().out == "half a table\n"
+
+
+def test_header_or_config_may_hold_an_equals_sign_in_its_value() -> None:
+    assert key_value("a=b=c") == ("a", "b=c")
+    assert key_value("d=") == ("d", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (key_value, "a", "'a' is not KEY=VALUE"),
+        (key_value, "=a", "not KEY=VALUE"),
+        (whole_number, "-1", "not a number from 0"),
+        (whole_number, "x", "not a number from 0"),
+        (bootstrap_address, "", "not HOST:PORT"),
+        (bootstrap_address, "host:abc", "not HOST:PORT"),
+        (bootstrap_address, "host:0", "not HOST:PORT"),
+        (bootstrap_address, "a:1,host:99999", "not HOST:PORT"),
+        (bootstrap_address, "http://host:9092", "not HOST:PORT"),
+        (reset_target, "soon", "neither earliest, latest, an offset nor a time"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused_before_connecting(
+    kind: Callable[[str], object], text: str, message: str
+) -> None:
+    with pytest.raises(ArgumentTypeError, match=message):
+        kind(text)
+
+
+@pytest.mark.parametrize("text", ["localhost", "a:1", "[::1]:9092", "a:1, b:2", "10.0.0.1:65535"])
+def test_addresses_to_begin_with_are_taken(text: str) -> None:
+    assert bootstrap_address(text) == text
+
+
+def test_topic_ids_are_written_as_kafka_does() -> None:
+    assert as_kafka_writes_it("8acf15c7-a8f4-40cb-b41a-8e6b356cb543") == "is8Vx6j0QMu0Go5rNWy1Qw"
+    assert as_kafka_writes_it(None) == "-"
+
+
+RECORD = SimpleNamespace(
+    topic="t", partition=1, offset=2, timestamp=3, key=b"k", value=b"\xff", headers=[("h", b"x")]
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("value", b"\xff"),
+        ("key-value", b"k\t\xff"),
+        (
+            "json",
+            b'{"topic": "t", "partition": 1, "offset": 2, "timestamp": 3, "key": "k",'
+            b' "value": "\\\\xff", "headers": {"h": "x"}}',
+        ),
+    ],
+)
+def test_records_are_printed_in_each_form(form: str, expected: bytes) -> None:
+    assert format_record(RECORD, form) == expected
+
+
+def test_tombstone_without_key_is_an_empty_line() -> None:
+    record = SimpleNamespace(**{**vars(RECORD), "key": None, "value": None})
+    assert format_record(record, "key-value") == b"\t"
+
+
+def test_target_of_a_reset_is_a_word_an_offset_or_a_time() -> None:
+    assert target_offset(reset_target("17")) == 17
+    assert target_offset(reset_target("2025-01-31T12:00:00+00:00")) == 1738324800000
+    assert target_offset(reset_target("latest")) != target_offset(reset_target("earliest"))
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireBroker]:
+    with KwireBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+def kwire(broker: KwireBroker, *words: str, text: str = "", code: int = 0) -> str:
+    command = [sys.executable, "-m", "server", words[0], "--bootstrap", broker.bootstrap]
+    done = subprocess.run(
+        [*command, *words[1:]], cwd=ROOT, input=text, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.e2e
+def test_topics_are_created_described_changed_and_deleted(broker: KwireBroker) -> None:
+    kwire(broker, "topics", "create", "one", "two", "-p", "3", "-c", "retention.ms=99999")
+    assert kwire(broker, "topics", "list").split().count("two") == 1
+    kwire(broker, "topics", "alter", "one", "-p", "4", "-c", "cleanup.policy=compact")
+    described = kwire(broker, "topics", "describe", "one")
+    assert described.startswith("one  4 partitions")
+    assert "cleanup.policy=compact retention.ms=99999" in described
+    kwire(broker, "topics", "delete", "two")
+    assert "two" not in kwire(broker, "topics", "list").split()
+    assert "kwire: nosuch: " in kwire(broker, "topics", "describe", "nosuch", code=1)
+    assert "one  4 partitions" in kwire(broker, "topics", "describe")
+    assert "nothing to change" in kwire(broker, "topics", "alter", "one", code=1)
+    assert "Unknown topic config" in kwire(
+        broker, "topics", "create", "x", "-c", "nonsense=1", code=1
+    )
+
+
+@pytest.mark.e2e
+def test_what_is_produced_is_consumed(broker: KwireBroker) -> None:
+    lines = [f"k{number % 7}:value {number}" for number in range(500)]
+    kwire(broker, "topics", "create", "lines", "-p", "2")
+    kwire(broker, "produce", "lines", "-K", ":", "-z", "gzip", "-H", "a=b", text="\n".join(lines))
+    printed = kwire(broker, "consume", "lines", "-b", "-e", "-f", "json").splitlines()
+    rows = [json.loads(row) for row in printed]
+    assert sorted(f"{row['key']}:{row['value']}" for row in rows) == sorted(lines)
+    assert {tuple(row["headers"].items()) for row in rows} == {(("a", "b"),)}
+    assert len(kwire(broker, "consume", "lines", "-b", "-n", "10").splitlines()) == 10
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("narrow", "-p", "77"), "kwire: narrow: Unrecognized partition 77"),
+        (("bad name",), "kwire: bad name: Topic name"),
+    ],
+)
+def test_record_that_cannot_be_sent_is_one_line(
+    broker: KwireBroker, words: tuple[str, ...], said: str
+) -> None:
+    refused = kwire(broker, "produce", *words, text="x\n", code=1)
+    assert refused.startswith(said)
+    assert len(refused.splitlines()) == 1
+
+
+@pytest.mark.e2e
+def test_changed_config_holds_without_a_restart(broker: KwireBroker) -> None:
+    kwire(broker, "topics", "create", "small")
+    kwire(broker, "produce", "small", text="x" * 5000 + "\n")
+    kwire(broker, "topics", "alter", "small", "-c", "max.message.bytes=1000")
+    assert "MessageSizeTooLarge" in kwire(
+        broker, "produce", "small", text="x" * 5000 + "\n", code=1
+    )
+    kwire(broker, "topics", "alter", "small", "--reset", "max.message.bytes")
+    kwire(broker, "produce", "small", text="x" * 5000 + "\n")
+
+
+@pytest.mark.e2e
+def test_groups_are_described_reset_and_deleted(broker: KwireBroker) -> None:
+    kwire(broker, "topics", "create", "read", "-p", "1")
+    kwire(broker, "produce", "read", text="a\nb\nc\n")
+    assert kwire(broker, "consume", "read", "-b", "-g", "group", "-n", "2").split() == [
+        "a",
+        "b",
+    ]
+    assert "group" in kwire(broker, "groups", "list")
+    described = kwire(broker, "groups", "describe", "group").splitlines()
+    assert described[-1].split() == ["read", "0", "2", "3", "1", "-"]
+    assert kwire(broker, "groups", "reset", "group", "--to", "earliest").split()[-1] == "0"
+    assert kwire(broker, "consume", "read", "-g", "group", "-n", "3").split() == [
+        "a",
+        "b",
+        "c",
+    ]
+    kwire(broker, "groups", "delete", "group")
+    assert "group" in kwire(broker, "groups", "describe", "group", code=1)
+
+
+@pytest.mark.e2e
+def test_nobody_there_is_one_line_and_exit_code_1() -> None:
+    command = [sys.executable, "-m", "server", "topics", "--bootstrap", "127.0.0.1:1", "list"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    said = "kwire: 127.0.0.1:1: Connection refused"
+    assert done.stderr.splitlines() == [f"{said}; trying for 10 seconds", said]
+
+
+@pytest.mark.e2e
+def test_stopped_broker_is_dumped_and_its_metadata_moved(tmp_path: Path) -> None:
+    with KwireBroker(tmp_path) as broker:
+        kwire(broker, "topics", "create", "kept", "-c", "retention.ms=77777")
+        kwire(broker, "produce", "kept", text="hello\n")
+        segments = sorted(tmp_path.rglob("kept-0/*.log"))
+    assert [segment.name for segment in segments] == ["00000000000000000000.log"]
+    store = segments[0].parent.parent
+
+    def offline(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "server", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    assert "payload: hello" in offline("dump-log", str(segments[0]))
+    assert "payload" not in offline("dump-log", "-b", str(segments[0]))
+    offline("dump-log", "/no/such.log", code=1)
+    exported = tmp_path / "metadata.json"
+    offline("coordination", "export", "--data-dir", str(store), str(exported))
+    assert "77777" in exported.read_text()
+    other = tmp_path / "other"
+    offline("coordination", "import", "--data-dir", str(other), str(exported))
+    assert "77777" in offline("coordination", "export", "--data-dir", str(other))
+    offline("coordination", "export", "--data-dir", str(tmp_path / "nothing"), code=1)
+
+    # What fails leaves nothing behind, and what is there is not written over unasked.
+    cut = tmp_path / "cut.json"
+    cut.write_text(exported.read_text()[:-20])
+    fresh = tmp_path / "fresh"
+    offline("coordination", "import", "--data-dir", str(fresh), str(cut), code=1)
+    offline("coordination", "import", "--data-dir", str(fresh), str(tmp_path / "none"), code=1)
+    assert not fresh.exists() or list(fresh.iterdir()) == []
+    offline("coordination", "import", "--data-dir", str(other), str(exported), code=1)
+    offline("coordination", "import", "--replace", "--data-dir", str(other), str(cut), code=1)
+    assert [path.name for path in other.iterdir()] == ["coordination.db"]
+    exported.write_text(exported.read_text().replace("77777", "88888"))
+    offline("coordination", "import", "--replace", "--data-dir", str(other), str(exported))
+    assert "88888" in offline("coordination", "export", "--data-dir", str(other))
+    assert sorted(path.name for path in other.iterdir()) == [
+        "coordination.db",
+        "coordination.db.old",
+    ]
+    alien = tmp_path / "alien"
+    alien.mkdir()
+    (alien / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=another\n")
+    offline("coordination", "import", "--data-dir", str(alien), str(exported), code=1)
+    assert [path.name for path in alien.iterdir()] == ["meta.properties"]

@@ -1,0 +1,51 @@
+"""What Apache Kafka's tools are called with is understood after `kwire COMMAND` too."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.__main__ import make_parser
+from server.cli.kafka_words import in_order
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("topics --bootstrap-server b:1 --list", "topics --bootstrap b:1 list"),
+        ("topics list --bootstrap b:1", "topics --bootstrap b:1 list"),
+        ("topics create a --bootstrap-server=b:1 -p 3", "topics --bootstrap b:1 create a -p 3"),
+        (
+            "topics --topic a --create --partitions 3 --replication-factor 1",
+            "topics create a --partitions 3 --replication-factor 1",
+        ),
+        ("topics describe --topic=a --topic b", "topics describe a b"),
+        ("produce --topic a --bootstrap-server b:1 file", "produce --bootstrap b:1 a file"),
+        ("consume --from-beginning --topic a --max-messages 3", "consume a --from-beginning --max-messages 3"),
+        ("consume a --group g", "consume a --group g"),
+        ("groups --describe --group g", "groups describe g"),
+        ("groups reset g --topic a --to 3", "groups reset g --topic a --to 3"),
+        ("groups reset --group g --to 3", "groups reset g --to 3"),
+        ("topics --help", "topics --help"),
+        ("topics list --bootstrap", "topics list --bootstrap"),
+        ("serve --config a --topic b", "serve --config a --topic b"),
+    ],
+)  # fmt: skip
+def test_words_of_kafkas_tools_become_kwires(typed: str, meant: str) -> None:
+    assert in_order(typed.split()) == meant.split()
+    assert in_order(meant.split()) == meant.split()
+
+
+def test_resetting_offsets_is_not_taken_over_since_kafkas_tool_only_shows_it() -> None:
+    words = ["groups", "--reset-offsets", "--group", "g", "--to-earliest"]
+    with pytest.raises(SystemExit):
+        make_parser("groups").parse_args(in_order(words))
+
+
+def test_second_names_set_the_same() -> None:
+    words = ["topics", "create", "a", "--replication-factor", "2", "--config", "k=v=w", "-c", "l="]
+    options = make_parser("topics").parse_args(words)
+    assert (options.replicas, options.configs) == (2, [("k", "v=w"), ("l", "")])
+    words = ["topics", "alter", "a", "--delete-config", "k", "--reset", "l"]
+    assert make_parser("topics").parse_args(words).reset == ["k", "l"]
+    assert make_parser("consume").parse_args(["consume", "a", "--max-messages", "7"]).max == 7
+    assert make_parser("serve").parse_args(["serve", "--override", "a=b"]).overrides == ["a=b"]

@@ -1,0 +1,79 @@
+"""What the broker says on standard error."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from server.log_output import configure_logging, room_of
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+
+
+def said(form: str, level: str = "INFO") -> str:
+    stream = io.StringIO()
+    configure_logging(form, level, stream)
+    log = logging.getLogger("server.log.log_manager")
+    log.debug("not shown")
+    log.info("opened %d partitions", 3)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("it failed")
+    return stream.getvalue()
+
+
+def test_text_is_one_line_a_record_with_its_traceback_below() -> None:
+    lines = said("text").splitlines()
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
+    assert re.fullmatch(rf"{stamp} INFO log\.log_manager: opened 3 partitions", lines[0])
+    assert re.fullmatch(rf"{stamp} ERROR log\.log_manager: it failed", lines[1])
+    assert lines[2].startswith("Traceback")
+    assert lines[-1] == "ValueError: broken"
+
+
+def test_json_is_one_object_a_line() -> None:
+    first, second = (json.loads(line) for line in said("json").splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    assert first == {
+        "level": "INFO",
+        "logger": "log.log_manager",
+        "message": "opened 3 partitions",
+    }
+    assert second["traceback"].endswith("ValueError: broken")
+
+
+def test_level_holds_back_what_is_less_important() -> None:
+    assert "opened" not in said("text", "ERROR")
+
+
+@pytest.mark.parametrize("name", ["server.net.session", "kwire.server.net.session"])
+def test_room_is_named_alike_in_a_checkout_and_installed(name: str) -> None:
+    assert room_of(name) == "net.session"
+
+
+def test_kazoo_says_a_thing_once_in_a_while() -> None:
+    stream = io.StringIO()
+    configure_logging("text", "INFO", stream)
+    for _ in range(3):
+        logging.getLogger("kazoo.client").warning("Connection dropped: %s", "refused")
+        logging.getLogger("server.log").warning("each time")
+    logging.getLogger("kazoo.client").warning("Connection dropped: other")
+    assert [stream.getvalue().count(text) for text in ("refused", "each time", "other")] == [
+        1,
+        3,
+        1,
+    ]

@@ -1,0 +1,65 @@
+"""The command itself: help, versions, what is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.__main__ import COMMANDS, main, make_parser
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded_by(*words: str) -> set[str]:
+    program = (
+        "import sys\n"
+        "from server.__main__ import main\n"
+        "try:\n    main(sys.argv[1:])\n"
+        "except SystemExit:\n    pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_help_loads_no_command() -> None:
+    assert not {name for name in loaded_by("--help") if name.startswith("server.c")}
+
+
+def test_help_of_client_commands_loads_no_client() -> None:
+    assert not {"kafka", "tqdm", "asyncio"} & loaded_by("topics", "--help")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        make_parser(command).parse_args([command, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: kwire {command}" in capsys.readouterr().out
+
+
+def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+def test_unknown_option_shows_what_the_command_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "server.properties"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "--config FILE" in said
+    assert said.endswith("kwire serve: error: unrecognized arguments: server.properties\n")
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("kwire ")

@@ -1,0 +1,217 @@
+"""The broker's settings: parsing, layers, changes at run time, topics."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from server.config import BrokerConfig, ConfigError, UnknownConfigError
+from server.config.endpoints import Endpoint
+
+
+def refusal(static: dict[str, str]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig(static)
+    return caught.value.explain()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("log.segment.bytes", "13", "Value must be at least 14; allowed: INT [14,...]"),
+        ("log.segment.bytes", "1GB", "Not a number of type INT; allowed: INT [14,...]"),
+        ("log.segment.bytes", "3000000000", "Not a number of type INT; allowed: INT [14,...]"),
+        ("compression.lz4.level", "18", "Value must be no more than 17; allowed: INT [1,...,17]"),
+        ("log.preallocate", "yes", "Expected value to be either true or false; allowed: BOOLEAN"),
+        ("log.cleanup.policy", "keep", "String must be one of: compact, delete; allowed: LIST [compact, delete]"),
+        ("offsets.topic.replication.factor", "0", "Value must be at least 1; allowed: SHORT [1,...]"),
+        ("log.cleaner.io.buffer.load.factor", "much", "Not a number of type DOUBLE; allowed: DOUBLE"),
+        ("listener.name.x.ssl.client.auth", "maybe", "String must be one of: required, requested, none"),
+        ("log.retention.ms", "0", "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
+        ("listeners", "9092", "9092 is no listener; allowed: NAME://host:port,..."),
+        ("listeners", "PLAINTEXT://:99999", "99999 is no port"),
+        ("listeners", "SSL://:9093", "SSL is not supported; allowed: protocols PLAINTEXT"),
+        ("listeners", "PLAINTEXT://:1,PLAINTEXT://:2", "must have a different name"),
+        ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "nonroutable meta-address"),
+        ("queued.max.request.bytes", "1000", "must be larger or equal to socket.request.max.bytes"),
+        ("max.connections.per.ip.overrides", "host", "host is not host:count"),
+        ("log.dirs", " , ", "At least one log directory"),
+    ],
+)  # fmt: skip
+def test_wrong_value_is_refused_with_key_value_and_range(
+    name: str, value: str, expected: str
+) -> None:
+    said = refusal({name: value})
+    assert expected in said
+    assert value.strip() in said
+
+
+def test_password_is_not_shown_in_a_refusal() -> None:
+    config = BrokerConfig({"ssl.key.password": "topsecret"})
+    assert "topsecret" not in "".join(config.notices())
+
+
+def test_values_are_typed_and_trimmed() -> None:
+    config = BrokerConfig(
+        {"num.partitions": " 6 ", "log.cleanup.policy": "compact , delete", "log.dirs": "/a, /b"}
+    )
+    assert config["num.partitions"] == 6
+    assert config.get_list("log.cleanup.policy") == ["compact", "delete"]
+    assert config.log_dirs == ["/a", "/b"]
+    assert config.get_bool("auto.create.topics.enable") is True
+    assert config.get_float("log.cleaner.min.cleanable.ratio") == 0.5
+    assert config.get_optional_int("log.retention.ms") is None
+    with pytest.raises(TypeError, match="log\\.retention\\.ms is None"):
+        config.get_int("log.retention.ms")
+    with pytest.raises(KeyError):
+        config["no.such.key"]
+
+
+def test_node_id_and_broker_id_are_one() -> None:
+    assert BrokerConfig({"node.id": "7"}).node_id == 7
+    assert BrokerConfig({"broker.id": "7"})["node.id"] == 7
+    assert "same value" in refusal({"broker.id": "1", "node.id": "2"})
+
+
+def test_listeners_of_a_kraft_controller_are_left_out() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+            "advertised.listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+            "controller.listener.names": "CONTROLLER",
+            "process.roles": "broker,controller",
+            "node.id": "1",
+        }
+    )
+    assert config.listeners == (Endpoint("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    assert config.advertised_listeners == (Endpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
+
+
+def test_listener_names_of_ones_own_need_a_protocol() -> None:
+    text = {
+        "listeners": "INSIDE://[::1]:9092,OUTSIDE://10.0.0.1:9093",
+        "inter.broker.listener.name": "INSIDE",
+    }
+    assert "No security protocol defined for listener INSIDE" in refusal(text)
+    config = BrokerConfig(
+        text | {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT"}
+    )
+    assert [str(endpoint) for endpoint in config.listeners] == [
+        "INSIDE://[::1]:9092",
+        "OUTSIDE://10.0.0.1:9093",
+    ]
+    assert config.inter_broker_listener.name == "INSIDE"
+
+
+def test_notices_name_idle_keys_once_and_each_unknown_with_its_nearest() -> None:
+    config = BrokerConfig(
+        {"num.network.threads": "3", "num.io.threads": "8", "log.retention.hour": "1", "zzz": "1"}
+    )
+    assert config.notices() == [
+        "Accepted without effect in kwire: num.io.threads, num.network.threads",
+        "log.retention.hour is not a config of Apache Kafka or kwire; the nearest known one is log.retention.hours",
+        "zzz is not a config of Apache Kafka or kwire",
+    ]
+
+
+def test_authorizer_that_is_not_applied_is_named() -> None:
+    notices = BrokerConfig(
+        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+    ).notices()
+    assert "every client may do everything" in notices[-1]
+
+
+def test_dynamic_value_hides_synonyms_below_and_gives_them_back() -> None:
+    config = BrokerConfig({"log.retention.hours": "1", "log.retention.minutes": "30"})
+    assert config.topic_default("retention.ms") == 1_800_000
+    config.set_dynamic(default={"log.retention.ms": "5000"})
+    assert config.topic_default("retention.ms") == 5000
+    config.set_dynamic(broker={"log.retention.ms": "6000"})
+    assert config.topic_default("retention.ms") == 6000
+    config.set_dynamic(broker={}, default={})
+    assert config.topic_default("retention.ms") == 1_800_000
+
+
+def test_subscribers_hear_only_of_values_that_changed() -> None:
+    config = BrokerConfig({})
+    heard: list[frozenset[str]] = []
+    unsubscribe = config.subscribe(heard.append)
+    config.set_dynamic(broker={"message.max.bytes": "5000", "log.segment.bytes": "1073741824"})
+    config.set_dynamic(broker={"message.max.bytes": "5000"})
+    unsubscribe()
+    config.set_dynamic(broker={})
+    assert heard == [frozenset({"message.max.bytes"})]
+    assert config["message.max.bytes"] == 1_048_588
+
+
+def test_wrong_stored_values_are_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    config = BrokerConfig({})
+    with caplog.at_level(logging.ERROR):
+        config.set_dynamic(
+            broker={"message.max.bytes": "many", "num.partitions": "5", "log.roll.ms": "77"}
+        )
+    assert config.dynamic_broker == {"log.roll.ms": "77"}
+    assert len(caplog.records) == 2
+
+
+def test_stored_values_that_contradict_each_other_change_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = BrokerConfig({})
+    with caplog.at_level(logging.ERROR):
+        assert config.set_dynamic(broker={"log.retention.ms": "0"}) == frozenset()
+    assert config["log.retention.ms"] is None
+    assert "could not be applied" in caplog.text
+
+
+def test_topic_defaults_come_from_the_broker_in_their_unit() -> None:
+    config = BrokerConfig(
+        {"log.roll.hours": "2", "log.retention.hours": "-1", "log.roll.jitter.hours": "1"}
+    )
+    topic = config.topic_config({})
+    assert topic["segment.ms"] == 7_200_000
+    assert topic["retention.ms"] == -1
+    assert topic["segment.jitter.ms"] == 3_600_000
+    assert topic["flush.ms"] == 2**63 - 1
+
+
+def test_log_config_takes_overrides_then_broker_values() -> None:
+    config = BrokerConfig(
+        {
+            "log.segment.bytes": "2000000",
+            "message.max.bytes": "77",
+            "kwire.produce.validation": "deep",
+        }
+    )
+    log = config.log_config({"segment.bytes": "5000", "cleanup.policy": "compact,delete"})
+    assert (log.segment_bytes, log.max_message_bytes, log.validation) == (5000, 77, "deep")
+    assert log.cleanup_policy == {"compact", "delete"}
+
+
+def test_log_config_without_settings_is_kafkas_default() -> None:
+    from server.log.log_config import LogConfig
+
+    assert BrokerConfig({}).log_config({}) == LogConfig()
+
+
+def test_single_timestamp_bound_counts_where_the_newer_two_were_left_alone() -> None:
+    config = BrokerConfig({})
+    log = config.log_config(
+        {"message.timestamp.difference.max.ms": "9", "message.timestamp.after.max.ms": "5"}
+    )
+    assert (log.message_timestamp_before_max_ms, log.message_timestamp_after_max_ms) == (9, 5)
+
+
+def test_topic_overrides_are_checked_with_kafkas_words() -> None:
+    config = BrokerConfig({})
+    config.check_topic({"retention.ms": "-1", "leader.replication.throttled.replicas": "0:1,1:2"})
+    with pytest.raises(UnknownConfigError, match=r"^Unknown topic config name: nonsense$"):
+        config.check_topic({"nonsense": "1"})
+    with pytest.raises(
+        ConfigError,
+        match=r"Invalid value -5 for configuration retention\.ms: Value must be at least -1",
+    ):
+        config.check_topic({"retention.ms": "-5"})
+    with pytest.raises(ConfigError, match="conflict topic config setting"):
+        config.check_topic({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})

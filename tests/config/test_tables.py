@@ -1,0 +1,148 @@
+"""The tables of config keys against Apache Kafka's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.config.definitions import ConfigKey, UpdateMode
+from server.config.tables import BROKER, QUOTA, TOPIC, is_newer_name
+from server.config.topic_keys import SERVER_SYNONYMS
+
+REFERENCE = Path(__file__).parents[3] / "shared" / "protocol" / "configs.json"
+UPDATE = {
+    "read-only": UpdateMode.READ_ONLY,
+    "per-broker": UpdateMode.PER_BROKER,
+    "cluster-wide": UpdateMode.CLUSTER_WIDE,
+}
+#: Ranges that are checked by a pattern or a superset instead of the list Kafka prints.
+WORDED_OTHERWISE = re.compile(r"\[0\.8\.0, .*|accepts of .*")
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, Any]:
+    if not REFERENCE.exists():
+        pytest.skip("needs ../shared/protocol/configs.json")
+    return json.loads(REFERENCE.read_text())  # type: ignore[no-any-return]
+
+
+def columns(key: ConfigKey) -> dict[str, Any]:
+    return {
+        "name": key.name,
+        "type": key.type.name,
+        "default": key.default,
+        "importance": key.importance,
+        "internal": key.internal,
+        "valid": key.valid.text if key.valid else None,
+    }
+
+
+def expected_columns(row: dict[str, Any], key: ConfigKey) -> dict[str, Any]:
+    expected = {name: row.get(name) for name in columns(key)}
+    expected["internal"] = row.get("internal", False)
+    if row["valid"] is not None and WORDED_OTHERWISE.fullmatch(row["valid"]):
+        assert key.valid is not None
+        expected["valid"] = key.valid.text
+    return expected
+
+
+def test_broker_keys_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
+    rows = {row["name"]: row for row in reference["3.9.2"]["broker"]}
+    ours = {name: key for name, key in BROKER.items() if not name.startswith("kwire.")}
+    assert sorted(ours) == sorted(rows)
+    for name, key in ours.items():
+        assert columns(key) == expected_columns(rows[name], key)
+        assert key.update is UPDATE[rows[name]["update"]]
+
+
+def test_dynamic_keys_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
+    dynamic = [name for name, key in BROKER.items() if key.update is not UpdateMode.READ_ONLY]
+    ours = sorted(name for name in dynamic if not name.startswith("kwire."))
+    assert ours == sorted(reference["3.9.2"]["dynamicBrokerNames"])
+
+
+def test_topic_keys_and_their_synonyms_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
+    rows = {row["name"]: row for row in reference["3.9.2"]["topic"]}
+    assert sorted(TOPIC) == sorted(rows)
+    for name, key in TOPIC.items():
+        assert columns(key) == expected_columns(rows[name], key)
+        synonyms = [(s["name"], s.get("multiplier", 1)) for s in rows[name]["serverSynonyms"]]
+        assert list(SERVER_SYNONYMS.get(name, ())) == synonyms
+
+
+def test_keys_of_4_3_are_recognised(reference: dict[str, Any]) -> None:
+    unknown = [
+        row["name"]
+        for row in reference["4.3.0"]["broker"]
+        if row["name"] not in BROKER and not is_newer_name(row["name"])
+    ]
+    assert unknown == []
+
+
+def test_quota_keys_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
+    assert sorted(QUOTA) == sorted(row["name"] for row in reference["3.9.2"]["brokerDynamicQuota"])
+
+
+@pytest.mark.parametrize("key", [*BROKER.values(), *TOPIC.values()], ids=lambda key: key.name)
+def test_default_is_a_value_its_key_allows(key: ConfigKey) -> None:
+    key.parse(key.default)
+
+
+def test_every_synonym_is_a_broker_key() -> None:
+    assert {name for rows in SERVER_SYNONYMS.values() for name, _ in rows} <= set(BROKER)
+
+
+#: Read in requirements.py (log.dir), named in a rule about changing them (threads), or carried into LogConfig for
+#: the transactions to come.
+ELSEWHERE = (
+    "log.dir",
+    "log.dirs",
+    "log.cleaner.threads",
+    "num.recovery.threads.per.data.dir",
+    "transaction.max.timeout.ms",
+)
+
+
+def sources() -> str:
+    """Everything in server/ that may read a config, without the tables themselves."""
+    server = Path(__file__).parents[2] / "server"
+    tables = ("broker_keys.py", "inert_keys.py", "topic_keys.py", "requirements.py", "tables.py")
+    files = (path for path in server.rglob("*.py") if path.name not in tables)
+    return "\n".join(path.read_text() for path in files)
+
+
+def is_read_by_a_log(name: str, text: str) -> bool:
+    """Whether a field of LogConfig (or a property on it) is used for the topic config `name`."""
+    properties = {"cleanup.policy": "is_deleting", "message.timestamp.type": "log_append_time"}
+    return f".{properties.get(name, name.replace('.', '_'))}" in text
+
+
+def test_a_key_has_an_effect_exactly_if_something_reads_it() -> None:
+    """Otherwise the notice at start, and the docs, would tell a lie."""
+    text = sources()
+    topic = {name: is_read_by_a_log(name, text) for name in TOPIC}
+    for name in (
+        "message.downconversion.enable",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+    ):
+        topic[name] = f'"{name}"' in text
+    # The older name of the two bounds beside it.
+    topic["message.timestamp.difference.max.ms"] = topic["message.timestamp.before.max.ms"]
+    assert {n: key.used for n, key in TOPIC.items() if key.doc} == {
+        n: topic[n] for n, key in TOPIC.items() if key.doc
+    }
+    through_topics = {
+        server_name: used
+        for name, used in topic.items()
+        for server_name, _ in SERVER_SYNONYMS.get(name, ())
+    }
+    for name, key in BROKER.items():
+        if key.doc:
+            expected = through_topics.get(name, False) or f'"{name}"' in text
+            if name not in ELSEWHERE:
+                assert (name, key.used) == (name, expected)

@@ -1,0 +1,224 @@
+"""Topics made on first use, and the coordinators' own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from server.config import BrokerConfig
+from server.controller.auto_topics import AutoTopics
+from server.controller.controller import NOT_CONTROLLER
+from server.controller.refusal import Refusal
+from server.coordination.controller_writes import NewTopic
+from server.metadata.image import MetadataImage, TopicImage
+from server.metadata.publisher import MetadataPublisher
+from tests.support.replicas import registration, topic_image
+
+EXISTS = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "")
+
+
+class Controller:
+    """Makes what it is asked to, one request after the other."""
+
+    def __init__(self, publisher: MetadataPublisher) -> None:
+        self.publisher = publisher
+        self.made: list[NewTopic] = []
+        self.refusals: dict[str, Refusal] = {}
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
+        await asyncio.sleep(0)
+        results: list[TopicImage | Refusal] = []
+        for topic in topics:
+            refusal = self.refusals.get(topic.name)
+            if topic.name in self.publisher.image.topics:
+                refusal = EXISTS
+            if refusal is None:
+                self.made.append(topic)
+                made = topic_image(topic.name, len(topic.partitions), id=topic.topic_id)
+                self.publisher.publish(self.publisher.image.with_topics([made]))
+                results.append(made)
+            else:
+                results.append(refusal)
+        return results
+
+
+class Bench:
+    def __init__(self, brokers: int = 1, **config: str) -> None:
+        self.publisher = MetadataPublisher()
+        cluster = MetadataImage().with_brokers({n: registration(n) for n in range(brokers)})
+        self.publisher.publish(cluster)
+        self.controller = Controller(self.publisher)
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        self.config = BrokerConfig({"broker.id": "0", **settings})
+        self.topics = AutoTopics(
+            self.controller,  # type: ignore[arg-type]
+            self.publisher,
+            self.config,
+        )
+
+    def create(self, *names: str) -> dict[str, ErrorCode]:
+        return asyncio.run(self.topics.auto_create(names))
+
+    def made(self, name: str) -> NewTopic:
+        (topic,) = [topic for topic in self.controller.made if topic.name == name]
+        return topic
+
+
+def test_topics_get_the_brokers_defaults() -> None:
+    bench = Bench(brokers=2, num_partitions="3", default_replication_factor="2")
+    assert bench.create("a", "b") == {}
+    assert len(bench.made("a").partitions) == 3
+    assert {len(row.replicas) for row in bench.made("b").partitions.values()} == {2}
+    assert bench.made("a").configs == {}
+
+
+def test_what_cannot_be_made_is_named_and_the_rest_is_made() -> None:
+    bench = Bench()
+    bench.controller.refusals["c"] = Refusal(ErrorCode.INVALID_CONFIG, "")
+    assert bench.create("a.b", "a b", "a_b", "c") == {
+        "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,  # it would collide with the first
+        "c": ErrorCode.INVALID_CONFIG,
+    }
+    assert [topic.name for topic in bench.controller.made] == ["a.b"]
+
+
+def test_too_few_brokers_are_an_error() -> None:
+    bench = Bench(default_replication_factor="2")
+    assert bench.create("a") == {"a": ErrorCode.INVALID_REPLICATION_FACTOR}
+
+
+def test_topic_that_is_there_is_no_error() -> None:
+    bench = Bench()
+    bench.create("a")
+    assert bench.create("a") == {}
+    assert len(bench.controller.made) == 1
+
+
+def test_many_at_once_make_it_once() -> None:
+    bench = Bench()
+
+    async def run() -> None:
+        results = await asyncio.gather(*(bench.topics.auto_create(["a", "b"]) for _ in range(20)))
+        assert results == [{}] * 20
+
+    asyncio.run(run())
+    assert sorted(topic.name for topic in bench.controller.made) == ["a", "b"]
+
+
+def test_broker_that_is_not_the_controller_asks_the_client_to_come_again() -> None:
+    bench = Bench()
+    bench.controller.refusals["a"] = NOT_CONTROLLER
+    assert bench.create("a") == {"a": ErrorCode.LEADER_NOT_AVAILABLE}
+
+
+def test_controller_elsewhere_is_asked_for_a_topic_once() -> None:
+    bench = Bench(brokers=3, default_replication_factor="3", num_partitions="2")
+    bench.controller.refusals |= {"a": NOT_CONTROLLER, "__consumer_offsets": NOT_CONTROLLER}
+    asked: list[CreateTopicsRequest] = []
+
+    async def run() -> None:
+        answered = asyncio.Event()
+
+        async def ask(request: object, version: int) -> CreateTopicsResponse:
+            assert isinstance(request, CreateTopicsRequest)
+            assert version == 7
+            asked.append(request)
+            await answered.wait()
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="a", error_code=36)])
+
+        bench.topics = AutoTopics(
+            bench.controller,  # type: ignore[arg-type]
+            bench.publisher,
+            bench.config,
+            to_controller=ask,
+        )
+        for _ in range(3):
+            errors = await bench.topics.auto_create(["a"])
+            assert errors == {"a": ErrorCode.LEADER_NOT_AVAILABLE}
+        await bench.topics.ensure_internal_topic("__consumer_offsets")
+        await asyncio.sleep(0)
+        answered.set()
+        while bench.topics.asking:
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    topics = [topic for request in asked for topic in request.topics]
+    assert [(t.name, t.num_partitions, t.replication_factor) for t in topics] == [
+        ("a", 2, 3),
+        ("__consumer_offsets", 50, 3),
+    ]
+    assert {"name": "cleanup.policy", "value": "compact"} in [
+        {"name": config.name, "value": config.value} for config in topics[1].configs
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "configs"),
+    [
+        (
+            "__consumer_offsets",
+            7,
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": "104857600",
+                "compression.type": "producer",
+            },
+        ),
+        (
+            "__transaction_state",
+            9,
+            {
+                "cleanup.policy": "compact",
+                "segment.bytes": "104857600",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "2",
+                "unclean.leader.election.enable": "false",
+            },
+        ),
+    ],
+)
+def test_coordinators_topics_have_settings_of_their_own(
+    name: str, partitions: int, configs: dict[str, str]
+) -> None:
+    """Source: GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager."""
+    bench = Bench(3, offsets_topic_num_partitions="7", transaction_state_log_num_partitions="9")
+    assert asyncio.run(bench.topics.ensure_internal_topic(name)) is ErrorCode.NONE
+    assert len(bench.made(name).partitions) == partitions
+    assert bench.made(name).configs == configs
+
+
+@pytest.mark.parametrize(
+    ("brokers", "asked", "factor"), [(1, None, 1), (2, None, 2), (5, None, 3), (5, "2", 2)]
+)
+def test_coordinators_topic_has_as_many_replicas_as_can_be(
+    brokers: int, asked: str | None, factor: int
+) -> None:
+    config = {} if asked is None else {"offsets_topic_replication_factor": asked}
+    bench = Bench(brokers, **config)
+    assert asyncio.run(bench.topics.ensure_internal_topic("__consumer_offsets")) == 0
+    rows = bench.made("__consumer_offsets").partitions.values()
+    assert {len(row.replicas) for row in rows} == {factor}
+
+
+@pytest.mark.parametrize(("config", "minimum"), [({}, "1"), ({"min.isr": "2"}, "2")])
+def test_transaction_log_wants_no_more_in_sync_than_there_are_unless_it_was_set(
+    config: dict[str, str], minimum: str
+) -> None:
+    bench = Bench(**{f"transaction.state.log.{name}": value for name, value in config.items()})
+    assert asyncio.run(bench.topics.ensure_internal_topic("__transaction_state")) == 0
+    assert bench.made("__transaction_state").configs["min.insync.replicas"] == minimum
+
+
+def test_number_of_replicas_that_was_set_is_not_lowered() -> None:
+    bench = Bench(offsets_topic_replication_factor="3")
+    error = asyncio.run(bench.topics.ensure_internal_topic("__consumer_offsets"))
+    assert error is ErrorCode.INVALID_REPLICATION_FACTOR

@@ -1,0 +1,234 @@
+"""Apache's own clients on `kwire zookeeper`: zookeeper-shell, and Apache Kafka 3.9.2 brokers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from tests.support.broker_process import REPOSITORY, KwireBroker, end_process, free_port
+from tests.support.kafka import KAFKA_3, Kafka39Broker, KafkaProcess, java_command
+
+pytestmark = pytest.mark.jvm
+
+#: As Kafka's clients have them, so that a session that runs out is soon gone.
+SESSION_MS = "3000"
+
+
+class Served:
+    """`kwire zookeeper` as a process, on one port and folder over restarts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect(self) -> str:
+        """The connect string."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and return when it is ready."""
+        command = [sys.executable, "-m", "server", "zookeeper", "--listen", self.connect]
+        command += ["--data-dir", str(self.directory), "--tick-ms", "500"]
+        log = (self.directory.parent / "zookeeper.log").open("ab")
+        with log:
+            self.process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=log
+            )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().startswith(b"kwire zookeeper ready ")
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process is not None:
+            assert end_process(self.process) == 0
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A running `kwire zookeeper`."""
+    server = Served(tmp_path / "coordination")
+    server.start()
+    yield server
+    server.stop()
+
+
+def shell(served: Served, script: str) -> str:
+    """What zookeeper-shell prints for lines of commands."""
+    command = [*java_command(KAFKA_3), "org.apache.zookeeper.ZooKeeperMain"]
+    done = subprocess.run(
+        [*command, "-server", served.connect],
+        input=script,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_zookeeper_shell_does_what_it_does(served: Served) -> None:
+    said = shell(
+        served,
+        "\n".join(
+            (
+                "create /a one",
+                "create -s /a/q- two",
+                "create -e /a/e three",
+                "create -c /a/c four",
+                "create -t 1000 /a/ttl five",
+                "get -s /a",
+                "set /a changed",
+                "set -v 7 /a never",
+                "ls -R /a",
+                "getAllChildrenNumber /a",
+                "getEphemerals /a",
+                "addauth digest anna:secret",
+                "setAcl /a/q-0000000000 auth::cdrwa",
+                "getAcl /a/q-0000000000",
+                "whoami",
+                "delete /a",
+                "deleteall /a",
+                "ls /",
+                "sync /",
+                "config",
+                "quit",
+            )
+        ),
+    )
+    for expected in (
+        "Created /a/q-0000000000",
+        "Created /a/e",
+        "Created /a/c",
+        "numChildren = 3",
+        "version No is not valid",
+        "/a/q-0000000000",
+        "'digest,'anna:",
+        "anna",
+        "Node not empty: /a",
+        "[zookeeper]",
+        "Sync is OK",
+    ):
+        assert expected in said, (expected, said)
+
+
+class JoiningKafka(Kafka39Broker):
+    """Apache Kafka 3.9.2 that joins the tree it is given."""
+
+    def __init__(
+        self, directory: Path, served: Served, broker_id: int, config: Mapping[str, str]
+    ) -> None:
+        own = {
+            "zookeeper.connect": served.connect,
+            "broker.id": str(broker_id),
+            "zookeeper.session.timeout.ms": SESSION_MS,
+            **config,
+        }
+        super().__init__(directory, config=own)
+
+    def start(self, timeout_s: float = 60.0) -> None:
+        """Start the broker alone."""
+        KafkaProcess.start(self, timeout_s)
+
+    def stop(self) -> int:
+        """Stop the broker alone."""
+        return KafkaProcess.stop(self)
+
+
+def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Wait for other processes; there is nothing to be told by."""
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.1)
+
+
+def brokers(admin: KafkaAdminClient) -> set[int]:
+    """The ids that a broker tells of."""
+    return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
+
+
+def round_trip(bootstrap: str, topic: str, count: int) -> None:
+    """Produce records and consume them all."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", request_timeout_ms=20_000)
+    sent = [producer.send(topic, b"%d" % n, partition=n % 2) for n in range(count)]
+    for each in sent:
+        each.get(30)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None
+    )
+    read: set[bytes] = set()
+    deadline = time.monotonic() + 30
+    while len(read) < count and time.monotonic() < deadline:
+        for records in consumer.poll(500).values():
+            read |= {record.value for record in records}
+    consumer.close()
+    assert read == {b"%d" % n for n in range(count)}
+
+
+def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
+    tmp_path: Path, served: Served
+) -> None:
+    """Both register; topics of either are served; a restart and an expiry of sessions are survived."""
+    from kazoo.client import KazooClient
+
+    kafka = JoiningKafka(tmp_path / "kafka", served, 1, {})
+    kwire = KwireBroker(
+        tmp_path / "kwire",
+        config={"broker.id": "2", "zookeeper.session.timeout.ms": SESSION_MS},
+        arguments=("--zookeeper", served.connect),
+    )
+    client = KazooClient(hosts=served.connect)
+    client.start(10)
+    admin = None
+    try:
+        kafka.start()
+        kwire.start()
+        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+        until(lambda: brokers(admin) == {1, 2}, "both brokers in Apache Kafka's metadata")
+        assert set(client.get_children("/brokers/ids")) == {"1", "2"}
+        on_kafka = NewTopic("on-kafka", replica_assignments={0: [1], 1: [1]})
+        admin.create_topics([on_kafka])
+        round_trip(kafka.bootstrap, "on-kafka", 100)
+
+        # The server restarts: sessions go on, so the broker's epoch stays.
+        epoch = client.exists("/brokers/ids/1").czxid
+        served.stop()
+        served.start()
+        until(lambda: client.connected, "kazoo is back")
+        admin.create_topics([NewTopic("after-restart", replica_assignments={0: [1], 1: [1]})])
+        round_trip(kafka.bootstrap, "after-restart", 100)
+        assert client.exists("/brokers/ids/1").czxid == epoch
+
+        # The broker stands still until its session is over, and registers again. Alone, so that
+        # it is controller again, too.
+        kwire.stop()
+        until(lambda: brokers(admin) == {1}, "the stopped broker leaves")
+        kafka.pause()
+        until(lambda: client.exists("/brokers/ids/1") is None, "the paused broker's node goes")
+        kafka.resume()
+        until(lambda: client.exists("/brokers/ids/1") is not None, "it registers again")
+        assert client.exists("/brokers/ids/1").czxid > epoch
+        until(lambda: client.exists("/controller") is not None, "it is controller again")
+        until(lambda: brokers(admin) == {1}, "it knows itself")
+        admin.create_topics([NewTopic("after-expiry", replica_assignments={0: [1], 1: [1]})])
+        round_trip(kafka.bootstrap, "after-expiry", 100)
+    finally:
+        if admin is not None:
+            admin.close()
+        kafka.stop()
+        kwire.stop()
+        client.stop()
+        client.close()

@@ -1,0 +1,406 @@
+"""Drives a GroupShard by hand: a log of bytes, a clock, and the answers by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kwire.errors import ErrorCode
+from kwire.messages.heartbeat import HeartbeatRequest
+from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kwire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kwire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from server.coordinator.group.classic import Joining
+from server.coordinator.group.config import GroupConfig
+from server.coordinator.group.records import decode_record, encode_record
+from server.coordinator.group.shard import GroupShard
+from server.coordinator.group.state import Group, GroupState
+from server.coordinator.result import Result, Timer
+from tests.support.clock import ManualClock
+
+GROUP = "group"
+SESSION_MS = 10_000
+REBALANCE_MS = 30_000
+DELAY_MS = 3_000
+RANGE = ("range", b"range-metadata")
+PROTOCOLS = (RANGE,)
+
+
+class Batch:
+    """One batch of the log: encoded records, or a marker."""
+
+    def __init__(self, records: list[Any], producer_id: int = -1) -> None:
+        self.stored = [encode_record(record) for record in records]
+        self.producer_id = producer_id
+        self.marker: bool | None = None
+
+
+class Machine:
+    """A shard with everything around it that the runtime would be.
+
+    Writes are committed at once, unless `hold` is set: then `commit()` or `fail(error)` ends them
+    one after the other.
+    """
+
+    def __init__(self, **config: int) -> None:
+        settings = {"initial_rebalance_delay_ms": DELAY_MS, **config}
+        self.config = GroupConfig(**settings)
+        self.clock = ManualClock()
+        self.shard = GroupShard(0, self.config)
+        self.log: list[Batch] = []
+        self.in_flight: list[tuple[Batch, Any]] = []
+        self.hold = False
+        self.last_token = 0
+        self.last_id = 0
+        self.answers: dict[int, Any] = {}
+        self.timers: dict[tuple[str, tuple[str, ...]], Timer] = {}
+        self.apply(self.shard.loaded(self.now))
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms()
+
+    # The runtime's part
+
+    def apply(self, result: Result) -> None:
+        for token, value in result.replies:
+            assert token not in self.answers, f"token {token} answered twice"
+            self.answers[token] = value
+        for timer in result.timers:
+            self.timers[timer.op_name, timer.key] = timer
+        if result.ticket is not None:
+            producer_id = -1 if result.producer is None else result.producer[0]
+            self.in_flight.append((Batch(result.records, producer_id), result.ticket))
+            if not self.hold:
+                self.commit()
+
+    def commit(self) -> None:
+        """Commit the first write on its way: replay what was stored and go on."""
+        batch, ticket = self.in_flight.pop(0)
+        self.log.append(batch)
+        for key, value in batch.stored:
+            self.shard.replay(decode_record(key, value), len(self.log), batch.producer_id)
+        self.apply(self.shard.completed(ticket, ErrorCode.NONE, self.now))
+
+    def fail(self, error: ErrorCode) -> None:
+        """Let the first write on its way fail."""
+        _, ticket = self.in_flight.pop(0)
+        self.apply(self.shard.completed(ticket, error, self.now))
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        batch = Batch([], producer_id)
+        batch.marker = committed
+        self.log.append(batch)
+        self.shard.replay_marker(producer_id, committed)
+
+    def advance(self, ms: int) -> None:
+        """Move time on and fire what is due on the way, in order."""
+        end = self.now + ms
+        while True:
+            due = min((t for t in self.timers.values()), key=lambda t: t.at_ms, default=None)
+            if due is None or due.at_ms > end:
+                break
+            del self.timers[due.op_name, due.key]
+            if due.at_ms > self.now:
+                self.clock.advance(due.at_ms - self.now)
+            self.apply(self.shard.fire(due, self.now))
+        self.clock.advance(end - self.now)
+
+    def reload(self) -> GroupShard:
+        """Return what a new coordinator makes of the committed log."""
+        shard = GroupShard(0, self.config)
+        replay_log(shard, self.log)
+        self.reloaded = shard.loaded(self.now)
+        return shard
+
+    def restart(self) -> None:
+        """Go on as the coordinator that has just loaded the log; what waited is lost."""
+        self.timers.clear()
+        self.in_flight.clear()
+        self.shard = self.reload()
+        self.apply(self.reloaded)
+
+    def token(self) -> int:
+        self.last_token += 1
+        return self.last_token
+
+    # Requests: each returns its token
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocols: Any = PROTOCOLS,
+        protocol_type: str = "consumer",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        require_member_id: bool = False,
+        can_skip: bool = False,
+    ) -> int:
+        token = self.token()
+        self.last_id += 1
+        request = JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in protocols],
+        )
+        joining = Joining(
+            request,
+            list(protocols),
+            token,
+            "client",
+            "/127.0.0.1",
+            "" if member_id else f"{instance or 'client'}-{self.last_id}",
+            require_member_id,
+            can_skip,
+        )
+        self.apply(self.shard.join_group(joining, self.now))
+        return token
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int = 1,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+    ) -> int:
+        token = self.token()
+        request = SyncGroupRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[
+                SyncGroupRequestAssignment(member_id=m, assignment=a)
+                for m, a in (assignments or {}).items()
+            ],
+        )
+        self.apply(self.shard.sync_group(request, token, self.now))
+        return token
+
+    def heartbeat(
+        self,
+        member_id: str,
+        generation: int = 1,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+    ) -> ErrorCode:
+        token = self.token()
+        request = HeartbeatRequest(
+            group_id=group,
+            generation_id=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+        )
+        self.apply(self.shard.heartbeat(request, token, self.now))
+        return ErrorCode(self.answers[token].error_code)
+
+    def leave(self, *members: str | tuple[str, str | None], group: str = GROUP) -> list[ErrorCode]:
+        """Let members go, each by member id or by (member id, instance id); returns their errors."""
+        token = self.token()
+        rows = [(m, None) if isinstance(m, str) else m for m in members]
+        request = LeaveGroupRequest(
+            group_id=group,
+            members=[MemberIdentity(member_id=m, group_instance_id=i) for m, i in rows],
+        )
+        self.apply(self.shard.leave_group(request, token, self.now))
+        answer = self.answers[token]
+        if answer.error_code:
+            return [ErrorCode(answer.error_code)]
+        return [ErrorCode(row.error_code) for row in answer.members]
+
+    def commit_offsets(
+        self,
+        offsets: dict[tuple[str, int], int],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        group: str = GROUP,
+        instance: str | None = None,
+        metadata: str = "",
+        retention_ms: int = -1,
+        commit_timestamp: int = -1,
+    ) -> int:
+        token = self.token()
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance,
+            retention_time_ms=retention_ms,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetCommitRequestPartition(
+                            partition_index=partition,
+                            committed_offset=offset,
+                            committed_leader_epoch=5,
+                            committed_metadata=metadata,
+                            commit_timestamp=commit_timestamp,
+                        )
+                    ],
+                )
+                for (topic, partition), offset in offsets.items()
+            ],
+        )
+        self.apply(self.shard.commit_offsets(request, token, self.now))
+        return token
+
+    def commit_in_transaction(
+        self,
+        producer_id: int,
+        offsets: dict[tuple[str, int], int],
+        group: str = GROUP,
+        **member: Any,
+    ) -> int:
+        token = self.token()
+        request = TxnOffsetCommitRequest(
+            transactional_id="transactional",
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=0,
+            **member,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=partition, committed_offset=offset
+                        )
+                    ],
+                )
+                for (topic, partition), offset in offsets.items()
+            ],
+        )
+        self.apply(self.shard.commit_transactional_offsets(request, token, self.now))
+        return token
+
+    def delete_offsets(self, *tps: tuple[str, int], group: str = GROUP) -> int:
+        token = self.token()
+        request = OffsetDeleteRequest(
+            group_id=group,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[OffsetDeleteRequestPartition(partition_index=partition)],
+                )
+                for topic, partition in tps
+            ],
+        )
+        self.apply(self.shard.delete_offsets(request, token, self.now))
+        return token
+
+    def delete_group(self, group: str = GROUP) -> int:
+        token = self.token()
+        self.apply(self.shard.delete_group(group, token, self.now))
+        return token
+
+    # What came of them
+
+    def error(self, token: int) -> ErrorCode:
+        return ErrorCode(self.answers[token].error_code)
+
+    def row_errors(self, token: int) -> list[ErrorCode]:
+        """The errors of a commit's or delete's rows, in order."""
+        return [
+            ErrorCode(row.error_code)
+            for topic in self.answers[token].topics
+            for row in topic.partitions
+        ]
+
+    def fetch(self, topic: str, partition: int, *, stable: bool = False, group: str = GROUP) -> Any:
+        """One partition's FetchedOffset."""
+        return self.shard.fetch_offsets(group, [(topic, [partition])], stable)[0][1][0]
+
+    def group(self, group: str = GROUP) -> Group:
+        return self.shard.groups[group]
+
+    @property
+    def state(self) -> GroupState:
+        return self.group().state
+
+    # Ways to get somewhere
+
+    def form(self, count: int = 1, **joining: Any) -> list[str]:
+        """Join `count` dynamic members and return their ids, the leader's first; not yet synced."""
+        tokens = [self.join(**joining) for _ in range(count)]
+        self.advance(DELAY_MS)
+        while any(token not in self.answers for token in tokens):
+            self.advance(DELAY_MS)
+        return [self.answers[token].member_id for token in tokens]
+
+    def stable(self, count: int = 1, **joining: Any) -> list[str]:
+        """As `form`, and have all synced: member n is assigned b"n"."""
+        members = self.form(count, **joining)
+        generation = self.group().generation_id
+        assignments = {m: str(n).encode() for n, m in enumerate(members)}
+        for member in members:
+            self.sync(member, generation, assignments)
+        assert self.state is GroupState.STABLE
+        return members
+
+    def stable_static(self, *instances: str, **joining: Any) -> list[str]:
+        """Make a stable group of static members; returns their member ids."""
+        tokens = [self.join(instance=instance, **joining) for instance in instances]
+        while tokens[-1] not in self.answers:
+            self.advance(DELAY_MS)
+        members = [self.answers[token].member_id for token in tokens]
+        generation = self.group().generation_id
+        assignments = {m: i.encode() for m, i in zip(members, instances, strict=True)}
+        for member, instance in zip(members, instances, strict=True):
+            self.sync(member, generation, assignments, instance=instance)
+        assert self.state is GroupState.STABLE
+        return members
+
+
+def replay_log(shard: GroupShard, batches: list[Batch]) -> None:
+    """Replay a log as loading does."""
+    for position, batch in enumerate(batches, 1):
+        if batch.marker is not None:
+            shard.replay_marker(batch.producer_id, batch.marker)
+        for key, value in batch.stored:
+            shard.replay(decode_record(key, value), position, batch.producer_id)
+
+
+def hard_state(shard: GroupShard) -> dict[str, Any]:
+    """What of a shard must survive: by group what is persisted, committed and in transactions."""
+    state = {}
+    for group_id, group in shard.groups.items():
+        store = group.offsets
+        committed = {tp: stored.value for tp, stored in store.committed.items()}
+        transactional = {
+            producer_id: {tp: stored.value for tp, stored in offsets.items()}
+            for producer_id, offsets in store.transactional.items()
+            if offsets
+        }
+        if group.persisted is not None or committed or transactional:
+            state[group_id] = (group.persisted, committed, transactional)
+    return state

@@ -1,0 +1,42 @@
+"""A CoordinatorLog in memory, whose writes are committed at once or when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+
+from kwire.errors import ErrorCode
+
+
+class MemoryLog:
+    """Batches by partition.
+
+    Shape: with `hold` set, an append gives a future that `settle` ends; a batch is in the log from
+    the start, as on disk, but for a failed one.
+    """
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[bytes]] = {}
+        self.hold = False
+        self.held: list[tuple[int, bytes, asyncio.Future[ErrorCode]]] = []
+        self.answer = ErrorCode.NONE
+
+    def append(self, partition: int, batch: bytes, now_ms: int) -> Awaitable[ErrorCode] | ErrorCode:
+        if not self.hold:
+            if self.answer is ErrorCode.NONE:
+                self.batches.setdefault(partition, []).append(batch)
+            return self.answer
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self.held.append((partition, batch, future))
+        return future
+
+    def settle(self, number: int = 0, error: ErrorCode = ErrorCode.NONE) -> None:
+        """End one held append."""
+        partition, batch, future = self.held.pop(number)
+        if error is ErrorCode.NONE:
+            self.batches.setdefault(partition, []).append(batch)
+        future.set_result(error)
+
+    def read_all(self, partition: int) -> Iterator[memoryview]:
+        for batch in self.batches.get(partition, []):
+            yield memoryview(batch)

@@ -1,0 +1,352 @@
+"""Describing, listing and removing groups, and what a new coordinator makes of the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.messages.internal.group_metadata import GroupMetadataValue, MemberMetadata
+from server.config import BrokerConfig
+from server.coordinator.group.config import GroupConfig
+from server.coordinator.group.listing import describe_group, list_group
+from server.coordinator.group.partitioner import java_string_hash, partition_for
+from server.coordinator.group.records import GroupRecord, decode_record, encode_record
+from server.coordinator.group.state import GroupState, read_subscription
+from tests.coordinator.machine import GROUP, SESSION_MS, Machine
+from tests.coordinator.test_offsets import subscription
+
+TOPIC = ("topic", 0)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+# Describe and list
+
+
+def test_stable_group_is_described_with_metadata_and_assignment(machine: Machine) -> None:
+    """GroupCoordinatorTest.testDescribeGroupStable."""
+    (member,) = machine.stable()
+    described = describe_group(GROUP, machine.group(), 5)
+    assert (
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data,
+    ) == ("Stable", "consumer", "range")
+    (row,) = described.members
+    assert (member, "client", "/127.0.0.1", b"range-metadata", b"0") == (
+        row.member_id,
+        row.client_id,
+        row.client_host,
+        row.member_metadata,
+        row.member_assignment,
+    )
+
+
+def test_rebalancing_group_is_described_without_metadata(machine: Machine) -> None:
+    """GroupCoordinatorTest.testDescribeGroupRebalancing."""
+    machine.form()
+    described = describe_group(GROUP, machine.group(), 5)
+    assert (described.group_state, described.protocol_data) == ("CompletingRebalance", "")
+    assert [(m.member_metadata, m.member_assignment) for m in described.members] == [(b"", b"")]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(5, ErrorCode.NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)]
+)
+def test_unknown_group_is_dead(version: int, error: ErrorCode) -> None:
+    """GroupCoordinatorTest.testDescribeGroupInactiveGroup, KIP-1043."""
+    described = describe_group("other", None, version)
+    assert ("Dead", error) == (described.group_state, described.error_code)
+
+
+def test_group_is_listed_with_state_and_type(machine: Machine) -> None:
+    """GroupCoordinatorTest.testListGroupsIncludesStableGroups."""
+    machine.stable()
+    row = list_group(machine.group())
+    assert (
+        row.group_id,
+        row.protocol_type,
+        row.group_state,
+        row.group_type,
+    ) == (GROUP, "consumer", "Stable", "classic")
+
+
+# Delete
+
+
+def test_unknown_group_cannot_be_deleted(machine: Machine) -> None:
+    """GroupCoordinatorTest.testDeleteNonEmptyGroup's neighbour: testDeleteGroupWithUnknownGroup."""
+    assert machine.answers[machine.delete_group()] == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_group_with_members_cannot_be_deleted(machine: Machine) -> None:
+    """GroupCoordinatorTest.testDeleteNonEmptyGroup."""
+    machine.stable()
+    assert machine.answers[machine.delete_group()] == ErrorCode.NON_EMPTY_GROUP
+
+
+def test_empty_group_is_deleted_with_its_offsets(machine: Machine) -> None:
+    """GroupCoordinatorTest.testDeleteEmptyGroup, testDeleteEmptyGroupWithStoredOffsets."""
+    (member,) = machine.stable()
+    machine.commit_offsets({TOPIC: 1}, member, 1)
+    machine.leave(member)
+    assert machine.answers[machine.delete_group()] == ErrorCode.NONE
+    assert machine.shard.groups == {}
+    assert machine.reload().groups == {}
+
+
+def test_deleted_group_is_answered_when_the_tombstones_are_committed(machine: Machine) -> None:
+    machine.commit_offsets({TOPIC: 1})
+    machine.hold = True
+    token = machine.delete_group()
+    assert token not in machine.answers
+    assert machine.fetch("topic", 0).offset == -1
+    assert machine.answers[machine.delete_group()] == ErrorCode.GROUP_ID_NOT_FOUND
+    machine.commit()
+    assert machine.answers[token] == ErrorCode.NONE
+
+
+def test_group_whose_tombstones_fail_comes_back(machine: Machine) -> None:
+    (member,) = machine.stable()
+    machine.commit_offsets({TOPIC: 1}, member, 1)
+    machine.leave(member)
+    machine.hold = True
+    token = machine.delete_group()
+    machine.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert machine.answers[token] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (machine.state, machine.group().generation_id) == (GroupState.EMPTY, 2)
+    assert machine.fetch("topic", 0).offset == 1
+
+
+def test_commit_on_its_way_is_deleted_with_the_group(machine: Machine) -> None:
+    machine.hold = True
+    machine.commit_offsets({TOPIC: 1})
+    machine.delete_group()
+    machine.commit()
+    machine.commit()
+    assert machine.shard.groups == {}
+    assert machine.reload().groups == {}
+
+
+def test_deleted_group_with_an_open_transaction_keeps_its_offsets_for_it(
+    machine: Machine,
+) -> None:
+    machine.commit_offsets({TOPIC: 1})
+    machine.commit_in_transaction(9, {TOPIC: 2})
+    machine.delete_group()
+    assert machine.fetch("topic", 0).offset == -1
+    machine.end_transaction(9, committed=True)
+    assert machine.fetch("topic", 0).offset == 2
+    assert machine.reload().fetch_offsets(GROUP, None, False) == machine.shard.fetch_offsets(
+        GROUP, None, False
+    )
+
+
+def test_group_that_was_never_stored_is_deleted_at_once(machine: Machine) -> None:
+    machine.join(require_member_id=True)
+    machine.hold = True
+    assert machine.answers[machine.delete_group()] == ErrorCode.NONE
+    assert machine.shard.groups == {}
+
+
+# Loading
+
+
+def test_stable_group_goes_on_after_a_restart(machine: Machine) -> None:
+    """GroupMetadataManagerTest.testLoadGroupWithTombstone's neighbours: testLoadOffsetsWithGroup."""
+    leader, follower = machine.stable(2)
+    machine.commit_offsets({TOPIC: 5}, follower, 1)
+    machine.restart()
+    assert GroupState.STABLE is machine.state
+    assert [machine.heartbeat(m) for m in (leader, follower)] == [ErrorCode.NONE, ErrorCode.NONE]
+    assert machine.answers[machine.sync(follower)].assignment == b"1"
+    assert machine.fetch("topic", 0).offset == 5
+    assert leader == machine.group().leader_id
+
+
+def test_members_of_a_loaded_group_have_a_session_from_then_on(machine: Machine) -> None:
+    (member,) = machine.stable()
+    machine.restart()
+    machine.advance(SESSION_MS - 1)
+    assert member in machine.group().members
+    machine.advance(1)
+    assert GroupState.EMPTY is machine.state
+
+
+def test_static_members_are_known_after_a_restart(machine: Machine) -> None:
+    machine.stable_static("a", "b")
+    machine.restart()
+    answer = machine.answers[machine.join(instance="b")]
+    assert (answer.error_code, answer.generation_id) == (0, 1)
+
+
+def test_generation_goes_on_where_it_was(machine: Machine) -> None:
+    (member,) = machine.stable()
+    machine.leave(member)
+    machine.restart()
+    assert machine.group().generation_id == 2
+    (member,) = machine.form()
+    assert machine.group().generation_id == 3
+
+
+def test_subscribed_topics_are_known_after_a_restart(machine: Machine) -> None:
+    (member,) = machine.stable(protocols=[("range", subscription("read"))])
+    machine.commit_offsets({("read", 0): 1}, member, 1)
+    machine.restart()
+    assert frozenset({"read"}) == machine.group().subscribed_topics
+
+
+def test_unload_refuses_whoever_waits(machine: Machine) -> None:
+    """GroupCoordinatorTest / onGroupUnloaded."""
+    first, second = machine.stable(2)
+    join = machine.join(first)
+    machine.join(group="other")
+    tokens = [machine.last_token]
+    machine.apply(machine.shard.unload(machine.now))
+    assert {ErrorCode.NOT_COORDINATOR} == {machine.error(t) for t in (join, *tokens)}
+    assert machine.shard.groups == {}
+    assert machine.heartbeat(second) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_unload_refuses_waiting_syncs(machine: Machine) -> None:
+    _, follower = machine.form(2)
+    token = machine.sync(follower)
+    machine.apply(machine.shard.unload(machine.now))
+    assert machine.error(token) == ErrorCode.NOT_COORDINATOR
+
+
+def test_clock_that_is_set_moves_all_deadlines(machine: Machine) -> None:
+    (member,) = machine.stable()
+    machine.clock.advance(3_600_000)
+    machine.shard.shift_time(3_600_000)
+    for key, timer in machine.timers.items():
+        machine.timers[key] = timer._replace(at_ms=timer.at_ms + 3_600_000)
+    machine.advance(SESSION_MS - 1)
+    assert machine.heartbeat(member) == ErrorCode.NONE
+
+
+# Formats
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_group_value_of_every_version_is_read(machine: Machine, version: int) -> None:
+    """GroupMetadataManagerTest.testReadFromOldGroupMetadata."""
+    from kwire.codec import encode
+
+    message = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=7,
+        protocol="range",
+        leader="m",
+        current_state_timestamp=5 if version >= 2 else -1,
+        members=[
+            MemberMetadata(
+                member_id="m",
+                group_instance_id="i" if version >= 3 else None,
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout=60_000 if version >= 1 else -1,
+                session_timeout=10_000,
+                subscription=b"s",
+                assignment=b"a",
+            )
+        ],
+    )
+    value = version.to_bytes(2, "big") + encode(message, version)
+    machine.shard.replay(GroupRecord(GROUP, value), 1)
+    machine.apply(machine.shard.loaded(machine.now))
+    group = machine.group()
+    assert (group.state, group.generation_id, group.leader_id) == (GroupState.STABLE, 7, "m")
+    assert (5 if version >= 2 else -1) == group.state_timestamp_ms
+    member = group.members["m"]
+    assert member.assignment == b"a"
+    assert member.metadata("range") == b"s"
+    assert (60_000 if version >= 1 else 10_000) == member.rebalance_timeout_ms
+
+
+def test_group_key_and_value_are_those_of_apache_kafka(machine: Machine) -> None:
+    """Key 2, value 3: as section 8 of the interoperability notes has them, byte by byte."""
+    (member,) = machine.stable()
+    key, value = encode_record(GroupRecord(GROUP, machine.group().persisted))
+    assert key == b"\0\2\0\5group"
+    assert value is not None
+    assert value.startswith(b"\0\3\0\x08consumer\0\0\0\1\0\5range\0\x08" + member.encode())
+
+
+def test_keys_of_other_protocols_are_passed_over() -> None:
+    assert decode_record(b"\0\3\5group", b"\0\0") is None
+    assert decode_record(b"\xff\xff", b"\0\0") is None
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"",
+        b"\0",
+        b"\0\0\0\0\0\1",
+        b"\0\0\xff\xff\xff\xff",
+        b"\0\0\x7f\xff\xff\xff",
+        b"\xff\xff\0\0\0\0",
+        b"\0\0\0\0\0\1\0\5abc",
+        b"\0\0\0\0\0\1\xff\xff",
+        b"\0\0\0\0\0\1\0\1\xff",
+    ],
+)
+def test_damaged_subscription_is_unknown(metadata: bytes) -> None:
+    assert read_subscription(metadata) is None
+
+
+def test_subscription_of_later_versions_is_read_as_far_as_known() -> None:
+    assert read_subscription(b"\0\3" + subscription("a", "b")[2:] + b"more") == ["a", "b"]
+
+
+# Partitioning
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(1 << 31)),
+        ("🎈", 1773260),
+        ("group-with-ümlaut", None),
+    ],
+)
+def test_hash_is_javas(text: str, expected: int | None) -> None:
+    value = 0
+    units = text.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = value * 31 + (high << 8 | low)
+    value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
+    assert value == java_string_hash(text)
+    if expected is not None:
+        assert expected == value
+
+
+def test_smallest_hash_belongs_to_partition_zero() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("hello", 50) == 22
+
+
+def test_settings_left_alone_are_those_of_apache_kafka() -> None:
+    assert GroupConfig.of(BrokerConfig()) == GroupConfig()
+
+
+def test_settings_are_read_by_apache_kafkas_names() -> None:
+    static = {
+        "group.min.session.timeout.ms": "1",
+        "group.max.session.timeout.ms": "2",
+        "group.max.size": "3",
+        "group.initial.rebalance.delay.ms": "4",
+        "offset.metadata.max.bytes": "5",
+        "offsets.retention.minutes": "6",
+        "offsets.retention.check.interval.ms": "7",
+        "offsets.commit.timeout.ms": "8",
+        "offsets.topic.num.partitions": "9",
+    }
+    assert GroupConfig.of(BrokerConfig(static)) == GroupConfig(1, 2, 3, 4, 5, 360_000, 7, 8, 9)

@@ -1,0 +1,206 @@
+"""Markers to several brokers: which go where, in what batches, and what is told of those that do not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kwire.codec import decode, encode
+from kwire.errors import ErrorCode
+from kwire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from server.coordinator.marker_channels import MarkerChannels
+from server.coordinator.transaction.markers import Markers, Outcomes
+from server.metadata.image import MetadataImage
+from server.topic_partition import TopicPartition
+from tests.support.replicas import registration, topic_image, turns
+
+OWN = 0
+TPS = [TopicPartition(f"t{leader}", 0) for leader in range(3)]
+GONE = TopicPartition("gone", 0)
+
+
+def image(*alive: int) -> MetadataImage:
+    """One topic led by each of three brokers."""
+    topics = [topic_image(f"t{leader}", leader=leader, replicas=(0, 1, 2)) for leader in range(3)]
+    cluster = MetadataImage().with_brokers({number: registration(number) for number in alive})
+    return cluster.with_topics(topics)
+
+
+def markers(*tps: TopicPartition, producer_id: int = 7, epoch: int = 3) -> Markers:
+    return Markers("id", producer_id, epoch, 5, True, tps)
+
+
+def answer_to(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
+    """The same error for everything."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=row.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=n, error_code=error)
+                            for n in topic.partition_indexes
+                        ],
+                    )
+                    for topic in row.topics
+                ],
+            )
+            for row in request.markers
+        ]
+    )
+
+
+class Cluster:
+    """Markers of broker 0; what goes to others is held until it is answered."""
+
+    def __init__(self) -> None:
+        self.image = image(0, 1, 2)
+        self.sent: list[tuple[int, WriteTxnMarkersRequest, asyncio.Future[Any]]] = []
+        self.local: list[tuple[Markers, Callable[[Outcomes], None]]] = []
+        self.told: list[tuple[TopicPartition, ErrorCode]] = []
+        self.channels = MarkerChannels(OWN, self, lambda: self.image, self.ask)  # type: ignore[arg-type]
+
+    def send(self, asked: Markers, written: Callable[[Outcomes], None]) -> None:
+        self.local.append((asked, written))
+
+    async def ask(self, broker_id: int, request: Any, version: int) -> Any:
+        request = decode(WriteTxnMarkersRequest, encode(request, version), version)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.sent.append((broker_id, request, future))
+        return await future
+
+    def write(self, asked: Markers) -> None:
+        self.channels.send(asked, self.told.extend)
+
+    async def answer(self, index: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        _, request, future = self.sent[index]
+        future.set_result(answer_to(request, error))
+        await turns()
+
+
+def run(test: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await test(cluster)
+        cluster.channels.close()
+
+    asyncio.run(main())
+
+
+def test_each_leader_gets_its_own_and_deleted_partitions_need_none() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.write(markers(*TPS, GONE))
+        await turns()
+        assert cluster.told == [(GONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+        ((here, written),) = cluster.local
+        assert here.partitions == (TPS[0],)
+        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2]
+        (row,) = cluster.sent[0][1].markers
+        assert (row.producer_id, row.producer_epoch, row.coordinator_epoch) == (7, 3, 5)
+        assert row.transaction_result
+        assert [(topic.name, topic.partition_indexes) for topic in row.topics] == [("t1", [0])]
+        written([(TPS[0], ErrorCode.NONE)])
+        await cluster.answer(0)
+        await cluster.answer(1)
+        assert cluster.told[1:] == [(tp, ErrorCode.NONE) for tp in TPS]
+
+    run(test)
+
+
+def test_what_comes_while_a_request_is_under_way_goes_together() -> None:
+    async def test(cluster: Cluster) -> None:
+        for producer_id in (1, 2, 3):
+            cluster.write(markers(TPS[1], producer_id=producer_id))
+            await turns()
+        assert len(cluster.sent) == 1
+        await cluster.answer(0)
+        assert [row.producer_id for row in cluster.sent[1][1].markers] == [2, 3]
+        await cluster.answer(1)
+        assert cluster.told == [(TPS[1], ErrorCode.NONE)] * 3
+
+    run(test)
+
+
+def test_marker_under_way_is_not_sent_again_until_it_is_answered() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.write(markers(TPS[1], TPS[2]))
+        await turns()
+        await cluster.answer(1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        cluster.write(markers(TPS[1], TPS[2]))  # as the shard does after a while
+        await turns()
+        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2, 2]
+        await cluster.answer(0)
+        cluster.write(markers(TPS[1], epoch=4))  # of another transaction
+        await turns()
+        assert [broker_id for broker_id, _, _ in cluster.sent] == [1, 2, 2, 1]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("answered", "told"),
+    [
+        # The image says that it exists, so it is led elsewhere, or not made yet.
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ],
+)
+def test_errors_are_told_as_the_shard_understands_them(
+    answered: ErrorCode, told: ErrorCode
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.write(markers(TPS[1]))
+        await turns()
+        await cluster.answer(0, answered)
+        assert cluster.told == [(TPS[1], told)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("error", [OSError("lost"), AssertionError("not understood")])
+def test_request_that_fails_is_told_and_the_next_goes_out(error: Exception) -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.write(markers(TPS[1]))
+        await turns()
+        cluster.sent[0][2].set_exception(error)
+        await turns()
+        assert cluster.told == [(TPS[1], ErrorCode.NETWORK_EXCEPTION)]
+        cluster.write(markers(TPS[1]))
+        await turns()
+        await cluster.answer(1)
+        assert cluster.told[1:] == [(TPS[1], ErrorCode.NONE)]
+
+    run(test)
+
+
+def test_broker_that_is_gone_is_not_waited_for() -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.write(markers(TPS[1]))
+        await turns()
+        cluster.write(markers(TPS[1], producer_id=8))
+        cluster.image = image(0, 2)
+        cluster.channels.keep(cluster.image.brokers)
+        assert cluster.told == [(TPS[1], ErrorCode.NETWORK_EXCEPTION)] * 2
+        cluster.write(markers(TPS[1]))
+        assert cluster.told[2:] == [(TPS[1], ErrorCode.LEADER_NOT_AVAILABLE)]
+        cluster.image = image(0, 1, 2)
+        cluster.write(markers(TPS[1]))
+        await turns()
+        await cluster.answer(1)
+        assert cluster.told[3:] == [(TPS[1], ErrorCode.NONE)]
+
+    run(test)

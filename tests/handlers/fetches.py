@@ -1,0 +1,51 @@
+"""Fetch requests and what they bring, for these tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from tests.support.replicas import stored
+
+LATEST = 17
+BY_NAME = 12
+
+Asked = tuple[str, int, int]
+
+
+def fetch_request(*asked: Asked | tuple[str, int, int, int], **options: Any) -> FetchRequest:
+    """A fetch of (topic, partition, offset[, most bytes]); does not wait unless told so."""
+    topics: dict[str, FetchTopic] = {}
+    epochs = {name: options.pop(name) for name in EPOCHS if name in options}
+    for name, number, offset, *most in asked:
+        topic = topics.setdefault(name, FetchTopic(topic=name, partitions=[]))
+        topic.partitions.append(
+            FetchPartition(
+                partition=number,
+                fetch_offset=offset,
+                partition_max_bytes=most[0] if most else 1 << 20,
+                **epochs,
+            )
+        )
+    options = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, **options}
+    return FetchRequest(topics=list(topics.values()), **options)
+
+
+EPOCHS = ("current_leader_epoch", "last_fetched_epoch")
+
+
+def rows(response: FetchResponse) -> dict[tuple[str, int], Any]:
+    """The partitions of an answer in order, with their records as bytes; ids as `topic_id` makes."""
+    found = {}
+    for topic in response.responses:
+        for row in topic.partitions:
+            row.records = stored(row.records)
+            name = topic.topic or topic.topic_id.rstrip(b"\1").decode()
+            found[name, row.partition_index] = row
+    return found
+
+
+def only(response: FetchResponse) -> Any:
+    """The one partition of an answer."""
+    (row,) = rows(response).values()
+    return row

@@ -1,0 +1,104 @@
+"""A broker as far as group handlers see it: requests and answers cross the wire format."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable
+from typing import Any
+
+from kwire.api import response_class
+from kwire.codec import decode, encode
+from server.coordinator.group.config import GroupConfig
+from server.coordinator.group_coordinator import GroupCoordinator
+from server.handlers.context import Later, RequestContext, Services
+from server.handlers.registry import Handler
+from server.metadata.image import (
+    BrokerRegistration,
+    Endpoint,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from server.net.connection_info import ConnectionInfo
+from tests.coordinator.memory_log import MemoryLog
+from tests.support.clock import ManualClock
+
+
+def topic_image(name: str, partitions: int, leader: int = 1) -> TopicImage:
+    rows = {p: PartitionImage(p, leader, 0, (leader,), (leader,)) for p in range(partitions)}
+    return TopicImage(name, name.encode().ljust(16, b"\0"), rows)
+
+
+class Topics:
+    """Makes internal topics when told to, and counts how often."""
+
+    def __init__(self, broker: GroupBroker) -> None:
+        self.broker = broker
+        self.asked: list[str] = []
+
+    async def ensure_internal_topic(self, name: str) -> None:
+        self.asked.append(name)
+        self.broker.image = self.broker.image.with_topics([topic_image(name, 5)])
+
+
+class GroupBroker:
+    """Broker 1 with a topic of two partitions, coordinating all groups."""
+
+    def __init__(self, **config: int) -> None:
+        settings = {"initial_rebalance_delay_ms": 0, "offsets_topic_partitions": 5, **config}
+        self.clock = ManualClock()
+        self.log = MemoryLog()
+        self.coordinator = GroupCoordinator(GroupConfig(**settings), self.log, self.clock)
+        endpoints = (Endpoint("PLAINTEXT", "advertised", 1234), Endpoint("TLS", "other", 9093))
+        self.image = (
+            MetadataImage()
+            .with_brokers({n: BrokerRegistration(n, endpoints) for n in (1, 2)})
+            .with_topics([topic_image("topic", 2)])
+        )
+        self.topics = Topics(self)
+        self.services = Services(
+            node_id=1,
+            clock=self.clock,
+            advertises=False,
+            metadata=lambda: self.image,
+            group_coordinator=self.coordinator,
+            topics=self.topics,
+        )
+        self.connection = ConnectionInfo("1", client_host="10.0.0.7", local_host="10.0.0.1")
+
+    async def start(self) -> GroupBroker:
+        for partition in range(5):
+            self.coordinator.lead(partition, 1)
+        await self.coordinator.runtime.wait_until_loaded()
+        return self
+
+    def call(self, handler: Handler[Any], request: Any, version: int) -> Any:
+        """Send a request in a version; the response, or an awaitable of it, as a client reads it."""
+        stored = decode(type(request), encode(request, version), version)
+        ctx = RequestContext(
+            handler.api_key,
+            version,
+            1,
+            "client",
+            self.clock.now_ms(),
+            self.connection,
+            self.services,
+        )
+        answer = handler(ctx, stored)
+        if isinstance(answer, Later):
+            return self.later(handler, answer, version)
+        return self.read(handler, answer, version)
+
+    def read(self, handler: Handler[Any], answer: Any, version: int) -> Any:
+        return decode(response_class(handler.api_key), encode(answer, version), version)
+
+    async def later(self, handler: Handler[Any], later: Later[Any], version: int) -> Any:
+        answer = await later.awaitable
+        if later.finish is not None:
+            answer = later.finish(answer)
+        return self.read(handler, answer, version)
+
+    async def ask(self, handler: Handler[Any], request: Any, version: int) -> Any:
+        """As `call`, and wait for the response."""
+        answer: Awaitable[Any] | Any = self.call(handler, request, version)
+        return await answer if inspect.isawaitable(answer) else answer

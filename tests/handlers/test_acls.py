@@ -1,0 +1,64 @@
+"""The APIs of ACLs, beside what an Apache Kafka 3.9.2 without an authorizer answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.messages.create_acls import AclCreation, CreateAclsRequest
+from kwire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kwire.messages.describe_acls import DescribeAclsRequest
+from server.handlers.acls import create_acls, delete_acls, describe_acls
+from server.handlers.context import NoReply
+from tests.support.replicas import Replicas
+
+TOPIC, READ, ALLOW = 2, 3, 3
+FILTER: dict[str, Any] = {
+    "resource_type_filter": TOPIC,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": READ,
+    "permission_type": ALLOW,
+}
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_description_says_that_there_is_no_authorizer(room: Replicas, version: int) -> None:
+    answer = room.call(describe_acls, DescribeAclsRequest(**FILTER), version)
+    assert answer.error_code == ErrorCode.SECURITY_DISABLED
+    assert answer.error_message == "No Authorizer is configured on the broker"
+    assert answer.resources == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_each_creation_and_filter_is_refused(room: Replicas, count: int) -> None:
+    creation = AclCreation(
+        resource_type=TOPIC,
+        resource_name="a",
+        principal="User:a",
+        host="*",
+        operation=READ,
+        permission_type=ALLOW,
+    )
+    created = room.call(create_acls, CreateAclsRequest(creations=[creation] * count), 3)
+    deleted = room.call(
+        delete_acls, DeleteAclsRequest(filters=[DeleteAclsFilter(**FILTER)] * count), 3
+    )
+    for rows in (created.results, deleted.filter_results):
+        assert len(rows) == count
+        assert {row.error_code for row in rows} <= {ErrorCode.SECURITY_DISABLED}
+
+
+@pytest.mark.parametrize(
+    "field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"]
+)
+def test_filter_of_unknown_kind_closes_the_connection(room: Replicas, field: str) -> None:
+    asked = FILTER | {field: 0}
+    for answer in (
+        room.call(describe_acls, DescribeAclsRequest(**asked), 3),
+        room.call(delete_acls, DeleteAclsRequest(filters=[DeleteAclsFilter(**asked)]), 3),
+    ):
+        assert isinstance(answer, NoReply) and answer.close_reason

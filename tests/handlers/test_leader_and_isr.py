@@ -1,0 +1,305 @@
+"""What a controller tells a broker, and what it hears back."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kwire.codec import decode, encode
+from kwire.errors import ErrorCode
+from kwire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
+from kwire.messages.stop_replica import (
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+)
+from kwire.messages.update_metadata import UpdateMetadataRequest
+from server.coordination.store import ConnectionLost, StoreError
+from server.handlers import leader_and_isr as room_of_roles
+from server.handlers.leader_and_isr import AT_ONCE, leader_and_isr, stop_replica, update_metadata
+from tests.support.replicas import Replicas, finish, topic_id
+
+EPOCH = 40
+CONFIGS = {("topics", "a"): {"retention.ms": "77"}}
+
+
+class Told(Replicas):
+    """A broker 0 in a cluster, with the controller's words for it."""
+
+    def join(self) -> Told:
+        async def configs(entities: Any) -> Any:
+            return {each: CONFIGS[each] for each in entities if each in CONFIGS}
+
+        self.services.publisher = self.publisher
+        self.services.controller = SimpleNamespace(broker_epoch=EPOCH, is_active=False)
+        self.services.cluster = SimpleNamespace(configs=configs)  # type: ignore[assignment]
+        return self
+
+    async def lead(self, *rows: LeaderAndIsrPartitionState, version: int = 7, **more: Any) -> Any:
+        """Send LeaderAndIsr over the wire format and back."""
+        options = {"controller_epoch": 3, "broker_epoch": EPOCH, **more}
+        if version < 2:
+            options.pop("broker_epoch")
+            for row in rows:
+                row.topic_name = "a"
+            request = LeaderAndIsrRequest(ungrouped_partition_states=list(rows), **options)
+        else:
+            topic = LeaderAndIsrTopicState(
+                topic_name="a", topic_id=topic_id("a"), partition_states=list(rows)
+            )
+            request = LeaderAndIsrRequest(topic_states=[topic], **options)
+        received = decode(LeaderAndIsrRequest, encode(request, version), version)
+        answer = await finish(leader_and_isr(self.context(version), received))
+        return decode(LeaderAndIsrResponse, encode(answer, version), version)
+
+    def stop_partition(self, *rows: StopReplicaPartitionState, **more: Any) -> list[int]:
+        topic = StopReplicaTopicState(topic_name="a", partition_states=list(rows))
+        options = {"controller_epoch": 3, "broker_epoch": EPOCH, **more}
+        request = StopReplicaRequest(topic_states=[topic], **options)
+        answer = self.call(stop_replica, request, 4)
+        assert not answer.error_code
+        return [row.error_code for row in answer.partition_errors]
+
+
+@pytest.fixture
+def told(tmp_path: Any) -> Any:
+    """A broker that was told nothing yet."""
+    made = Told(tmp_path / "data").start().join()  # type: ignore[attr-defined]
+    yield made
+    made.stop()
+
+
+def row(
+    number: int = 0, leader: int = 0, epoch: int = 1, **more: Any
+) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=number,
+        leader=leader,
+        leader_epoch=epoch,
+        isr=[0, 1],
+        replicas=[0, 1],
+        is_new=True,
+        **more,
+    )
+
+
+def errors(answer: Any) -> list[int]:
+    return [each.error_code for topic in answer.topics for each in topic.partition_errors]
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(work)
+
+
+def test_roles_are_taken_with_the_topics_config(told: Told) -> None:
+    answer = run(told.lead(row(0), row(1, leader=1)))
+    assert (answer.error_code, errors(answer)) == (0, [0, 0])
+    assert told.partition("a", 0).is_leader and not told.partition("a", 1).is_leader
+    assert told.partition("a").log.config.retention_ms == 77
+    assert told.partition("a").log.topic_id == topic_id("a")
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_every_version_is_understood_and_answered_in_its_form(told: Told, version: int) -> None:
+    answer = run(told.lead(row(), version=version))
+    found = answer.topics[0].partition_errors if version >= 5 else answer.partition_errors
+    assert [each.error_code for each in found] == [0]
+    assert told.partition("a").is_leader
+
+
+def test_another_life_of_the_broker_is_not_meant(told: Told) -> None:
+    stale = ErrorCode.STALE_BROKER_EPOCH
+    assert run(told.lead(row(), broker_epoch=EPOCH - 1)).error_code == stale
+    assert told.replicas.get("a", 0) is None
+    for handler, request, version in (
+        (stop_replica, StopReplicaRequest(broker_epoch=EPOCH - 1), 4),
+        (update_metadata, UpdateMetadataRequest(broker_epoch=EPOCH - 1), 8),
+    ):
+        assert told.call(handler, request, version).error_code == stale
+
+
+def test_controller_that_was_followed_by_another_is_refused(told: Told) -> None:
+    run(told.lead(row(), controller_epoch=4))
+    stale = ErrorCode.STALE_CONTROLLER_EPOCH
+    assert run(told.lead(row(1), controller_epoch=3)).error_code == stale
+    for handler, request, version in (
+        (stop_replica, StopReplicaRequest(controller_epoch=3), 4),
+        (update_metadata, UpdateMetadataRequest(controller_epoch=3), 8),
+    ):
+        assert told.call(handler, request, version).error_code == stale
+    assert told.call(update_metadata, UpdateMetadataRequest(controller_epoch=5), 8).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"epoch": 2}, ErrorCode.NONE),
+        ({"epoch": 1}, ErrorCode.STALE_CONTROLLER_EPOCH),
+        ({"epoch": 0}, ErrorCode.STALE_CONTROLLER_EPOCH),
+    ],
+)
+def test_only_newer_leader_epochs_count(told: Told, changed: Any, error: ErrorCode) -> None:
+    run(told.lead(row()))
+    assert errors(run(told.lead(row(leader=1, **changed)))) == [error]
+    assert told.partition("a").is_leader is (error != ErrorCode.NONE)
+
+
+def test_partition_of_other_brokers_and_of_another_topic_id_are_refused(told: Told) -> None:
+    strange = row()
+    strange.replicas = [5, 6]
+    assert errors(run(told.lead(strange))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    run(told.lead(row()))
+    told.partition("a").log.topic_id = b"x" * 16
+    assert errors(run(told.lead(row(epoch=2)))) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    told.partition("a").log.offline = True
+    assert errors(run(told.lead(row(epoch=2)))) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+def test_replica_is_deleted_only_when_that_is_said(told: Told) -> None:
+    run(told.lead(row(epoch=5)))
+    stopped = StopReplicaPartitionState(partition_index=0, leader_epoch=5)
+    assert told.stop_partition(stopped) == [0]
+    assert told.replicas.get("a", 0) is not None
+    older = StopReplicaPartitionState(partition_index=0, leader_epoch=4, delete_partition=True)
+    assert told.stop_partition(older) == [ErrorCode.FENCED_LEADER_EPOCH]
+    deleted = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+    assert told.stop_partition(deleted) == [0]
+    assert told.replicas.get("a", 0) is None
+    assert told.stop_partition(deleted) == [0]  # it is as gone as before
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_versions_delete_all_or_nothing(told: Told, version: int) -> None:
+    run(told.lead(row()))
+    if version == 0:
+        names: dict[str, Any] = {
+            "ungrouped_partitions": [StopReplicaPartitionV0(topic_name="a", partition_index=0)]
+        }
+    else:
+        names = {"topics": [StopReplicaTopicV1(name="a", partition_indexes=[0])]}
+    request = StopReplicaRequest(controller_epoch=3, delete_partitions=True, **names)
+    answer = told.call(stop_replica, request, version)
+    assert [each.error_code for each in answer.partition_errors] == [0]
+    assert told.replicas.get("a", 0) is None
+
+
+def test_many_roles_are_taken_without_holding_up_others(told: Told) -> None:
+    turns: list[int] = []
+
+    async def others() -> None:
+        while True:
+            turns.append(len(told.replicas.partitions))
+            await asyncio.sleep(0)
+
+    async def take() -> Any:
+        beside = asyncio.create_task(others())
+        answer = await told.lead(*(row(number, leader=number % 2) for number in range(230)))
+        beside.cancel()
+        return answer
+
+    answer = run(take())
+    assert errors(answer) == [0] * 230
+    steps = sorted(set(turns))
+    assert max(b - a for a, b in pairwise(steps)) <= AT_ONCE
+    assert told.partition("a", 228).is_leader
+
+
+def test_many_replicas_are_deleted_without_holding_up_others(told: Told) -> None:
+    run(told.lead(*(row(number) for number in range(130))))
+    left: list[int] = []
+
+    async def others() -> None:
+        while True:
+            left.append(len(told.replicas.partitions))
+            await asyncio.sleep(0)
+
+    async def stop() -> Any:
+        beside = asyncio.create_task(others())
+        states = [
+            StopReplicaPartitionState(
+                partition_index=number, leader_epoch=-2, delete_partition=True
+            )
+            for number in range(130)
+        ]
+        topic = StopReplicaTopicState(topic_name="a", partition_states=states)
+        request = StopReplicaRequest(topic_states=[topic], controller_epoch=3, broker_epoch=EPOCH)
+        answer = await told.ask(stop_replica, request, 4)
+        beside.cancel()
+        return answer
+
+    answer = run(stop())
+    assert [each.error_code for each in answer.partition_errors] == [0] * 130
+    steps = sorted(set(left), reverse=True)
+    assert steps[-1] == 0 and max(a - b for a, b in pairwise(steps)) <= AT_ONCE
+
+
+def test_controller_that_is_overtaken_while_roles_are_taken_is_told_so(told: Told) -> None:
+    async def take() -> Any:
+        taking = asyncio.ensure_future(told.lead(*(row(number) for number in range(200))))
+        while not told.replicas.partitions:
+            await asyncio.sleep(0)
+        told.replicas.take_controller_epoch(4)
+        return await taking
+
+    assert run(take()).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert len(told.replicas.partitions) < 200
+
+
+def test_logs_of_roles_that_are_still_to_be_taken_are_no_strays(
+    told: Told, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(CONFIGS, ("topics", "a"))
+    states = [row(number) for number in range(120)]
+    run(told.lead(*states))
+    told.stop()
+    again = Told(told.folder).start().join()  # type: ignore[attr-defined]
+    again.replicas._strays_reported = False
+    caplog.clear()
+    try:
+        run(again.lead(*states))
+        assert "belong to no partition" not in caplog.text
+    finally:
+        again.stop()
+
+
+def test_configs_that_cannot_be_read_yet_are_read_later(
+    told: Told, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller says a role once: what is refused with an error is never taken."""
+    monkeypatch.setattr(room_of_roles, "RETRY_S", 0)
+    read = told.services.cluster.configs
+    failures = [ConnectionLost("/config"), StoreError("/config")]
+
+    async def configs(entities: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await read(entities)
+
+    told.services.cluster.configs = configs  # type: ignore[method-assign]
+    assert errors(run(told.lead(row()))) == [0]
+    assert told.partition("a").log.config.retention_ms == 77
+    assert caplog.text.count("cannot read the configs") == 2
+
+
+@pytest.mark.parametrize(("name", "number"), [("../../x", 0), ("a/b", 0), ("", 0), ("a", -1)])
+def test_names_that_no_topic_may_have_make_no_directories(
+    told: Told, name: str, number: int
+) -> None:
+    topic = LeaderAndIsrTopicState(
+        topic_name=name, topic_id=topic_id("x"), partition_states=[row(number)]
+    )
+    request = LeaderAndIsrRequest(topic_states=[topic], controller_epoch=3, broker_epoch=EPOCH)
+    answer = told.call(leader_and_isr, request, 7)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert not told.replicas.partitions

@@ -1,0 +1,238 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete at every version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kwire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from server.handlers.offsets import offset_commit, offset_delete, offset_fetch
+from tests.handlers.group_broker import GroupBroker
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())
+
+
+def commit_request(*rows: tuple[str, int, int], group: str = "group") -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=4,
+                        committed_metadata="note",
+                    )
+                ],
+            )
+            for topic, partition, offset in rows
+        ],
+    )
+
+
+def delete_request(*rows: tuple[str, int], group: str = "group") -> OffsetDeleteRequest:
+    return OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=partition)]
+            )
+            for topic, partition in rows
+        ],
+    )
+
+
+def fetch_request(version: int, *partitions: int, group: str = "group") -> OffsetFetchRequest:
+    if version < 8:
+        topic = OffsetFetchRequestTopic(name="topic", partition_indexes=list(partitions))
+        return OffsetFetchRequest(group_id=group, topics=[topic] if partitions else None)
+    asked = OffsetFetchRequestTopics(name="topic", partition_indexes=list(partitions))
+    return OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked] if partitions else None)]
+    )
+
+
+def rows(response: Any) -> list[tuple[str, int, int]]:
+    return [
+        (topic.name, row.partition_index, row.error_code)
+        for topic in response.topics
+        for row in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_offset_is_committed_and_fetched_in_every_version(version: int) -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        committed = broker.call(offset_commit, commit_request(("topic", 1, 42)), version)
+        assert rows(committed) == [("topic", 1, 0)]
+        response = broker.call(offset_fetch, fetch_request(version, 1, 0), version)
+        if version >= 8:
+            (response,) = response.groups
+            assert response.group_id == "group"
+        assert response.error_code == 0
+        found, missing = response.topics[0].partitions
+        assert (found.committed_offset, found.metadata, found.error_code) == (42, "note", 0)
+        assert found.committed_leader_epoch == (4 if version >= 6 else -1)
+        assert (missing.committed_offset, missing.metadata, missing.error_code) == (-1, "", 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+def test_all_offsets_are_fetched_with_null_topics(version: int) -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        broker.call(offset_commit, commit_request(("topic", 0, 1), ("topic", 1, 2)), 9)
+        response = broker.call(offset_fetch, fetch_request(version), version)
+        topics = (response.groups[0] if version >= 8 else response).topics
+        found = [
+            (t.name, r.partition_index, r.committed_offset) for t in topics for r in t.partitions
+        ]
+        assert found == [("topic", 0, 1), ("topic", 1, 2)]
+
+    run(test)
+
+
+def test_several_groups_are_fetched_each_with_its_own_error() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        here, there = (
+            "group",
+            next(
+                f"group-{n}"
+                for n in range(100)
+                if broker.coordinator.partition_for(f"group-{n}")
+                != broker.coordinator.partition_for("group")
+            ),
+        )
+        broker.call(offset_commit, commit_request(("topic", 0, 1)), 9)
+        broker.coordinator.resign(broker.coordinator.partition_for(there))
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=g, topics=None) for g in (here, there)]
+        )
+        response = broker.call(offset_fetch, request, 9)
+        assert [(g.group_id, g.error_code, len(g.topics)) for g in response.groups] == [
+            (here, 0, 1),
+            (there, ErrorCode.NOT_COORDINATOR, 0),
+        ]
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_group_error_is_in_the_rows_before_version_2(version: int) -> None:
+    async def test() -> None:
+        broker = GroupBroker()
+        response = broker.call(offset_fetch, fetch_request(version, 0), version)
+        error = ErrorCode.NOT_COORDINATOR
+        if version >= 2:
+            assert (response.error_code, response.topics) == (error, [])
+        else:
+            assert rows(response) == [("topic", 0, error)]
+
+    run(test)
+
+
+def test_unstable_offset_is_withheld_where_stable_ones_are_required() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        broker.log.hold = True
+        committing = asyncio.ensure_future(
+            broker.ask(offset_commit, commit_request(("topic", 0, 1)), 9)
+        )
+        await asyncio.sleep(0)
+        for stable, error in ((False, ErrorCode.NONE), (True, ErrorCode.UNSTABLE_OFFSET_COMMIT)):
+            request = fetch_request(9, 0)
+            request.require_stable = stable
+            (group,) = broker.call(offset_fetch, request, 9).groups
+            row = group.topics[0].partitions[0]
+            assert (row.committed_offset, row.error_code) == (-1, error)
+        broker.log.settle()
+        assert rows(await committing) == [("topic", 0, 0)]
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_partitions_that_do_not_exist_are_refused_in_the_requests_order(version: int) -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        request = commit_request(("gone", 0, 1), ("topic", 1, 2), ("topic", 9, 3))
+        assert rows(broker.call(offset_commit, request, version)) == [
+            ("gone", 0, UNKNOWN),
+            ("topic", 1, 0),
+            ("topic", 9, UNKNOWN),
+        ]
+        nothing = broker.call(offset_commit, commit_request(("gone", 0, 1)), version)
+        assert rows(nothing) == [("gone", 0, UNKNOWN)]
+
+    run(test)
+
+
+def test_refused_partitions_are_put_back_when_the_commit_is_answered_later() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        broker.log.hold = True
+        request = commit_request(("gone", 0, 1), ("topic", 1, 2))
+        committing = asyncio.ensure_future(broker.ask(offset_commit, request, 9))
+        await asyncio.sleep(0)
+        broker.log.settle()
+        assert rows(await committing) == [("gone", 0, UNKNOWN), ("topic", 1, 0)]
+
+    run(test)
+
+
+def test_commit_to_another_broker_is_refused_row_by_row() -> None:
+    async def test() -> None:
+        broker = GroupBroker()
+        response = broker.call(offset_commit, commit_request(("topic", 0, 1)), 9)
+        assert rows(response) == [("topic", 0, ErrorCode.NOT_COORDINATOR)]
+
+    run(test)
+
+
+def test_offsets_are_deleted() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        broker.call(offset_commit, commit_request(("topic", 0, 1)), 9)
+        request = delete_request(("gone", 0), ("topic", 0))
+        response = await broker.ask(offset_delete, request, 0)
+        assert response.error_code == 0
+        assert rows(response) == [("gone", 0, UNKNOWN), ("topic", 0, 0)]
+
+    run(test)
+
+
+def test_deleting_offsets_of_no_group_has_one_error() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        response = await broker.ask(offset_delete, delete_request(("gone", 0)), 0)
+        assert (response.error_code, response.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+    run(test)

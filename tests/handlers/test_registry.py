@@ -1,0 +1,90 @@
+"""Declaring and finding handlers, and the table of all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.messages.heartbeat import HeartbeatRequest
+from kwire.messages.produce import ProduceRequest
+from kwire.schema import schema_of
+from server.handlers.ceilings import CEILING_3_9, CEILINGS, Ceiling
+from server.handlers.context import RequestContext
+from server.handlers.registry import Handler, HandlerTable, handles, parse_versions
+from server.handlers.table import HANDLERS
+
+
+@handles(HeartbeatRequest, versions="0-4")
+def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> str:
+    return "beat"
+
+
+def test_declared_handler_carries_key_versions_and_function() -> None:
+    assert (heartbeat.api_key, heartbeat.min_version, heartbeat.max_version) == (12, 0, 4)
+    assert heartbeat.name == "Heartbeat"
+    assert heartbeat.flexible_from == 4
+    assert not heartbeat.overlap
+    assert heartbeat(None, HeartbeatRequest()) == "beat"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("text", "pair"), [("0-11", (0, 11)), ("3", (3, 3)), ("2-2", (2, 2))])
+def test_version_ranges_are_read(text: str, pair: tuple[int, int]) -> None:
+    assert parse_versions(text) == pair
+
+
+@pytest.mark.parametrize("text", ["3-1", "-1", "", "a-b", "1+"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_versions(text)
+
+
+def test_served_range_begins_with_the_handler_and_ends_with_the_lower_end() -> None:
+    @handles(ProduceRequest, versions="3-13")
+    def produce(ctx: RequestContext, request: ProduceRequest) -> None: ...
+
+    table = HandlerTable([produce, heartbeat], Ceiling("x", {0: (0, 11), 12: (2, 9)}))
+    assert table.ranges == {0: (0, 3, 11), 12: (12, 0, 4)}
+    assert table.find(0, 3) is produce
+    assert table.find(0, 11) is produce
+    assert table.find(12, 0) is heartbeat
+    assert table.find(0, 2) is table.find(0, 12) is table.find(1, 0) is table.find(12, -1) is None
+
+
+def test_api_outside_the_ceiling_is_not_served() -> None:
+    assert len(HandlerTable([heartbeat], Ceiling("x", {0: (0, 11)}))) == 0
+
+
+def test_api_whose_handler_begins_above_the_ceiling_is_not_served() -> None:
+    @handles(ProduceRequest, versions="12-13")
+    def produce(ctx: RequestContext, request: ProduceRequest) -> None: ...
+
+    assert len(HandlerTable([produce], Ceiling("x", {0: (0, 11)}))) == 0
+
+
+def test_two_handlers_for_one_api_are_refused() -> None:
+    with pytest.raises(ValueError, match="Heartbeat"):
+        HandlerTable([heartbeat, heartbeat], CEILING_3_9)
+
+
+def test_every_handler_of_the_table_is_served_under_some_ceiling() -> None:
+    served = {key for each in CEILINGS.values() for key in HandlerTable(HANDLERS, each).by_key}
+    assert {handler.api_key for handler in HANDLERS} == served
+
+
+def test_every_handler_serves_versions_that_can_be_decoded() -> None:
+    for handler in HANDLERS:
+        declared = schema_of(handler.request_class).versions
+        assert handler.min_version in declared, handler
+        assert handler.max_version in declared, handler
+
+
+def test_table_is_ordered_by_key() -> None:
+    keys = [handler.api_key for handler in HANDLERS]
+    assert keys == sorted(keys)
+    assert all(isinstance(handler, Handler) for handler in HANDLERS)
+
+
+def test_handler_of_a_class_that_is_no_request_is_refused() -> None:
+    from kwire.messages.api_versions import ApiVersion
+
+    with pytest.raises(TypeError, match="ApiVersion"):
+        handles(ApiVersion, versions="0")(lambda ctx, request: None)

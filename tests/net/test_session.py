@@ -1,0 +1,264 @@
+"""Sessions over a transport in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from server.net.frame_memory import FrameMemory
+from server.net.limits import NetLimits
+from tests.net.echo import Echo, request
+from tests.support.clock import ManualClock
+from tests.support.transport import MemoryTransport, connect
+
+
+def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def numbers(transport: MemoryTransport) -> list[int]:
+    return [struct.unpack(">i", frame[:4])[0] for frame in transport.frames()]
+
+
+def test_pipelined_requests_are_answered_in_order() -> None:
+    transport, _ = connect(Echo())
+    transport.receive(b"".join(request(n, b"body %d" % n) for n in range(20)))
+    assert transport.frames() == [struct.pack(">i", n) + b"body %d" % n for n in range(20)]
+
+
+def test_request_cut_anywhere_is_answered() -> None:
+    data = request(7, b"some body")
+    for cut in range(1, len(data)):
+        transport, _ = connect(Echo())
+        transport.receive(data[:cut])
+        assert not transport.sent
+        transport.receive(data[cut:])
+        assert numbers(transport) == [7]
+
+
+def test_request_without_reply_sends_nothing_and_the_next_goes_on() -> None:
+    transport, _ = connect(Echo())
+    transport.receive(request(1, key=98) + request(2))
+    assert numbers(transport) == [2]
+
+
+@on_loop
+async def test_next_request_waits_for_the_reply_of_the_one_before() -> None:
+    echo = Echo()
+    echo.later = lambda number: number == 1
+    transport, session = connect(echo)
+    transport.receive(request(0) + request(1) + request(2) + request(3)[:5])
+    transport.receive(request(3)[5:])
+    assert echo.seen == [0, 1]
+    assert numbers(transport) == [0]
+    echo.pending[1].set_result(b"")
+    await settle()
+    transport.pump()
+    assert echo.seen == [0, 1, 2, 3]
+    assert numbers(transport) == [0, 1, 2, 3]
+    assert session.pending == 0
+
+
+@on_loop
+async def test_overlapping_requests_start_at_once_and_reply_in_order() -> None:
+    echo = Echo(overlap=True)
+    echo.later = lambda number: number in (1, 3)
+    transport, _ = connect(echo)
+    transport.receive(b"".join(map(request, range(5))))
+    assert echo.seen == [0, 1, 2, 3, 4]
+    assert numbers(transport) == [0]
+    echo.pending[3].set_result(b"")
+    await settle()
+    assert numbers(transport) == [0]
+    echo.pending[1].set_result(b"")
+    await settle()
+    assert numbers(transport) == [0, 1, 2, 3, 4]
+
+
+@on_loop
+async def test_overlapping_requests_are_bounded() -> None:
+    echo = Echo(overlap=True)
+    echo.later = lambda number: True
+    transport, _ = connect(echo, NetLimits(max_overlapping=3))
+    transport.receive(b"".join(map(request, range(6))))
+    assert echo.seen == [0, 1, 2]
+    echo.pending[0].set_result(b"")
+    await settle()
+    assert echo.seen == [0, 1, 2, 3]
+    for number in range(1, 4):
+        echo.pending[number].set_result(b"")
+    await settle()
+    assert echo.seen == [0, 1, 2, 3, 4, 5]
+
+
+@on_loop
+async def test_waiting_request_holds_no_view_of_shared_memory() -> None:
+    memory = FrameMemory(64 * 1024 * 1024)
+    echo = Echo()
+    echo.later = lambda number: number == 1
+    waiting, _ = connect(echo, memory=memory)
+    waiting.receive(request(1, b"x" * 1000) + request(2, b"two"))
+    other, _ = connect(Echo(), memory=memory)
+    other.receive(request(9, b"y" * 2000))
+    assert memory.leaked == 0
+    echo.pending[1].set_result(b"one")
+    await settle()
+    assert [frame[4:] for frame in waiting.frames()] == [b"one", b"two"]
+    assert memory.used == 0
+
+
+@on_loop
+async def test_many_small_requests_do_not_keep_the_loop() -> None:
+    echo = Echo()
+    transport, _ = connect(echo, NetLimits(max_batch=10))
+    transport.receive(b"".join(map(request, range(35))))
+    assert len(echo.seen) == 10
+    await settle()
+    assert numbers(transport) == list(range(35))
+
+
+def test_requests_wait_while_the_peer_does_not_read() -> None:
+    echo = Echo()
+    transport, _ = connect(echo, NetLimits(max_unsent_bytes=1000), transport=MemoryTransport(500))
+    big = b"b" * 100_000
+    transport.receive(request(1, big) + request(2) + request(3))
+    transport.receive(request(4))
+    assert echo.seen == [1]
+    transport.take(1_000_000)
+    assert echo.seen == [1, 2, 3, 4]
+    assert numbers(transport) == [1, 2, 3, 4]
+
+
+@on_loop
+async def test_peer_that_leaves_is_told_to_those_who_wait_for_it() -> None:
+    echo = Echo()
+    echo.later = lambda number: True
+    transport, session = connect(echo)
+    transport.receive(request(1))
+    transport.hang_up()
+    assert echo.gone == [1]
+    assert session.closed
+    echo.pending[1].set_result(b"too late")
+    await settle()
+    assert not transport.sent
+
+
+def closing(caplog: pytest.LogCaptureFixture, data: bytes) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        transport, session = connect(Echo())
+        transport.receive(data)
+    assert session.closed and transport.closed
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "looks like HTTP"),
+        (b"POST /topics HTTP/1.1\r\n", "looks like HTTP"),
+        (bytes.fromhex("16030100f8010000f40303") + bytes(100), "looks like a TLS handshake"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "looks like SSH"),
+        (b"\xff\xff\xff\xff\x00\x00", "frame size: -1 is not between 0 and 104857600"),
+        (b"\x7f\xff\xff\xff\x00\x00", "frame size: 2147483647"),
+        (b"\x00\x00\x00\x02\x00\x12", "not a Kafka request"),
+        (b"\x00\x00\x00\x00", "not a Kafka request"),
+    ],
+)
+def test_what_is_not_kafka_costs_one_line_and_the_connection(
+    caplog: pytest.LogCaptureFixture, data: bytes, words: str
+) -> None:
+    (line,) = closing(caplog, data)
+    assert line.startswith("closed connection of 127.0.0.1:50000: ")
+    assert words in line
+
+
+def test_refused_request_costs_one_line_after_replies_that_were_ready(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    transport, session = connect(Echo())
+    with caplog.at_level(logging.INFO):
+        transport.receive(request(1) + request(2, key=99) + request(3))
+    assert numbers(transport) == [1]
+    assert session.closed
+    assert [record.getMessage() for record in caplog.records] == [
+        "closed connection of 127.0.0.1:50000: key 99"
+    ]
+
+
+def test_mistake_of_ours_costs_this_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    memory = FrameMemory(64 * 1024 * 1024)
+    transport, session = connect(Echo(), memory=memory)
+    transport.receive(request(1, key=97))
+    assert session.closed
+    assert "RuntimeError: a mistake" in caplog.text
+    caplog.clear()
+    other, _ = connect(Echo(), memory=memory)
+    other.receive(request(2))
+    assert numbers(other) == [2]
+
+
+def test_idle_connection_is_closed_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    cases = {
+        b"": "sent no request",
+        request(1)[:7]: "part of a request",
+    }
+    for data, words in cases.items():
+        caplog.clear()
+        transport, session = connect(Echo(), NetLimits(idle_ms=5000), clock=clock)
+        if data:
+            transport.receive(data)
+        clock.advance(4999)
+        session.check_idle(clock.monotonic_ms())
+        assert not session.closed
+        clock.advance(1)
+        session.check_idle(clock.monotonic_ms())
+        assert session.closed
+        assert words in caplog.text
+
+
+def test_idle_connection_that_was_of_use_goes_without_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = ManualClock()
+    transport, session = connect(Echo(), NetLimits(idle_ms=5000), clock=clock)
+    transport.receive(request(1))
+    session.check_idle(clock.advance(5000))
+    assert session.closed
+    assert not caplog.records
+
+
+def test_flood_of_the_same_mistake_is_not_logged_line_by_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from server.net.log_limit import LineLimiter
+
+    clock = ManualClock()
+    limiter = LineLimiter(logging.getLogger("flood"), clock.monotonic_ms, lines=3)
+    for number in range(100):
+        limiter.log(logging.WARNING, "kind", "line %d", number)
+    limiter.log(logging.WARNING, "other kind", "other")
+    clock.advance(10_000)
+    limiter.log(logging.WARNING, "kind", "line %d", 100)
+    assert [record.getMessage() for record in caplog.records] == [
+        "line 0",
+        "line 1",
+        "line 2",
+        "other",
+        "line 100 (97 more like this were not logged)",
+    ]

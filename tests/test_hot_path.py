@@ -1,0 +1,323 @@
+"""What one produce and one fetch cost in system calls, Python calls and copies, asserted.
+
+The figures are ceilings with a little air, not targets: whoever goes past one has put work on the
+path of every batch, and should know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.codec import decode, encode
+from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kwire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from kwire.records.builder import BatchBuilder
+from server.broker import Broker
+from server.config import BrokerConfig
+from server.log.file_layer import FileLayer
+from server.net import platform
+
+PARTITIONS = 6
+PRODUCE_VERSION = 11
+FETCH_VERSION = 12
+
+
+class CountingSocket:
+    """A socket that counts the calls which enter the kernel."""
+
+    def __init__(self, sock: socket.socket, counts: Counter[str]) -> None:
+        self._sock = sock
+        self._counts = counts
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._sock, name)
+        if name not in ("recv_into", "recv", "send", "sendmsg"):
+            return found
+
+        def counted(*args: Any) -> Any:
+            self._counts[name] += 1
+            return found(*args)
+
+        return counted
+
+
+class Wire:
+    """A broker, and a client whose requests are handled when the test says so."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.broker = broker
+        self.counts: Counter[str] = Counter()
+        self.written: list[Any] = []
+        self._monkeypatch = monkeypatch
+        pwrite = FileLayer.pwrite
+
+        def counted_pwrite(fd: int, data: Any, position: int) -> int:
+            self.counts["pwrite"] += 1
+            self.written.append(data)
+            return pwrite(fd, data, position)
+
+        monkeypatch.setattr(FileLayer, "pwrite", staticmethod(counted_pwrite))
+        for name in ("send_file", "is_cached", "read_cached"):
+            monkeypatch.setattr(platform, name, self._counted(name, getattr(platform, name)))
+
+    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            self.counts[name] += 1
+            return function(*args)
+
+        return counted
+
+    async def connect(self) -> None:
+        self.client = socket.create_connection(("127.0.0.1", self.broker.listeners[0].port))
+        self.client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        while not self.broker.listeners[0].sessions:
+            await asyncio.sleep(0)
+        self.session = next(iter(self.broker.listeners[0].sessions))
+        self.transport: Any = self.session.transport
+        self.transport._sock = CountingSocket(self.transport._sock, self.counts)
+        self.transport.pause_reading()  # the test takes the loop's part
+
+    def deliver(self, frame: bytes) -> None:
+        """Send a request frame and have the broker handle it, within this call."""
+        self.client.setblocking(False)
+        sent = 0
+        while sent < len(frame):
+            try:
+                sent += self.client.send(memoryview(frame)[sent:])
+            except BlockingIOError:
+                self.read_once()
+        deadline = time.monotonic() + 5
+        while self.session.requests == self.handled and time.monotonic() < deadline:
+            self.read_once()
+        assert self.session.requests == self.handled + 1
+
+    def read_once(self) -> None:
+        self.transport._reading = True
+        self.transport._readable()
+        self.transport._reading = False
+
+    def request(self, frame: bytes) -> None:
+        self.handled = self.session.requests
+        self.counts.clear()
+        self.written.clear()
+        self.deliver(frame)
+
+    def response(self) -> bytes:
+        self.client.setblocking(True)
+        self.client.settimeout(5)
+        size = int.from_bytes(self._exactly(4), "big")
+        return self._exactly(size)
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            got = self.client.recv(size - len(data))
+            assert got
+            data += got
+        return data
+
+
+def batch_of(size: int) -> bytes:
+    builder = BatchBuilder()
+    now_ms = int(time.time() * 1000)
+    for _ in range(max(1, size // 1000)):
+        builder.append(now_ms, None, b"v" * 980)
+    return builder.build()
+
+
+def frame(api_key: int, version: int, body: bytes) -> bytes:
+    header = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(4) + b"\0\1c"
+    if version >= (9 if api_key == 0 else 12):
+        header += b"\0"  # no tagged fields
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+
+
+def produce_frame(batch: bytes, partitions: int = PARTITIONS) -> bytes:
+    rows = [PartitionProduceData(index=i, records=batch) for i in range(partitions)]
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[TopicProduceData(name="hot", partition_data=rows)],
+    )
+    return frame(0, PRODUCE_VERSION, encode(request, PRODUCE_VERSION))
+
+
+def fetch_frame(max_bytes: int) -> bytes:
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[
+            FetchTopic(
+                topic="hot",
+                partitions=[
+                    FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
+                ],
+            )
+        ],
+    )
+    return frame(1, FETCH_VERSION, encode(request, FETCH_VERSION))
+
+
+def python_calls(function: Callable[[], None]) -> int:
+    """How many Python functions ran inside (calls of C functions not counted)."""
+    calls = 0
+
+    def count(_: Any, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Wire], None]) -> None:
+    async def main() -> None:
+        config = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(tmp_path),
+            "num.partitions": str(PARTITIONS),
+            "broker.id": "1",
+            "socket.receive.buffer.bytes": str(4 << 20),
+            "socket.send.buffer.bytes": str(4 << 20),
+        }
+        broker = Broker(BrokerConfig(config))
+        await broker.start()
+        try:
+            assert await broker.services.topics.auto_create(["hot"]) == {}
+            wire = Wire(broker, monkeypatch)
+            await wire.connect()
+            body(wire)
+            wire.client.close()
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_produce_costs_one_write_a_batch_one_send_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        request = produce_frame(batch_of(16_000))
+        for _ in range(3):
+            wire.request(request)
+            answer = decode(ProduceResponse, wire.response()[5:], PRODUCE_VERSION)
+            codes = [row.error_code for row in answer.responses[0].partition_responses]
+            assert codes == [0] * PARTITIONS
+        assert wire.counts["pwrite"] == PARTITIONS
+        assert wire.counts["send"] + wire.counts["sendmsg"] == 1
+        # The frame is larger than the connection's buffer: some reads, none of them tiny.
+        assert wire.counts["recv_into"] <= 4
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_produce_writes_the_batch_from_where_it_was_received(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        batch = batch_of(900_000)
+        request = produce_frame(batch, partitions=1)
+        wire.request(request)  # the first one may allocate the frame's buffer
+        wire.response()
+        wire.written.clear()
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            wire.request(request)
+            peak = tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+        wire.response()
+        written = [data for data in wire.written if len(data) == len(batch)]
+        assert len(written) == 1
+        assert isinstance(written[0], memoryview)
+        assert peak < len(batch) // 10, f"{peak} bytes were allocated for a batch of {len(batch)}"
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_produce_runs_a_bounded_number_of_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        one, six = produce_frame(batch_of(4_000), 1), produce_frame(batch_of(4_000), 6)
+        counts = []
+        for request in (one, six):
+            for _ in range(3):
+                wire.request(request)
+                wire.response()
+            counts.append(python_calls(lambda request=request: wire.request(request)))
+            wire.response()
+        per_batch = (counts[1] - counts[0]) / 5
+        assert per_batch <= 24, f"{per_batch} Python calls for each further batch"
+        assert counts[0] <= 85, f"{counts[0]} Python calls for a request of one batch"
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_records_in_a_batch_cost_no_python_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        counts = []
+        for size in (2_000, 60_000):
+            request = produce_frame(batch_of(size), 1)
+            for _ in range(3):
+                wire.request(request)
+                wire.response()
+            counts.append(python_calls(lambda request=request: wire.request(request)))
+            wire.response()
+        # Only the reads of the larger frame may add some.
+        assert counts[1] - counts[0] <= 20, counts
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_fetch_sends_stored_bytes_from_the_page_cache_without_reading_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        batch = batch_of(900_000)
+        wire.request(produce_frame(batch, partitions=1))
+        wire.response()
+        request = fetch_frame(1 << 20)
+        wire.request(request)
+        answer = decode(FetchResponse, wire.response()[5:], FETCH_VERSION)
+        assert len(answer.responses[0].partitions[0].records) == len(batch)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            wire.request(request)
+            peak = tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+        counts = wire.counts
+        assert counts["send_file"] >= 1
+        assert counts["sendmsg"] + counts["send"] <= 2
+        assert counts["read_cached"] <= 2  # the slice is too large to be copied
+        assert peak < len(batch) // 10, f"{peak} bytes were allocated for {len(batch)} sent"
+
+    run(tmp_path, monkeypatch, body)
