@@ -1,0 +1,142 @@
+"""A whole broker for the tests of this folder, and the results for the compatibility matrix.
+
+The broker under test is kwire; KWIRE_E2E_BROKER=kafka-3.9.2 (or kafka-4.3.0) runs the same tests on Apache
+Kafka, which shows that a test asks for Kafka's behaviour and not for ours. KWIRE_LONG=1 runs the
+long form: more records, more kills. KWIRE_COMPAT_CLIENT=CLIENT runs that client's tests alone, and
+KWIRE_COMPAT_RESULTS=FOLDER keeps results for compat/matrix.py.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..support.broker_process import BrokerProcess, KwireBroker
+from ..support.kafka import kafka_broker
+
+BROKER = os.environ.get("KWIRE_E2E_BROKER", "kwire")
+_topic_numbers = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the marker that ties a test to a cell of the matrix."""
+    config.addinivalue_line("markers", "compat(client, feature): a cell of compat/MATRIX.md")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other clients than the one asked for."""
+    wanted = os.environ.get("KWIRE_COMPAT_CLIENT")
+    if not wanted:
+        return
+    kept, left = [], []
+    for item in items:
+        clients = {marker.args[0].split(" ")[0] for marker in item.iter_markers("compat")}
+        (kept if wanted in clients else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def build_broker(
+    directory: Path, config: Mapping[str, str] | None = None, **options: Any
+) -> BrokerProcess:
+    """Return the broker under test, not yet started."""
+    if BROKER == "kwire":
+        return KwireBroker(directory, config=config, **options)
+    return kafka_broker(BROKER.removeprefix("kafka-"), directory, config=config, **options)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Give a running broker that all tests share; a test names its own topics and groups."""
+    started = build_broker(tmp_path_factory.mktemp("broker"))
+    with started:
+        yield started
+
+
+@pytest.fixture
+def new_broker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., BrokerProcess]]:
+    """Give a function that starts a broker of the test's own; all end with the test."""
+    started: list[BrokerProcess] = []
+
+    def start(config: Mapping[str, str] | None = None, **options: Any) -> BrokerProcess:
+        process = build_broker(tmp_path_factory.mktemp("own"), config, **options)
+        started.append(process)
+        process.start()
+        return process
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Give a topic and group name that no other test uses."""
+    stem = re.sub(r"[^a-zA-Z0-9_-]", "-", request.node.name)[:60]
+    return f"{stem}-{os.getpid()}-{next(_topic_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def long_form() -> bool:
+    """Tell whether the long form was asked for."""
+    return os.environ.get("KWIRE_LONG", "") not in ("", "0")
+
+
+def client_version(client: str) -> str:
+    """Return the version under test of a client named in the matrix."""
+    if client == "kcat":
+        shown = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=False)
+        found = re.search(r"Version (\S+)", shown.stdout)
+        return found[1] if found else "absent"
+    if " " in client:  # "java-tools 3.9.2"
+        return client.split(" ", 1)[1]
+    if client == "spark":
+        return "4.0.0"
+    return importlib.metadata.version(client)
+
+
+_results: dict[str, dict[str, dict[str, str]]] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note how a test with the marker `compat` ended."""
+    report = yield
+    if report.when == "call" or report.outcome != "passed":
+        for marker in item.iter_markers("compat"):
+            client, feature = marker.args
+            features = _results.setdefault(client, {})
+            outcomes = features.setdefault(feature, {})
+            outcomes[item.nodeid] = report.outcome
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    """Merge what was noted into one file a client and version, where a folder is named."""
+    folder = os.environ.get("KWIRE_COMPAT_RESULTS")
+    if not folder:
+        return
+    for client, features in _results.items():
+        version = client_version(client)
+        stem = f"{client.split(' ')[0]}-{version}"
+        path = Path(folder) / BROKER / f"{stem}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stored = json.loads(path.read_text()) if path.exists() else {}
+        merged: dict[str, dict[str, str]] = stored.get("features", {})
+        for feature, outcomes in features.items():
+            merged.setdefault(feature, {}).update(outcomes)
+        result = {"client": client.split(" ")[0], "version": version, "features": merged}
+        path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")

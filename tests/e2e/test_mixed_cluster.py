@@ -1,0 +1,265 @@
+"""One kwire and one Apache Kafka 3.9.2 broker on one ZooKeeper, each in turn the controller.
+
+The clients are told of both, and must see no error: records are produced with acks=all to a topic
+that both have replicas of.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from ..support.broker_process import BrokerProcess, KwireBroker
+from ..support.kafka import KAFKA_3, Kafka39Broker, ZooKeeperProcess, java_command
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(240)]
+
+REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
+KWIRE, KAFKA = 1, 2
+SETTINGS = {
+    "zookeeper.session.timeout.ms": "6000",
+    "offsets.topic.replication.factor": "2",
+    "offsets.topic.num.partitions": "2",
+    "controlled.shutdown.enable": "true",
+    "auto.create.topics.enable": "false",
+}
+
+
+class Member(Kafka39Broker):
+    """An Apache Kafka broker on a ZooKeeper that is not its own."""
+
+    def __init__(self, directory: Path, zookeeper: ZooKeeperProcess) -> None:
+        super().__init__(directory, config={**SETTINGS, "broker.id": str(KAFKA)})
+        self.zookeeper = zookeeper
+
+    def stop(self) -> int:
+        """Stop the broker alone."""
+        return BrokerProcess.stop(self)
+
+
+class Cluster:
+    """Both brokers, what ZooKeeper says of them, and clients that count."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.zookeeper = ZooKeeperProcess(directory / "zookeeper")
+        self.zookeeper.start()
+        own = {**SETTINGS, "broker.id": str(KWIRE), "zookeeper.connect": self.zookeeper.address}
+        self.kwire = KwireBroker(directory / "kwire", config=own)
+        self.kafka = Member(directory / "kafka", self.zookeeper)
+        self.tree = KazooClient(self.zookeeper.address)
+        self.tree.start()
+        self.errors: list[KafkaError] = []
+        self.acknowledged = 0
+
+    def close(self) -> None:
+        """End everything."""
+        self.tree.stop()
+        self.tree.close()
+        self.kafka.stop()
+        self.kwire.stop()
+        self.zookeeper.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        """Both addresses."""
+        return f"{self.kwire.bootstrap},{self.kafka.bootstrap}"
+
+    def admin(self, broker: BrokerProcess | None = None) -> AdminClient:
+        """A client of one broker, or of both."""
+        address = self.bootstrap if broker is None else broker.bootstrap
+        return AdminClient({"bootstrap.servers": address})
+
+    def controller(self) -> int:
+        """The broker that is the controller, -1 if none is."""
+        if self.tree.exists("/controller") is None:
+            return -1
+        return int(json.loads(self.tree.get("/controller")[0])["brokerid"])
+
+    def states(self, topic: str) -> list[dict[str, Any]]:
+        """The state nodes of a topic's partitions."""
+        path = f"/brokers/topics/{topic}/partitions"
+        return [
+            json.loads(self.tree.get(f"{path}/{number}/state")[0])
+            for number in sorted(self.tree.get_children(path))
+        ]
+
+    def leaders(self, topic: str) -> list[int]:
+        """Who leads each partition."""
+        return [state["leader"] for state in self.states(topic)]
+
+    def produce(self, topic: str, count: int, partitions: int) -> None:
+        """Produce with acks=all, and count what is acknowledged."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True}
+        )
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is None:
+                self.acknowledged += 1
+            else:
+                self.errors.append(error)
+
+        for number in range(count):
+            producer.produce(
+                topic, b"%d" % number, partition=number % partitions, on_delivery=delivered
+            )
+        producer.flush(60)
+
+    def count(self, topic: str, partitions: int) -> int:
+        """How many records there are, read from the beginning."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "count",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.assign([Place(topic, number, 0) for number in range(partitions)])
+        found, ends = 0, 0
+        deadline = time.monotonic() + 60
+        while ends < partitions and time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends += 1
+        consumer.close()
+        return found
+
+    def tool(self, name: str, *arguments: str) -> str:
+        """What one of Apache Kafka's tools says."""
+        command = [*java_command(KAFKA_3), name, "--bootstrap-server", self.bootstrap, *arguments]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def move(self, topic: str, targets: Sequence[Sequence[int]]) -> str:
+        """Reassign replicas with kafka-reassign-partitions and wait until it is done."""
+        plan = self.directory / "plan.json"
+        rows = [
+            {"topic": topic, "partition": number, "replicas": list(replicas)}
+            for number, replicas in enumerate(targets)
+        ]
+        plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+        said = self.tool(REASSIGN, "--reassignment-json-file", str(plan), "--execute")
+        assert "Successfully started partition reassignment" in said
+        until(lambda: self.replicas(topic) == list(targets))
+        return self.tool(REASSIGN, "--reassignment-json-file", str(plan), "--verify")
+
+    def replicas(self, topic: str) -> list[list[int]]:
+        """The replicas of each partition."""
+        node = json.loads(self.tree.get(f"/brokers/topics/{topic}")[0])
+        return [node["partitions"][number] for number in sorted(node["partitions"])]
+
+    def in_sync(self, topic: str) -> bool:
+        """Whether both brokers are in sync everywhere."""
+        return all(len(state["isr"]) == 2 for state in self.states(topic))
+
+
+def until(condition: Callable[[], object], timeout_s: float = 40.0) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("mixed"))
+    yield made
+    made.close()
+
+
+def create(cluster: Cluster, name: str, partitions: int, factor: int) -> None:
+    until(lambda: len(cluster.tree.get_children("/brokers/ids")) == 2)
+    until(lambda: len(cluster.admin().list_topics(timeout=10).brokers) == 2)
+    admin = cluster.admin()
+    for made in admin.create_topics([NewTopic(name, partitions, factor)]).values():
+        made.result(30)
+
+
+def test_kwire_controls_an_apache_kafka_broker(cluster: Cluster) -> None:
+    cluster.kwire.start()
+    cluster.kafka.start()
+    assert cluster.controller() == KWIRE
+    create(cluster, "both", 4, 2)
+    cluster.produce("both", 2000, 4)
+    assert sorted(cluster.leaders("both")) == [KWIRE, KWIRE, KAFKA, KAFKA]
+    # Both answer alike, each from what it was told.
+    for broker in (cluster.kwire, cluster.kafka):
+        topic = cluster.admin(broker).list_topics("both", timeout=10).topics["both"]
+        assert [row.leader for row in topic.partitions.values()] == cluster.leaders("both")
+
+    # Replicas move from each to the other.
+    create(cluster, "moved", 2, 1)
+    cluster.produce("moved", 1000, 2)
+    targets = [[KAFKA if leader == KWIRE else KWIRE] for leader in cluster.leaders("moved")]
+    said = cluster.move("moved", targets)
+    assert "Reassignment of partition moved-0 is completed." in said
+    assert "Reassignment of partition moved-1 is completed." in said
+    assert cluster.leaders("moved") == [target[0] for target in targets]
+    assert cluster.count("moved", 2) == 1000
+
+    # The Apache Kafka broker dies, comes back into sync, and leads again when asked to.
+    preferred = cluster.leaders("both")
+    cluster.kafka.kill()
+    until(lambda: cluster.leaders("both") == [KWIRE] * 4)
+    cluster.produce("both", 500, 4)
+    # Apache Kafka would end at its own old node; the leaders moved before that goes.
+    until(lambda: cluster.tree.exists(f"/brokers/ids/{KAFKA}") is None)
+    cluster.kafka.start()
+    until(lambda: cluster.in_sync("both"))
+    cluster.tool(ELECT, "--election-type", "preferred", "--all-topic-partitions")
+    assert cluster.leaders("both") == preferred
+
+    admin = cluster.admin()
+    for deleted in admin.delete_topics(["moved"]).values():
+        deleted.result(30)
+    until(lambda: cluster.tree.exists("/brokers/topics/moved") is None)
+    for broker in (cluster.kwire, cluster.kafka):
+        assert not list(broker.log_dir.glob("moved-[0-9]"))
+    assert cluster.count("both", 4) == cluster.acknowledged - 1000
+    assert cluster.errors == []
+
+
+def test_control_goes_to_apache_kafka_and_back(cluster: Cluster) -> None:
+    cluster.kafka.start()
+    cluster.kwire.start()
+    assert cluster.controller() == KAFKA
+    create(cluster, "both", 4, 2)
+    cluster.produce("both", 1000, 4)
+
+    # It stops: kwire takes over with what is in ZooKeeper.
+    cluster.kafka.stop()
+    until(lambda: cluster.controller() == KWIRE)
+    assert cluster.leaders("both") == [KWIRE] * 4
+    cluster.produce("both", 500, 4)
+    cluster.kafka.start()
+    until(lambda: cluster.in_sync("both"))
+
+    # kwire stops: it hands over what it leads, and Apache Kafka is the controller again.
+    cluster.kwire.stop()
+    until(lambda: cluster.controller() == KAFKA)
+    assert cluster.leaders("both") == [KAFKA] * 4
+    cluster.produce("both", 500, 4)
+    cluster.kwire.start()
+    until(lambda: cluster.in_sync("both"))
+    assert cluster.count("both", 4) == cluster.acknowledged == 2000
+    assert cluster.errors == []

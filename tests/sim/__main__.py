@@ -1,0 +1,104 @@
+"""`python -m tests.sim`: run seeds, show what was done to the cluster, and replay one that failed."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from .campaign import outcomes, table
+from .planted import MISTAKES, planted
+from .world import run
+
+PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
+END = "<!-- end -->"
+
+
+def show_mistakes(steps: int, jobs: int, most: int) -> tuple[int, str]:
+    """Run each planted mistake until it is noticed; returns how many were not, and a table."""
+    missed = 0
+    rows = ["| mistake | noticed in | as |", "| --- | --- | --- |"]
+    for name in MISTAKES:
+        caught = None
+        for outcome in outcomes(range(most), steps, name, jobs):
+            if outcome.violation is not None:
+                caught = outcome
+                break
+        if caught is None:
+            missed += 1
+            rows.append(f"| {name} | none of {most} seeds | |")
+        else:
+            rows.append(f"| {name} | seed {caught.seed} | {caught.violation} |")
+        print(rows[-1], flush=True)
+    return missed, "\n".join(rows)
+
+
+def put_into_page(command: str, rows: str) -> None:
+    """Put a table where the page says that the command's is."""
+    begin = f"<!-- table: {command} -->\n"
+    before, found, rest = PAGE.read_text().partition(begin)
+    if not found:
+        raise SystemExit(f"{PAGE} has no line {begin.strip()}")
+    after = rest[rest.index(END) :]
+    PAGE.write_text(f"{before}{begin}\n{rows}\n\n{after}")
+
+
+def main() -> int:
+    """See the module."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of strings are walked through in an order that this decides.
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]])
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (default 0)")
+    parser.add_argument("--seed", type=int, help="replay this one, with the brokers' log")
+    parser.add_argument("--steps", type=int, default=20, help="faults in each run (default 20)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--mistake", choices=sorted(MISTAKES), help="plant one")
+    parser.add_argument("--mistakes", action="store_true", help="show that each is noticed")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/simulation.md"
+    )
+    parser.add_argument("--until-caught", action="store_true", help="stop at a violation")
+    options = parser.parse_args()
+    if options.seed is not None:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+        with planted(options.mistake):
+            outcome = run(options.seed, options.steps)
+        print(outcome)
+        return int(outcome.violation is not None)
+    if options.mistakes:
+        missed, rows = show_mistakes(options.steps, options.jobs, options.seeds)
+        if options.write:
+            put_into_page("python -m tests.sim --mistakes --write", rows)
+        return missed
+    begun = time.monotonic()
+    found = []
+    seeds = range(options.first, options.first + options.seeds)
+    for outcome in outcomes(seeds, options.steps, options.mistake, options.jobs):
+        found.append(outcome)
+        if outcome.violation is not None:
+            print(
+                f"seed {outcome.seed}: {outcome.violation}\n"
+                f"  again: python -m tests.sim --seed {outcome.seed} --steps {options.steps}",
+                flush=True,
+            )
+            if options.until_caught:
+                return 1
+        if len(found) % 50 == 0:
+            print(
+                f"{len(found)} seeds, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True
+            )
+    print(table(found))
+    if options.write:
+        command = f"python -m tests.sim --seeds {options.seeds} --write"
+        put_into_page(command, f"| | |\n| --- | ---: |\n{table(found)}")
+    return int(any(outcome.violation is not None for outcome in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Many seeds, in processes, and what came of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+from .planted import planted
+from .world import FAULTS, Outcome, run
+
+
+def outcome_of(seed: int, steps: int, mistake: str | None) -> Outcome:
+    """Run one seed, with a mistake in the code if one is named."""
+    logging.disable(logging.CRITICAL)
+    with planted(mistake):
+        return run(seed, steps)
+
+
+def outcomes(seeds: Iterable[int], steps: int, mistake: str | None, jobs: int) -> Iterator[Outcome]:
+    """Run seeds in processes, and give outcomes in the order of the seeds."""
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        work = partial(outcome_of, steps=steps, mistake=mistake)
+        try:
+            yield from pool.map(work, seeds)
+        except GeneratorExit:  # one was enough
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def table(found: list[Outcome]) -> str:
+    """What was done, as rows for the docs."""
+    faults: Counter[str] = Counter()
+    for outcome in found:
+        faults.update(outcome.faults)
+    rows = [
+        ("seeds run", len(found)),
+        ("simulated hours", round(sum(each.simulated_s for each in found) / 3600, 1)),
+        *((f"faults: {name}", faults[name]) for name in FAULTS),
+        ("records acknowledged", sum(each.acknowledged for each in found)),
+        ("records committed", sum(each.committed for each in found)),
+        ("looks at a leader", sum(each.checks for each in found)),
+        ("violations", sum(each.violation is not None for each in found)),
+    ]
+    return "\n".join(f"| {name} | {value:,} |" for name, value in rows)

@@ -1,0 +1,154 @@
+"""What the simulation has seen, and what must be true of it after every step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kwire.records.batch import RecordBatch, iter_batches
+from server.log.log import LogSlice
+from server.replication.partition import Partition
+from server.topic_partition import TopicPartition
+
+
+class Violation(AssertionError):
+    """Something that must never be was."""
+
+
+class Committed(NamedTuple):
+    """One batch that a leader called committed: where it begins and ends, and its bytes."""
+
+    base_offset: int
+    last_offset: int
+    content: bytes
+
+
+class Follow:
+    """What is known committed of one partition, in order."""
+
+    def __init__(self) -> None:
+        self.batches: list[Committed] = []
+        self.end = 0
+        #: Leader epoch -> broker and life that led in it.
+        self.leaders: dict[int, tuple[int, int]] = {}
+        #: (broker, life, leader epoch) -> offset up to which its log was compared.
+        self.compared: dict[tuple[int, int, int], int] = {}
+        #: Value -> offset, of all records that are committed and not of an aborted transaction.
+        self.offsets: dict[bytes, list[int]] = {}
+
+
+class History:
+    """Acknowledged records and committed batches; `check_*` raise Violation."""
+
+    def __init__(self) -> None:
+        self.partitions: dict[TopicPartition, Follow] = {}
+        #: (partition, value) -> offset that the producer was told.
+        self.acknowledged: dict[tuple[TopicPartition, bytes], int] = {}
+        self.checks = 0
+
+    def follow(self, tp: TopicPartition) -> Follow:
+        found = self.partitions.get(tp)
+        if found is None:
+            found = self.partitions[tp] = Follow()
+        return found
+
+    def acknowledge(self, tp: TopicPartition, value: bytes, offset: int) -> None:
+        """A producer was told that a record is committed at an offset."""
+        self.acknowledged[(tp, value)] = offset
+
+    def check_leader(self, broker_id: int, life: int, partition: Partition) -> None:
+        """Compare what a leader calls committed with what leaders before it did."""
+        if not partition.is_leader:
+            return
+        self.checks += 1
+        follow = self.follow(partition.tp)
+        epoch = partition.state.leader_epoch
+        led = follow.leaders.setdefault(epoch, (broker_id, life))
+        if led[0] != broker_id:
+            raise Violation(
+                f"{partition.tp}: brokers {led[0]} and {broker_id} both lead in epoch {epoch}"
+            )
+        key = (broker_id, life, epoch)
+        log = partition.log
+        compared = follow.compared.get(key, log.log_start_offset)
+        committed = log.high_watermark
+        if epoch == max(follow.leaders) and key not in follow.compared:
+            # A new leader must have everything that was ever committed.
+            if log.log_end_offset < follow.end:
+                raise Violation(
+                    f"{partition.tp}: broker {broker_id} leads in epoch {epoch} with a log up to"
+                    f" {log.log_end_offset}, but {follow.end} were committed"
+                )
+            committed = max(committed, follow.end)
+        if compared >= committed:
+            follow.compared[key] = compared
+            return
+        by_base = {
+            each.base_offset: each for each in follow.batches if each.last_offset >= compared
+        }
+        offset = compared
+        while offset < committed:
+            found = log.read(offset, 1 << 30, log.log_end_offset)
+            if not isinstance(found, LogSlice) or not found.size:
+                raise Violation(f"{partition.tp}: cannot read {offset} of broker {broker_id}")
+            data = found.data if isinstance(found.data, bytes) else found.data.read()
+            for batch in iter_batches(data):
+                header = RecordBatch(batch.view).header
+                if header.last_offset < offset:
+                    continue
+                if header.base_offset >= committed:
+                    break
+                if header.base_offset != offset:
+                    raise Violation(
+                        f"{partition.tp}: broker {broker_id} has {header.base_offset} after {offset - 1}"
+                    )
+                known = by_base.get(header.base_offset)
+                content = bytes(batch.view)
+                if known is not None:
+                    if known.content != content:
+                        raise Violation(
+                            f"{partition.tp}: offset {header.base_offset} was committed with other"
+                            f" content than broker {broker_id} has in epoch {epoch}"
+                        )
+                elif header.base_offset < follow.end:
+                    raise Violation(
+                        f"{partition.tp}: broker {broker_id} divides the batch at {header.base_offset}"
+                    )
+                else:
+                    self._add(follow, partition.tp, header.base_offset, header.last_offset, batch)
+                offset = header.last_offset + 1
+            else:
+                continue
+            break
+        follow.compared[key] = offset
+
+    def _add(self, follow: Follow, tp: TopicPartition, base: int, last: int, batch: object) -> None:
+        view = batch.view  # type: ignore[attr-defined]
+        if base != follow.end:
+            raise Violation(f"{tp}: {base} was committed after {follow.end - 1}")
+        follow.batches.append(Committed(base, last, bytes(view)))
+        follow.end = last + 1
+        whole = RecordBatch(view)
+        if whole.is_control:
+            return
+        for record in whole.records():
+            value = record.value
+            if value is None:
+                continue
+            places = follow.offsets.setdefault(bytes(value), [])
+            places.append(record.offset)
+
+    def check_acknowledged(self) -> None:
+        """Everything acknowledged is committed where its producer was told, and once."""
+        for (tp, value), offset in self.acknowledged.items():
+            places = self.follow(tp).offsets.get(value, [])
+            if places != [offset]:
+                raise Violation(
+                    f"{tp}: {value!r} was acknowledged at {offset} and is committed at {places}"
+                )
+
+    def check_unique(self) -> None:
+        """No record of an idempotent producer is there twice."""
+        for tp, follow in self.partitions.items():
+            for value, places in follow.offsets.items():
+                if len(places) > 1 and value.startswith(b"p"):
+                    raise Violation(f"{tp}: {value!r} is committed at {places}")

@@ -1,0 +1,106 @@
+"""An event loop on which time is a number: it jumps to the next timer when nothing else is to do."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Mapping
+from typing import Any
+
+
+class Stalled(Exception):
+    """Nothing is to be done and nothing will ever be: whoever is waited for has been lost."""
+
+
+class _NoSockets(selectors.BaseSelector):
+    """Waits by moving the clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = selectors.SelectorKey(fileobj, 0, events, data)
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[fileobj]
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Stalled("no timer is set and nothing is ready")
+        if timeout > 0:
+            self.now += timeout
+        return []
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """Runs tasks in the order they became ready. Unit: `time()` is seconds since its beginning."""
+
+    def __init__(self) -> None:
+        self._waiting = _NoSockets()
+        super().__init__(self._waiting)
+
+    def time(self) -> float:
+        """Simulated seconds."""
+        return self._waiting.now
+
+
+class SimulatedClock:
+    """One broker's clock. Unit: `skew_ms` is how far it is from the others'; it may be set."""
+
+    EPOCH_MS = 1_700_000_000_000
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.skew_ms = 0
+
+    def now_ms(self) -> int:
+        """Wall-clock time of this broker."""
+        return self.EPOCH_MS + self.skew_ms + round(self._loop.time() * 1000)
+
+    def monotonic_ms(self) -> int:
+        """Time that never jumps."""
+        return round(self._loop.time() * 1000)
+
+
+class SimulatedExecutor:
+    """Work of threads and processes, done a moment later on the loop."""
+
+    def __init__(self, delay_s: float = 0.001) -> None:
+        self.delay_s = delay_s
+        self.closed = False
+
+    def in_thread(self, function: Any, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
+        """Run a function after a delay."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+
+        def run() -> None:
+            if self.closed or done.done():
+                done.cancel()
+                return
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - it belongs to who waits
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        loop.call_later(self.delay_s, run)
+        return done
+
+    async def in_process(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a function after a delay."""
+        return await self.in_thread(function, *args, **kwargs)
+
+    def close(self) -> None:
+        """Do nothing any more."""
+        self.closed = True

@@ -1,0 +1,35 @@
+"""Whose task is whose, so that all of a broker's can be ended when it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from itertools import count
+from typing import Any
+
+#: (broker, life) that the running task belongs to.
+OWNER: ContextVar[tuple[int, int] | None] = ContextVar("owner", default=None)
+
+
+class OwnedTask(asyncio.Task[Any]):
+    """A task that knows which broker's it is."""
+
+    owner: tuple[int, int] | None = None
+    number: int = 0
+
+
+_numbers = count()
+
+
+def owned_tasks(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> OwnedTask:
+    """A task factory."""
+    task = OwnedTask(coro, loop=loop, **options)
+    task.owner = OWNER.get()
+    task.number = next(_numbers)
+    return task
+
+
+def tasks_of(owner: tuple[int, int]) -> list[OwnedTask]:
+    """What a broker has begun and not ended, in the order it was begun."""
+    tasks = [task for task in asyncio.all_tasks() if isinstance(task, OwnedTask)]
+    return sorted((task for task in tasks if task.owner == owner), key=lambda task: task.number)

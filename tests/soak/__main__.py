@@ -1,0 +1,46 @@
+"""python -m tests.soak DIRECTORY: a run whose history is kept; without kills, check one that was kept."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+
+from ..e2e.conftest import build_broker
+from .checker import check
+from .conftest import broker_config
+from .harness import EXPECTATIONS, Plan, history, run
+
+
+def main() -> int:
+    """Run or check as the arguments say; the status is 1 when something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("directory", type=Path, help="holds history/ and the broker's files")
+    parser.add_argument("--kills", type=int, default=0, help="0: only check what is there")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--rate", type=float, default=60.0, help="records a second and producer")
+    parser.add_argument("--between", type=float, nargs=2, default=(0.5, 3.0), metavar="SECONDS")
+    parser.add_argument("--no-java", action="store_true")
+    options = parser.parse_args()
+    kept = options.directory / "history"
+    if not options.kills:
+        verdict = check(history(kept), EXPECTATIONS)
+        print(verdict)
+        return 0 if verdict.passed else 1
+    plan = Plan(
+        kills=options.kills,
+        seed=options.seed,
+        directory=kept,
+        between_s=tuple(options.between),
+        rate=options.rate,
+        java=not options.no_java,
+        say=lambda text: print(text, flush=True),
+    )
+    with build_broker(options.directory / "broker", broker_config()) as broker:
+        outcome = run([broker], plan)
+    print(outcome)
+    return 0 if outcome.verdict.passed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,309 @@
+"""What all clients under load share: a thread, a rate, a history, and a producer or consumer that is patient."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from .checker.history import READ_COMMITTED
+from .recorder import Recorder
+
+PATIENCE_S = 120.0
+
+_SILENT = logging.getLogger(f"{__name__}.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+_PATIENT: dict[str, Any] = {
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+    "socket.connection.setup.timeout.ms": 5000,
+    "log_level": 0,
+    "logger": _SILENT,  # a fenced producer tells it on standard error whatever the level
+}
+
+
+class ClientFailed(Exception):
+    """A client met what no kill of a broker explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the load runs and what it has to work with.
+
+    Unit: rate in records a second for each producer.
+    """
+
+    bootstrap: str
+    directory: Path
+    partitions: int
+    rate: float
+    seed: int
+
+
+@dataclass(slots=True)
+class Phase:
+    """How far the run is; clients look at it between two operations.
+
+    Shape: `acknowledged` is the last such offset of each partition, `passed` the last one that each group
+    got; each client adds what it knows.
+    """
+
+    stopping: threading.Event = field(default_factory=threading.Event)  # send no more
+    drained: threading.Event = field(default_factory=threading.Event)  # read no more
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    passed: dict[tuple[str, str], int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note_acknowledged(self, parts: list[list[Any]]) -> None:
+        """Note what is certainly in the log."""
+        with self._lock:
+            for kind, tp, *rest in parts:
+                if kind == "send" and rest[1] is not None:
+                    self.acknowledged[tp] = max(rest[1], self.acknowledged.get(tp, -1))
+
+    def note_passed(self, group: str, parts: list[list[Any]]) -> None:
+        """Note what a group got."""
+        with self._lock:
+            for tp, offset in ((part[1], part[2][-1][0]) for part in parts if part[0] == "poll"):
+                self.passed[group, tp] = max(offset, self.passed.get((group, tp), -1))
+
+    def behind(self, group: str, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return where a group is short of what was acknowledged: how far it is, how far it is to be."""
+        with self._lock:
+            return {
+                tp: (self.passed.get((group, tp), -1), offset)
+                for tp, offset in self.acknowledged.items()
+                if tp.rpartition("-")[0] in topics and self.passed.get((group, tp), -1) < offset
+            }
+
+
+class Client(threading.Thread):
+    """One process of the history; a member of `group` reads `topics`."""
+
+    group = ""
+    topics: Sequence[str] = ()
+
+    def __init__(self, place: Place, phase: Phase, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.place = place
+        self.phase = phase
+        self.choice = random.Random(f"{place.seed} {name}")
+        self.recorder = Recorder(place.directory, name)
+        self.failure: Exception | None = None
+        self.active = time.monotonic()  # when something last came to it
+        self.busy = False  # with something that came to it
+        self.errors: list[str] = []  # what polls gave instead of records
+        self._sent = 0
+        self._gathered: list[Message] = []
+        self._whose: dict[str, str] = {}
+        self._began = 0
+
+    def work(self) -> None:
+        """Do operations until the phase is over."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Work, and keep what went wrong for whoever looks after the clients."""
+        try:
+            self.work()
+        except Exception as error:  # noqa: BLE001  # the root of a thread
+            self.failure = error
+        finally:
+            self.recorder.close()
+
+    def new_value(self) -> str:
+        """Return a value nobody sent before."""
+        self._sent += 1
+        return f"{self.name}.{self._sent}"
+
+    def new_sends(self, topic: str, most: int) -> list[list[Any]]:
+        """Return up to so many sends to random partitions, as the history has them."""
+        return [
+            ["send", f"{topic}-{self.choice.randrange(self.place.partitions)}", value, None]
+            for value in (self.new_value() for _ in range(self.choice.randint(1, most)))
+        ]
+
+    def pause(self, records: int, began: float) -> None:
+        """Wait so long that the rate is kept, or until sending is over."""
+        self.phase.stopping.wait(max(0.0, records / self.place.rate - (time.monotonic() - began)))
+
+    def producer(self, **settings: Any) -> Producer:
+        """Return a producer that goes on trying while a broker is away."""
+        return Producer(
+            {
+                "bootstrap.servers": self.place.bootstrap,
+                "client.id": self.name,
+                "acks": "all",
+                "linger.ms": 1,
+                "batch.num.messages": 10,  # several batches in flight for each operation
+                "delivery.timeout.ms": int(PATIENCE_S * 1000),
+                **_PATIENT,
+                **settings,
+            }
+        )
+
+    def consumer(self, group: str, isolation: str = READ_COMMITTED, **settings: Any) -> Consumer:
+        """Return a consumer that commits only when told to."""
+        return Consumer(
+            {
+                "bootstrap.servers": self.place.bootstrap,
+                "client.id": self.name,
+                "group.id": group,
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "check.crcs": True,
+                "fetch.wait.max.ms": 100,
+                "session.timeout.ms": 3000,
+                "heartbeat.interval.ms": 300,
+                **_PATIENT,
+                **settings,
+            }
+        )
+
+    def send_all(self, producer: Producer, sends: list[list[Any]]) -> list[str]:
+        """Send, wait for every answer and fill in the offsets; return the errors there were."""
+        errors: list[str] = []
+
+        def delivered(send: list[Any], error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                send[3] = message.offset()
+            else:
+                errors.append(str(error))
+
+        for send in sends:
+            topic, _, partition = send[1].rpartition("-")
+            producer.produce(
+                topic,
+                send[2].encode(),
+                partition=int(partition),
+                on_delivery=lambda error, message, send=send: delivered(send, error, message),
+            )
+            producer.poll(0)
+        deadline = time.monotonic() + PATIENCE_S + 10
+        while producer.flush(1.0):
+            if time.monotonic() > deadline:
+                raise ClientFailed(f"{self.name}: no answer to a send")
+        if not errors:
+            self.active = time.monotonic()
+        return errors
+
+    def polled(self, messages: Iterable[Message]) -> list[list[Any]]:
+        """Return what was polled as the history has it.
+
+        Shape: neighbours of one partition together. Errors: ClientFailed for an error that is not
+        about a broker being away.
+        """
+        parts: list[list[Any]] = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.fatal() or error.code() in (
+                    KafkaError._AUTO_OFFSET_RESET,
+                    KafkaError.OFFSET_OUT_OF_RANGE,
+                    KafkaError._BAD_MSG,
+                ):
+                    raise ClientFailed(f"{self.name}: {error}")
+                if error.code() != KafkaError._PARTITION_EOF:
+                    self.errors.append(str(error))
+                continue
+            tp = f"{message.topic()}-{message.partition()}"
+            value = message.value()
+            assert value is not None
+            if not parts or parts[-1][1] != tp:
+                parts.append(["poll", tp, []])
+            parts[-1][2].append([message.offset(), value.decode()])
+        if parts:
+            self.active = time.monotonic()
+        return parts
+
+    def note_rebalances(self, consumer: Consumer, topics: list[str]) -> None:
+        """Subscribe, and write down what is given and taken, in its place between the polls."""
+
+        def given(_: Consumer, partitions: list[TopicPartition]) -> None:
+            self._note_gathered()
+            self.recorder.note("ok", "assign", at(partitions, -1))
+
+        def taken(_: Consumer, partitions: list[TopicPartition]) -> None:
+            self._note_gathered()
+            self.recorder.note("ok", "revoke", at(partitions, -1))
+
+        consumer.subscribe(topics, on_assign=given, on_revoke=taken, on_lost=taken)
+
+    def gather(self, consumer: Consumer, most: int, timeout_s: float, **whose: str) -> list[Any]:
+        """Poll up to so many records, write them down and return them as the history has them.
+
+        One by one, since a rebalance may come between any two: what was polled before it is written
+        down before it and not returned, for others may have those partitions now.
+        """
+        self._whose = whose
+        self._began = time.monotonic_ns()
+        deadline = time.monotonic() + timeout_s
+        while len(self._gathered) < most:
+            wait = 0.0 if self._gathered else max(0.0, deadline - time.monotonic())
+            message = consumer.poll(wait)
+            if message is None:
+                break
+            self._gathered.append(message)
+        return self._note_gathered()
+
+    def _note_gathered(self) -> list[Any]:
+        parts = self.polled(self._gathered)
+        self._gathered.clear()
+        if parts:
+            self.recorder.note("ok", "poll", parts, invoked=self._began, **self._whose)
+            self.got(parts)
+        return parts
+
+    def got(self, parts: list[list[Any]]) -> None:
+        """Note how far the group is."""
+        self.phase.note_passed(self.group, parts)
+
+
+def at(partitions: Iterable[TopicPartition], offset: int | None = None) -> list[list[Any]]:
+    """Return partitions with their offsets, or all with one, as the history has them."""
+    return [
+        ["at", f"{tp.topic}-{tp.partition}", tp.offset if offset is None else offset]
+        for tp in partitions
+    ]
+
+
+def positions(parts: list[list[Any]]) -> list[TopicPartition]:
+    """Return where what was polled ends, partition by partition."""
+    ends = {part[1]: part[2][-1][0] + 1 for part in parts}
+    return [
+        TopicPartition(tp.rpartition("-")[0], int(tp.rpartition("-")[2]), offset)
+        for tp, offset in ends.items()
+    ]
+
+
+def patiently(action: Callable[[], object]) -> KafkaError | None:
+    """Do what may be repeated until it is answered; return the error that repeating does not mend."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            action()
+            return None
+        except KafkaException as raised:
+            error: KafkaError = raised.args[0]
+            transient = error.retriable() or error.code() in (
+                KafkaError._TIMED_OUT,
+                KafkaError._TRANSPORT,
+                KafkaError._ALL_BROKERS_DOWN,
+            )
+            if error.fatal() or error.txn_requires_abort() or not transient:
+                return error
+            if time.monotonic() > deadline:
+                return error
+            time.sleep(0.02)

@@ -1,0 +1,22 @@
+"""The broker under load: kwire, or what KWIRE_E2E_BROKER names, to see that the checks ask for no more than Kafka does."""
+
+from __future__ import annotations
+
+from ..e2e.conftest import BROKER, long_form, new_broker
+
+__all__ = ["broker_config", "long_form", "new_broker"]
+
+
+def broker_config() -> dict[str, str]:
+    """Return settings under which logs roll and the internal topics are compacted all the time.
+
+    Apache Kafka 4 refuses segments so small.
+    """
+    if BROKER != "kwire":
+        return {}
+    return {
+        "log.segment.bytes": "262144",
+        "offsets.topic.segment.bytes": "65536",
+        "transaction.state.log.segment.bytes": "65536",
+        "log.cleaner.backoff.ms": "100",
+    }

@@ -1,0 +1,346 @@
+"""Load on brokers that are killed again and again; at the end, what every client saw."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ..support.broker_process import BrokerFailed
+from .checker import Expectations, Line, Verdict, check, read_lines
+from .clients import Client, ClientFailed, Phase, Place
+from .java import JavaMember, JavaSender, JavaTool
+from .plain import GroupMember, LastReader, Sender
+from .recorder import Recorder
+from .transactional import Mixer, Transactor, Transformer
+
+TOPICS = ("once", "plain", "transactions", "mixed", "made", "java")
+ONCE, PLAIN, TRANSACTIONS, MIXED, MADE, JAVA = TOPICS
+EXPECTATIONS = Expectations(
+    at_least_once=frozenset({PLAIN}),
+    transforms=(("transform", TRANSACTIONS, MADE),),
+)
+
+
+class Killable(Protocol):
+    """A broker under test: tests.support.broker_process has such, and each broker of a cluster is one."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Host and port, the same after a restart."""
+
+    @property
+    def pid(self) -> int:
+        """The running process."""
+
+    def start(self) -> None:
+        """Start, and return when requests are served; BrokerFailed when the process ends before."""
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL) and wait until it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a run goes.
+
+    Unit: `between_s` is the shortest and longest time from a start to the next kill, of which one in ten
+    takes four times as long: then sessions end and compaction finishes. `rate` is in records a
+    second for each of the producers.
+    """
+
+    kills: int
+    seed: int
+    directory: Path
+    between_s: tuple[float, float] = (0.5, 3.0)
+    rate: float = 60.0
+    partitions: int = 3
+    replication_factor: int = 1
+    topic_config: Mapping[str, str] = field(default_factory=dict)
+    java: bool = True
+    transactions: bool = True
+    say: Callable[[str], None] = print
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run gave."""
+
+    verdict: Verdict
+    seed: int
+    kills: int
+    doomed_starts: int
+    restart_s: list[float] = field(default_factory=list)
+    took_s: float = 0.0
+    #: What consumers were told instead of records, and went on after.
+    poll_errors: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Tell the figures, a line each."""
+        slowest = max(self.restart_s, default=0.0)
+        average = sum(self.restart_s) / max(1, len(self.restart_s))
+        return (
+            f"{self.kills} kills ({self.doomed_starts} of a broker that was starting) in"
+            f" {self.took_s:.0f} s, seed {self.seed}; restarts"
+            f" {average:.2f} s on average, {slowest:.2f} s at most\n"
+            f"{self.verdict}"
+        )
+
+
+def run(
+    brokers: Sequence[Killable], plan: Plan, new_nemesis: Callable[..., Nemesis] | None = None
+) -> Outcome:
+    """Put running brokers under load, kill them as planned, and check what the clients saw.
+
+    Shape: another nemesis than the one that kills at random may be given. Errors: ClientFailed for a client that met what no kill explains, or comes to no end.
+    """
+    began = time.monotonic()
+    plan.say(f"{plan.kills} kills with seed {plan.seed}, histories in {plan.directory}")
+    plan.directory.mkdir(parents=True, exist_ok=True)
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
+    place = Place(bootstrap, plan.directory, plan.partitions, plan.rate, plan.seed)
+    topics = [topic for topic in TOPICS if topic != JAVA or plan.java]
+    _create(bootstrap, topics, plan)
+    phase = Phase()
+    clients = _clients(place, phase, plan)
+    for client in clients:
+        client.start()
+    try:
+        _wait_for_first_records(clients)
+        nemesis = (new_nemesis or Nemesis)(brokers, plan, clients)
+        nemesis.run()
+        _drain(clients, phase)
+    finally:
+        phase.stopping.set()
+        phase.drained.set()
+        for client in clients:
+            if isinstance(client, JavaTool):
+                client.end()
+    _join(clients, 180.0)
+    readers = [
+        LastReader(place, phase, f"last-{isolation}", topics, isolation)
+        for isolation in ("read_committed", "read_uncommitted")
+    ]
+    for reader in readers:
+        reader.start()
+    _join(readers, 600.0)
+    paths = [client.recorder.path for client in (*clients, *readers)]
+    verdict = check(read_lines([*paths, nemesis.recorder.path]), EXPECTATIONS)
+    return Outcome(
+        verdict=verdict,
+        seed=plan.seed,
+        kills=nemesis.kills,
+        doomed_starts=nemesis.doomed_starts,
+        restart_s=nemesis.restart_s,
+        took_s=time.monotonic() - began,
+        poll_errors=[error for client in clients for error in client.errors],
+    )
+
+
+def history(directory: Path) -> list[Line]:
+    """Return the lines all clients of a run wrote, in the order of time."""
+    lines = list(read_lines(sorted(directory.glob("*.jsonl"))))
+    return sorted(lines, key=lambda line: int(line["time"]))
+
+
+def _create(bootstrap: str, topics: Sequence[str], plan: Plan) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    news = [
+        NewTopic(topic, plan.partitions, plan.replication_factor, config=dict(plan.topic_config))
+        for topic in topics
+    ]
+    for future in admin.create_topics(news).values():
+        future.result(30)
+
+
+def _clients(place: Place, phase: Phase, plan: Plan) -> list[Client]:
+    clients: list[Client] = [
+        Sender(place, phase, "idempotent-0", ONCE, idempotent=True),
+        Sender(place, phase, "idempotent-1", ONCE, idempotent=True),
+        Sender(place, phase, "plain", PLAIN, idempotent=False),
+    ]
+    if plan.transactions:
+        clients += _transactional_clients(place, phase)
+    clients += [
+        GroupMember(
+            *(place, phase, f"committed-{number}"),
+            group="committed",
+            topics=[ONCE, TRANSACTIONS, MADE],
+        )
+        for number in range(2)
+    ]
+    clients += [
+        GroupMember(
+            *(place, phase, f"uncommitted-{number}"),
+            group="uncommitted",
+            topics=[ONCE, PLAIN, MIXED],
+            isolation="read_uncommitted",
+            strategy="cooperative-sticky",
+        )
+        for number in range(2)
+    ]
+    if plan.java:
+        clients += [
+            JavaSender(place, phase, "java-sender", JAVA),
+            JavaMember(place, phase, "java-member", JAVA, "java"),
+        ]
+    return clients
+
+
+def _transactional_clients(place: Place, phase: Phase) -> list[Client]:
+    clients: list[Client] = [
+        Transactor(place, phase, "transactor-0", TRANSACTIONS),
+        Transactor(place, phase, "transactor-1", TRANSACTIONS),
+        Mixer(place, phase, "mixer-0", MIXED),
+        Mixer(place, phase, "mixer-1", MIXED),
+    ]
+    clients += [
+        Transformer(
+            *(place, phase, f"transformer-{number}"),
+            group="transform",
+            source=TRANSACTIONS,
+            target=MADE,
+        )
+        for number in range(2)
+    ]
+    return clients
+
+
+def _wait_for_first_records(clients: Sequence[Client]) -> None:
+    """Return when every client had something, so that each kill meets the whole load."""
+    began = time.monotonic()
+    waiting = list(clients)
+    first = {client: client.active for client in clients}
+    while waiting:
+        _look_after(clients)
+        if time.monotonic() > began + 60:
+            raise ClientFailed(f"nothing came to {[client.name for client in waiting]}")
+        waiting = [client for client in waiting if client.active == first[client]]
+        time.sleep(0.05)
+
+
+def _look_after(clients: Sequence[Client], patience_s: float = 180.0) -> None:
+    for client in clients:
+        if client.failure is not None:
+            raise client.failure
+        if time.monotonic() - client.active > patience_s:
+            raise ClientFailed(
+                f"nothing came to {client.name} for {patience_s:.0f} s; it is in\n{_place_of(client)}"
+            )
+
+
+def _place_of(client: Client) -> str:
+    """Return the stack of a client's thread."""
+    frame = sys._current_frames().get(client.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "no frame"
+
+
+def _drain(clients: Sequence[Client], phase: Phase) -> None:
+    """Stop the senders; return when they ended and every group is at the end and quiet."""
+    phase.stopping.set()
+    senders = [c for c in clients if isinstance(c, Sender | Transactor | JavaSender)]
+    senders = [client for client in senders if not isinstance(client, Transformer)]
+    for client in senders:
+        if isinstance(client, JavaTool):
+            client.end()
+    _join(senders, 180.0)
+    readers = [client for client in clients if client not in senders]
+    stopped = time.monotonic()
+    while True:
+        _look_after(readers)
+        behind = {c.group: phase.behind(c.group, c.topics) for c in readers}
+        quiet = all(not c.busy and time.monotonic() - max(c.active, stopped) > 4 for c in readers)
+        if quiet and not any(behind.values()):
+            return
+        if time.monotonic() > stopped + 120:
+            places = "".join(f"\n{c.name} is in\n{_place_of(c)}" for c in readers if c.busy)
+            raise ClientFailed(f"groups do not come to the end: {behind}{places}")
+        time.sleep(0.1)
+
+
+def _join(clients: Sequence[Client], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    for client in clients:
+        client.join(max(0.0, deadline - time.monotonic()))
+        if client.failure is not None:
+            raise client.failure
+        if client.is_alive():
+            raise ClientFailed(f"{client.name} does not end; it is in\n{_place_of(client)}")
+
+
+class Nemesis:
+    """Kills brokers: after a while under load, at times while they start."""
+
+    DOOMED = 0.15  # of the starts are cut short
+    MEMBER = 0.02  # of the kills take the Java consumer too
+
+    def __init__(self, brokers: Sequence[Killable], plan: Plan, clients: Sequence[Client]) -> None:
+        self.brokers = brokers
+        self.plan = plan
+        self.clients = clients
+        self.choice = random.Random(f"{plan.seed} nemesis")
+        self.recorder = Recorder(plan.directory, "nemesis")
+        self.restart_s: list[float] = []
+        self.kills = 0
+        self.doomed_starts = 0
+
+    def run(self) -> None:
+        """Do all kills of the plan."""
+        began = time.monotonic()
+        while self.kills < self.plan.kills:
+            patient = 4.0 if self.choice.random() < 0.1 else 1.0
+            self.wait(patient * self.choice.uniform(*self.plan.between_s))
+            self._kill(self.choice.choice(self.brokers))
+            if self.kills % 25 == 0:
+                self.plan.say(f"{self.kills} kills after {time.monotonic() - began:.0f} s")
+        self.recorder.close()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, looking after the clients."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            _look_after(self.clients)
+            time.sleep(min(0.2, max(0.0, until - time.monotonic())))
+
+    def _kill(self, broker: Killable) -> None:
+        self.note_kill(broker)
+        broker.kill()
+        if self.choice.random() < self.MEMBER:
+            for client in self.clients:
+                if isinstance(client, JavaMember):
+                    client.kill()
+        time.sleep(self.choice.choice((0.0, 0.0, 0.1, 0.5)))
+        while self.kills < self.plan.kills and self.choice.random() < self.DOOMED:
+            self._start_and_kill(broker)
+        began = time.monotonic()
+        broker.start()
+        self.restart_s.append(time.monotonic() - began)
+        self.recorder.note("ok", "start", [])
+
+    def _start_and_kill(self, broker: Killable) -> None:
+        """Kill a broker between the first instruction of its start and some moments after its end."""
+        delay = self.choice.uniform(0.05, 0.8)
+        timer = threading.Timer(delay, lambda: os.kill(broker.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            broker.start()
+        except BrokerFailed:
+            self.doomed_starts += 1
+        timer.join()
+        self.note_kill(broker)
+        broker.kill()
+
+    def note_kill(self, broker: Killable) -> None:
+        """Count a kill and write it down."""
+        self.kills += 1
+        self.recorder.note("ok", "kill", [], broker=broker.bootstrap)

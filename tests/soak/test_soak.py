@@ -1,0 +1,41 @@
+"""Brokers killed again and again under the load of many clients lose nothing and repeat nothing.
+
+KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without Java, Apache
+Kafka's own tools are not among the clients.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ..support.broker_process import BrokerProcess
+from ..support.kafka import KAFKA_3, fetched_jars
+from .conftest import broker_config
+from .harness import JAVA, TOPICS, Plan, run
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+@pytest.mark.timeout(7200)
+def test_killed_broker_loses_and_repeats_nothing(
+    new_broker: Callable[..., BrokerProcess], tmp_path: Path, long_form: bool
+) -> None:
+    kills = int(os.environ.get("KWIRE_KILLS", "100" if long_form else "15"))
+    seed = int(os.environ.get("KWIRE_SEED", random.randrange(1 << 32)))
+    jars = fetched_jars(f"kafka-{KAFKA_3}")
+    java = isinstance(jars, Path)
+    if not java and os.environ.get("CI", "").lower() == "true":
+        pytest.fail(str(jars))
+    plan = Plan(kills=kills, seed=seed, directory=tmp_path / "history", java=java)
+    outcome = run([new_broker(broker_config())], plan)
+    print(f"\n{outcome}")
+    assert outcome.verdict.passed, str(outcome)
+    assert outcome.verdict.counts["kills"] >= kills
+    for topic in TOPICS:
+        if java or topic != JAVA:
+            assert outcome.verdict.counts[f"records acknowledged in {topic}"] > 5 * kills
