@@ -1,0 +1,27 @@
+# A kwire broker. Any image with Python 3.11 or newer, its venv module and pip can be the base:
+#   docker build --build-arg BASE=python:3.12-slim-bookworm -t kwire .
+ARG BASE=python:3.13-slim-bookworm
+
+FROM ${BASE} AS build
+# Only for this stage, and only if it is given.
+ARG PIP_INDEX_URL
+WORKDIR /source
+COPY pyproject.toml README.md ./
+COPY kwire kwire
+COPY server server
+# The environment gets no pip of its own: nothing is installed into it later.
+RUN python3 -m venv --without-pip /opt/kwire \
+    && python3 -m pip --python /opt/kwire/bin/python3 install --no-cache-dir .
+COPY compat/docker/healthy.py /opt/kwire/bin/kwire-healthy
+
+FROM ${BASE}
+RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/kwire --shell /usr/sbin/nologin kwire
+COPY --from=build /opt/kwire /opt/kwire
+ENV PATH=/opt/kwire/bin:$PATH
+USER kwire
+WORKDIR /var/lib/kwire
+# A named volume takes its owner from here.
+VOLUME /var/lib/kwire
+EXPOSE 9092
+HEALTHCHECK --interval=5s --timeout=5s --retries=6 --start-period=30s CMD ["kwire-healthy", "localhost:9092"]
+CMD ["kwire", "serve", "--listen", ":9092", "--data-dir", "/var/lib/kwire"]

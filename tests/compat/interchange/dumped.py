@@ -1,0 +1,68 @@
+"""What Apache Kafka's kafka-dump-log says of the files in a data directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...support.kafka_tools import ToolServer
+from .content import COMPACTED, INTERNAL
+
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+INDEXES = (".index", ".timeindex")
+#: On standard output; all other complaints are on standard error.
+FAULTS = ("isvalid: false", "bytes left", "Could not", "unknown", "Exception")
+GAPS = "Non-consecutive offsets in "
+
+
+Written = dict[Path, tuple[int, int, int]]
+"""What tells that a file is the same: its inode, age and size."""
+
+
+def written(data: Path) -> Written:
+    """The files of all partitions as they are."""
+    return {
+        path: (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        for path in data.glob("*-*/*")
+        if path.suffix in SUFFIXES and (stat := path.stat())
+    }
+
+
+def faults(tools: ToolServer, data: Path, before: Written) -> list[str]:
+    """Every line of complaint about files that are not as they were before.
+
+    Apache Kafka's cleaner writes index entries of which its own tool says "Mismatches in".
+    """
+    files = sorted(path for path, state in written(data).items() if before.get(path) != state)
+    assert any(path.suffix == ".log" for path in files)
+    runs: list[tuple[list[Path], tuple[str, ...]]] = [
+        (files, ("--deep-iteration", "--verify-index-only")),
+        ([path for path in files if path.suffix in INDEXES], ("--index-sanity-check",)),
+    ]
+    for topic, decoder in zip(
+        INTERNAL, ("--offsets-decoder", "--transaction-log-decoder"), strict=True
+    ):
+        found = [path for path in sorted(data.glob(f"{topic}-*/*.log")) if path.stat().st_size]
+        if found:
+            runs.append((found, (decoder, "--deep-iteration")))
+    return [line for paths, options in runs for line in complaints_of(tools, paths, options)]
+
+
+def complaints_of(tools: ToolServer, paths: list[Path], options: tuple[str, ...]) -> list[str]:
+    """What one run of the tool has to say against the files."""
+    ran = tools.run("kafka-dump-log", *options, "--files", ",".join(map(str, paths)))
+    found = [line for line in ran.output.splitlines() if any(fault in line for fault in FAULTS)]
+    allowed = False
+    for line in ran.errors.splitlines():
+        # Compaction leaves gaps: Apache Kafka's does so too.
+        if line.startswith(GAPS):
+            allowed = Path(line.removeprefix(GAPS)).parent.name.rsplit("-", 1)[0] in (
+                *COMPACTED,
+                *INTERNAL,
+            )
+        elif not line.startswith("  "):
+            allowed = False
+        if not allowed:
+            found.append(line)
+    if ran.status:
+        found.append(f"kafka-dump-log {' '.join(options)}: status {ran.status}")
+    return found

@@ -1,0 +1,208 @@
+"""A data directory goes between Apache Kafka 3.9.2 and kwire, by clean stops and by kill -9."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ...support.kafka_tools import ToolServer
+from .asking import committed_offsets
+from .content import (
+    COMPACTED,
+    INTERNAL,
+    Content,
+    Rows,
+    compact,
+    create_old_topics,
+    create_topics,
+    ends_of,
+    forget_old_formats,
+    read_everything,
+    wait_for_leaders,
+)
+from .dumped import faults, written
+from .moving import EMBEDDED, KAFKA, KWIRE, Home, complaints
+from .travellers import OpenTransaction, StandingMember, read_some_and_commit
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+class Stay:
+    """What one broker does with the directory, and what it must find."""
+
+    def __init__(self, home: Home, content: Content) -> None:
+        self.home = home
+        self.content = content
+        self.old_formats = False
+        self.before: tuple[Rows, Rows] | None = None
+        self.ends: dict[tuple[str, int], tuple[int, int]] = {}
+        self.open: tuple[OpenTransaction, OpenTransaction] | None = None
+        self.member: StandingMember | None = None
+        self.group_offsets: dict[tuple[str, int], tuple[int, str]] = {}
+        self.epochs: dict[str, list[str]] = {}
+        self.identities: dict[str, str] = {}
+
+    def arrive(self) -> None:
+        """Everything is as it was left, whatever the kind of the log."""
+        home = self.home
+        if self.before is not None:
+            wait_for_leaders(home.address, len(self.before[0]))
+        rows = read_everything(home.address, "read_uncommitted")
+        committed = read_everything(home.address, "read_committed")
+        if self.before is not None:
+            for old, new in zip(self.before, (rows, committed), strict=True):
+                assert old.keys() == new.keys()
+                for place, expected in old.items():
+                    if place[0] in INTERNAL:
+                        assert last_values(expected).items() <= last_values(new[place]).items()
+                    else:
+                        assert new[place] == expected, place
+            found = ends_of(home.address)
+            for place, ends in self.ends.items():
+                if place[0] not in INTERNAL:
+                    assert found[place] == ends, place
+            assert committed_offsets(home.address, "resumes") == self.group_offsets
+            self._check_files()
+            self.content.check_topics(home.address)
+        self.content.check(rows, committed)
+        if self.open is not None:
+            self._resume()
+            rows = read_everything(home.address, "read_uncommitted")
+            self.content.check(rows, read_everything(home.address, "read_committed"))
+
+    def _check_files(self) -> None:
+        data = self.home.data
+        for name, lines in self.epochs.items():
+            now = (data / name).read_text().splitlines()[2:]
+            assert now[: len(lines)] == lines, name
+        for name, text in self.identities.items():
+            assert (data / name).read_text() == text, name
+
+    def _resume(self) -> None:
+        """Groups go on where they were."""
+        address = self.home.address
+        found = read_some_and_commit(address, "resumes", 20)
+        for place, offsets in found.items():
+            offset = self.group_offsets.get(place, (0, ""))[0]
+            assert offsets == list(range(offset, offset + len(offsets)))
+        assert self.member is not None and self.open is not None
+        self.member.read_up_to(len(self.content.plain["codecs", 0]))
+        assert self.member.assignments == 1, "its group was balanced anew"
+        for transaction, commit in zip(self.open, (True, False), strict=True):
+            transaction.end(commit)
+            if commit:
+                place = ("transactions", transaction.partition)
+                values = self.content.committed.setdefault(place, [])
+                values += transaction.values + transaction.after
+
+    def work(self) -> None:
+        """Write a round of everything, compact, and leave two transactions open."""
+        home, content = self.home, self.content
+        content.write(home.address, old_formats=self.old_formats)
+        content.write_transactions(home.address)
+        content.change_topics(home.address)
+        start = content.delete_beginning(home.address, home.data)
+        read_some_and_commit(home.address, "resumes", 20)
+        if self.member is None:
+            self.member = StandingMember(home.address, "stands")
+        self.member.read_up_to(len(content.plain["codecs", 0]))
+        compact(home.address, home.data, COMPACTED if self.old_formats else COMPACTED[:1])
+        names = (f"open {content.rounds} a", f"open {content.rounds} b")
+        self.open = tuple(  # type: ignore[assignment]
+            OpenTransaction(home.address, name, 2 + number) for number, name in enumerate(names)
+        )
+        rows = read_everything(home.address, "read_uncommitted")
+        committed = read_everything(home.address, "read_committed")
+        content.check(rows, committed)
+        assert rows["deleted", 0][0].offset == start
+        self.before = (rows, committed)
+        self.ends = ends_of(home.address)
+        self.group_offsets = committed_offsets(home.address, "resumes")
+        self.epochs, self.identities = {}, {}
+        for topic, partition in rows:
+            epochs = f"{topic}-{partition}/leader-epoch-checkpoint"
+            self.epochs[epochs] = (home.data / epochs).read_text().splitlines()[2:]
+            identity = f"{topic}-{partition}/partition.metadata"
+            self.identities[identity] = (home.data / identity).read_text()
+
+    def close(self) -> None:
+        """End the clients, while there is a broker to tell."""
+        if self.member is not None:
+            self.member.close()
+        self.open = self.member = None
+
+
+@pytest.fixture
+def stay(tmp_path: Path) -> Iterator[Stay]:
+    home = Home(tmp_path)
+    stay = Stay(home, Content(seed=1))
+    yield stay
+    stay.close()
+    home.close()
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def last_values(rows: list) -> dict[bytes, bytes | None]:  # type: ignore[type-arg]
+    """What a log of keys says in the end; group metadata changes with members and is left out."""
+    table = {row.key: row.value for row in rows}
+    return {key: value for key, value in table.items() if key[:2] != b"\0\2"}
+
+
+STOPPED, KILLED = False, True
+
+#: Who serves, and how each leaves.
+SHORT = {
+    "kafka-first": (
+        (KAFKA, STOPPED),
+        (KWIRE, STOPPED),
+        (KAFKA, KILLED),
+        (KWIRE, KILLED),
+        (KAFKA, STOPPED),
+    ),
+    "embedded": ((KAFKA, STOPPED), (EMBEDDED, STOPPED), (KAFKA, STOPPED)),
+}
+LONG = {
+    "kwire-first": ((KWIRE, STOPPED), (KAFKA, STOPPED), (KWIRE, STOPPED)),
+    "kwire-first-killed": ((KWIRE, KILLED), (KAFKA, KILLED), (KWIRE, KILLED)),
+    "kafka-first-stopped": ((KAFKA, STOPPED), (KWIRE, STOPPED)) * 3,
+    "kafka-first-killed": ((KAFKA, KILLED), (KWIRE, KILLED)) * 3,
+    "embedded-first-killed": ((EMBEDDED, KILLED), (KAFKA, KILLED), (EMBEDDED, KILLED)),
+}
+ROUTES = SHORT | (LONG if os.environ.get("KWIRE_LONG", "0") not in ("", "0") else {})
+
+
+@pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
+def test_directory_is_whole_after_each_move(
+    stay: Stay,
+    tools: ToolServer,
+    request: pytest.FixtureRequest,
+    route: tuple[tuple[str, bool], ...],
+) -> None:
+    """Records, offsets, transactions, groups: equal each time, and Apache Kafka finds no fault."""
+    home = stay.home
+    if "kafka-first" in request.node.callspec.id:
+        home.start(KAFKA, inter_broker_protocol_version="2.8")
+        create_old_topics(home.address)
+        stay.content.write_old(home.address)
+        forget_old_formats(home.address)
+        home.leave(killed=False)
+        stay.old_formats = True
+    for number, (kind, killed) in enumerate(route):
+        before = written(home.data)
+        home.carry(route[max(number - 1, 0)][0], kind)
+        home.start(kind)
+        if number == 0:
+            create_topics(home.address)
+        else:
+            stay.arrive()
+        if number + 1 == len(route):
+            stay.close()
+        else:
+            stay.work()
+        assert complaints(kind, home.leave(killed=killed)) == []
+        if kind != KAFKA:
+            assert faults(tools, home.data, before) == []

@@ -1,0 +1,110 @@
+"""`kwire cluster --brokers 3` with no JVM; then Apache Kafka 3.9.2 comes to the store it serves, and takes part."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from ...e2e.test_cluster_command import ClusterCommand
+from .cluster import SETTINGS, JoiningKafka, state_of, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
+
+JOINS = 7
+
+
+def produce(bootstrap: str, topic: str, values: range) -> None:
+    """Produce with acks=all; every record must be acknowledged."""
+    failed: list[str] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for value in values:
+        producer.produce(
+            topic,
+            b"%d" % value,
+            on_delivery=lambda error, _: failed.append(str(error)) if error else None,
+        )
+    assert producer.flush(120) == 0
+    assert not failed, failed[:3]
+
+
+def read(bootstrap: str, topic: str, group: str, count: int) -> list[int]:
+    """What a member of a group gets."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[int] = []
+
+    def more() -> bool:
+        messages = consumer.consume(500, 0.5)
+        found.extend(int(each.value() or b"") for each in messages if each.error() is None)
+        return len(found) >= count
+
+    wait_until(more, f"{count} records of {topic}")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return sorted(found)
+
+
+def in_sync(client: KazooClient, topic: str, partition: int) -> bool:
+    """Whether three replicas are in sync."""
+    isr = state_of(client, topic, partition).get("isr", [])
+    assert isinstance(isr, list)
+    return len(isr) == 3
+
+
+@pytest.mark.timeout(600)
+def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
+    settings = [part for item in SETTINGS.items() for part in ("-o", "=".join(item))]
+    cluster = ClusterCommand(tmp_path, *settings)
+    client = kafka = None
+    try:
+        bootstrap = ",".join(cluster.ready())
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("before", 3, 3)])["before"].result(60)
+        produce(bootstrap, "before", range(1000))
+        assert read(bootstrap, "before", "first", 1000) == list(range(1000))
+
+        client = KazooClient(cluster.zookeeper)
+        client.start(30)
+        own = {"zookeeper.connect": cluster.zookeeper, "broker.id": str(JOINS)}
+        kafka = JoiningKafka(tmp_path / "kafka", config={**SETTINGS, **own})
+        kafka.start()
+        wait_until(
+            lambda: set(client.get_children("/brokers/ids")) == {"0", "1", "2", str(JOINS)},
+            "it is registered",
+        )
+        # It leads and follows, asked for by its own address alone.
+        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 4, "all know it")
+        after = NewTopic("after", 2, replica_assignment=[[JOINS, 0, 1], [2, JOINS, 0]])
+        admin.create_topics([after])["after"].result(60)
+        for number in range(2):
+            wait_until(partial(in_sync, client, "after", number), "all three are in sync")
+        assert state_of(client, "after", 0)["leader"] == JOINS
+        produce(kafka.bootstrap, "after", range(1000))
+        assert read(kafka.bootstrap, "after", "second", 1000) == list(range(1000))
+        assert read(kafka.bootstrap, "before", "third", 1000) == list(range(1000))
+
+        # It dies, and a kwire broker leads what it led.
+        kafka.kill()
+        wait_until(lambda: state_of(client, "after", 0)["leader"] == 0, "a kwire broker leads")
+        produce(bootstrap, "after", range(1000, 2000))
+        assert read(bootstrap, "after", "fourth", 2000) == list(range(2000))
+    finally:
+        if kafka is not None:
+            kafka.kill()
+        if client is not None:
+            client.stop()
+            client.close()
+        status = cluster.end()
+    assert status == 0, cluster.log()

@@ -1,0 +1,76 @@
+"""Apache Kafka 3.9.2 and kwire in one cluster: each is controller, leader, follower, killed and replaced under load.
+
+KWIRE_LONG=1 kills more and lets the load run longer; KWIRE_SEED=N chooses the load.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from ...soak.harness import Outcome, Plan
+from .cluster import KAFKA, KWIRE, MixedCluster
+from .steps import Operator, under_load
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
+
+LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
+
+
+def plan(directory: Path) -> Plan:
+    """The load: three replicas, two of which must have a record."""
+    return Plan(
+        kills=0,
+        seed=int(os.environ.get("KWIRE_SEED", random.randrange(1 << 32))),
+        directory=directory / "history",
+        rate=60.0 if LONG else 40.0,
+        replication_factor=3,
+        topic_config={"min.insync.replicas": "2"},
+        java=LONG,
+    )
+
+
+def check(outcome: Outcome, cluster: MixedCluster) -> None:
+    """Nothing lost, nothing twice, nothing that surprised Apache Kafka."""
+    assert outcome.verdict.passed, str(outcome)
+    assert outcome.verdict.counts["records acknowledged in once"] > 500
+    assert not cluster.complaints(), "\n".join(cluster.complaints())
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "kinds",
+    [(KAFKA, KWIRE, KWIRE), (KAFKA, KAFKA, KWIRE)],
+    ids=["one-kafka-two-kwire", "two-kafka-one-kwire"],
+)
+def test_each_broker_is_controller_and_is_killed_and_nothing_is_lost(
+    tmp_path: Path, kinds: tuple[str, ...]
+) -> None:
+    def steps(operator: Operator) -> None:
+        for number, seat in enumerate(cluster.seats):
+            operator.give_control(seat)
+            if LONG:
+                operator.kill_and_restart(cluster.seats[(number + 1) % 3])
+            operator.kill_and_restart(seat)
+
+    with MixedCluster(tmp_path, kinds) as cluster:
+        outcome = under_load(cluster, plan(tmp_path), steps)
+        check(outcome, cluster)
+
+
+@pytest.mark.timeout(1800)
+def test_rolling_replacement_of_apache_kafka_by_kwire_and_back_is_not_seen_by_clients(
+    tmp_path: Path,
+) -> None:
+    def steps(operator: Operator) -> None:
+        for kind in (KWIRE, KAFKA):
+            for seat in cluster.seats:
+                operator.replace(seat, kind)
+
+    with MixedCluster(tmp_path, (KAFKA, KAFKA, KAFKA)) as cluster:
+        outcome = under_load(cluster, plan(tmp_path), steps)
+        check(outcome, cluster)
+        assert not outcome.poll_errors
