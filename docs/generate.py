@@ -1,0 +1,412 @@
+"""`make docs`: writes the pages that are derived from the code. usage: python -m docs.generate [--check]"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from argparse import ArgumentParser, _SubParsersAction
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kwire.api import ApiKey
+from server.__main__ import COMMANDS, make_parser
+from server.cli.serve import ALONE, WITHOUT_FILE
+from server.config.changes import NEED_RESTART
+from server.config.definitions import ConfigKey, UpdateMode
+from server.config.inert_keys import NEWER_NAMES
+from server.config.tables import BROKER, QUOTA, TOPIC
+from server.config.topic_keys import SERVER_SYNONYMS
+from server.handlers.ceilings import CEILING_3_9, CEILING_4_3, Ceiling
+from server.handlers.registry import HandlerTable
+from server.handlers.table import HANDLERS
+from server.net.limits import DEFAULT_QUEUED_BYTES
+
+HERE = Path(__file__).parent
+HEADER = "<!-- Derived from the code by `make docs`; a test compares. -->\n"
+
+CEILINGS = (CEILING_3_9, CEILING_4_3)
+#: A paragraph of a handler's head, up to the next one.
+OMITTED = re.compile(r"^Omitted: (.*?)(?=^\w+: |\Z)", re.MULTILINE | re.DOTALL)
+RELEASES = {"3.9": "3.9.2", "4.3": "4.3.0"}
+
+
+# -- apis.md ---------------------------------------------------------------------------------------
+
+
+class Feature(NamedTuple):
+    """Why APIs are missing: what they belong to, and whether one broker alone would use them."""
+
+    title: str
+    single_broker: bool
+    apis: str
+
+
+#: Every API that Apache Kafka offers and kwire may not; the titles are headings of omissions.md.
+FEATURES = (
+    Feature(
+        "Security",
+        True,
+        "SaslHandshake SaslAuthenticate DescribeAcls CreateAcls DeleteAcls "
+        "DescribeUserScramCredentials AlterUserScramCredentials CreateDelegationToken "
+        "RenewDelegationToken ExpireDelegationToken DescribeDelegationToken",
+    ),
+    Feature("Quotas", True, "DescribeClientQuotas AlterClientQuotas"),
+    Feature("Log directories", True, "AlterReplicaLogDirs"),
+    Feature(
+        "Newer kinds of groups",
+        True,
+        "ConsumerGroupHeartbeat ConsumerGroupDescribe ShareGroupHeartbeat ShareGroupDescribe "
+        "ShareFetch ShareAcknowledge InitializeShareGroupState ReadShareGroupState "
+        "WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary "
+        "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets "
+        "StreamsGroupHeartbeat StreamsGroupDescribe",
+    ),
+    Feature("Administration", True, "UpdateFeatures ListConfigResources DescribeTopicPartitions"),
+    Feature(
+        "Several brokers",
+        False,
+        "LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown AlterPartition Envelope "
+        "AllocateProducerIds ElectLeaders AlterPartitionReassignments ListPartitionReassignments "
+        "DescribeQuorum UnregisterBroker AddRaftVoter RemoveRaftVoter",
+    ),
+)
+
+#: What a version brings that a handler does not serve yet: (API, version) -> words.
+NEWER_VERSIONS = {
+    (ApiKey.PRODUCE, 12): "transactions without AddPartitionsToTxn (KIP-890)",
+    (ApiKey.PRODUCE, 13): "topics named by id (KIP-516)",
+    (ApiKey.FETCH, 18): "followers tell their high watermark (KIP-1166); only brokers need it",
+    (ApiKey.LIST_OFFSETS, 10): "a timeout for lookups in tiered storage (KIP-1075)",
+    (ApiKey.LIST_OFFSETS, 11): "the earliest offset not yet in tiered storage (KIP-1023)",
+    (ApiKey.METADATA, 13): "an error for the whole response (KIP-1102)",
+    (ApiKey.OFFSET_COMMIT, 10): "topics named by id (KIP-848)",
+    (ApiKey.OFFSET_FETCH, 10): "topics named by id (KIP-848)",
+    (ApiKey.END_TXN, 5): "a new epoch with each transaction (KIP-890)",
+    (ApiKey.WRITE_TXN_MARKERS, 2): "the transaction's protocol (KIP-890)",
+    (ApiKey.TXN_OFFSET_COMMIT, 5): "offsets without AddOffsetsToTxn (KIP-890)",
+    (ApiKey.LIST_TRANSACTIONS, 2): "a pattern for transactional ids (KIP-1152)",
+    (ApiKey.DESCRIBE_LOG_DIRS, 5): "whether a log directory takes new partitions (KIP-1066)",
+    (ApiKey.DESCRIBE_CLUSTER, 2): "brokers that a KRaft controller has fenced (KIP-1073)",
+}
+
+
+def apis_page() -> str:
+    """Every API: what kwire serves beside what Apache Kafka advertises."""
+    lines = [
+        "# APIs\n",
+        "Versions that kwire answers, beside those of Apache Kafka. A broker claims nothing newer than the release",
+        "it stands in for: 3.9 when ZooKeeper coordinates, 4.3 with the embedded store; old versions are served under",
+        "both. Both ends are inclusive. The wire library reads and writes every version of every API here.\n",
+        "| key | API | kwire under 3.9 | Kafka 3.9.2 | kwire under 4.3 | Kafka 4.3.0 |",
+        "| ---: | --- | --- | --- | --- | --- |",
+    ]
+    tables = [HandlerTable(HANDLERS, ceiling) for ceiling in CEILINGS]
+    for key in advertised():
+        cells = []
+        for table in tables:
+            served = table.ranges.get(key)
+            cells.append(f"{served.min_version} to {served.max_version}" if served else "")
+            wanted = table.ceiling.ranges.get(key)
+            cells.append("{} to {}".format(*wanted) if wanted else "")
+        lines.append(f"| {key} | {api_name(key)} | {' | '.join(cells)} |")
+    lines += ["", "## Not served\n"]
+    lines += [
+        "What the features are is in [omissions.md](omissions.md).\n",
+        "| feature | one broker alone would use it | APIs |",
+        "| --- | --- | --- |",
+    ]
+    missing = {api_name(key) for key in not_served()}
+    for feature in FEATURES:
+        names = [name for name in feature.apis.split() if name in missing]
+        if names:
+            use = "yes" if feature.single_broker else "no, only clusters"
+            lines.append(f"| {feature.title} | {use} | {', '.join(names)} |")
+    lines += [
+        "",
+        "## Versions not served\n",
+        "Of APIs that are served, these versions are in the release and not in kwire.\n",
+        "| API | release | versions | what they bring |",
+        "| --- | --- | --- | --- |",
+        *(row for table in tables for row in _missing_versions(table, table.ceiling)),
+        "",
+        "## What the served APIs leave out\n",
+        "From the head of each handler.\n",
+    ]
+    lines += [f"- `server/handlers/{name}`: {text}" for name, text in handler_omissions().items()]
+    lines += [
+        "",
+        "## Known to the wire library only\n",
+        "Neither release offers these on the port that clients use, or only with a plug-in: "
+        + ", ".join(api_name(key) for key in ApiKey if key not in advertised())
+        + ".",
+    ]
+    return "\n".join(lines)
+
+
+def advertised() -> list[int]:
+    """The keys that one of the two releases offers, in order."""
+    return sorted(set(CEILING_3_9.ranges) | set(CEILING_4_3.ranges))
+
+
+def not_served() -> set[int]:
+    """The keys that a release offers and kwire does not, under either ceiling."""
+    served = {key for each in CEILINGS for key in HandlerTable(HANDLERS, each).ranges}
+    return set(advertised()) - served
+
+
+def versions_not_served(table: HandlerTable, ceiling: Ceiling) -> Iterator[tuple[int, int]]:
+    """(key, version) of each version in the ceiling that a served API does not have."""
+    for key, served in table.ranges.items():
+        low, high = ceiling.ranges[key]
+        for version in range(low, high + 1):
+            if not served.min_version <= version <= served.max_version:
+                yield key, version
+
+
+def _missing_versions(table: HandlerTable, ceiling: Ceiling) -> Iterator[str]:
+    for key, version in versions_not_served(table, ceiling):
+        words = NEWER_VERSIONS.get((ApiKey(key), version), "")
+        yield f"| {api_name(key)} | {RELEASES[ceiling.name]} | {version} | {words} |"
+
+
+def handler_omissions() -> dict[str, str]:
+    """Handler file -> its `Omitted:` paragraph as one line; those that omit nothing are left out."""
+    found = {}
+    for path in sorted((HERE.parent / "server" / "handlers").glob("*.py")):
+        match = OMITTED.search(ast.get_docstring(ast.parse(path.read_text())) or "")
+        if match and not match[1].startswith("nothing"):
+            text = re.sub(r"\s*\(docs/omissions\.md\)", "", " ".join(match[1].split()))
+            found[path.name] = text
+    return found
+
+
+def api_name(key: int) -> str:
+    """The API as Apache Kafka's documentation writes it."""
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
+# -- configs.md ------------------------------------------------------------------------------------
+
+#: Dynamic in Apache Kafka; here only what file and command line say of them counts.
+READ_AT_START = frozenset(
+    {
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+        "unclean.leader.election.enable",
+    }
+)
+
+#: Defaults of keys that have an effect here and are other ones in Apache Kafka 4.3.0.
+NEWER_DEFAULTS = {
+    "log.message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.after.max.ms": "3600000",
+    "num.recovery.threads.per.data.dir": "2",
+}
+
+#: Where the default's text is Apache Kafka's and what kwire does without a value is not.
+DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
+    "queued.max.request.bytes": (
+        "no bound",
+        f"{DEFAULT_QUEUED_BYTES >> 20} MiB; a bound can be raised and not switched off",
+    ),
+    "socket.receive.buffer.bytes": ("102400", "left to the system, as -1"),
+    "advertised.listeners": (
+        "the listener's host, or the machine's name",
+        "the address each client connected to; in a cluster as in Apache Kafka",
+    ),
+    "zookeeper.connect": ("refused in ZooKeeper mode", "the embedded store"),
+    "broker.id": (
+        "the next number above reserved.broker.max.id",
+        "the same in ZooKeeper; 1 with the embedded store",
+    ),
+    "offsets.topic.replication.factor": (
+        "3, and no groups before there are three brokers",
+        "3, or as many as there are brokers if fewer",
+    ),
+    "transaction.state.log.replication.factor": (
+        "3, and no transactions before there are three brokers",
+        "3, or as many as there are brokers if fewer",
+    ),
+    "transaction.state.log.min.isr": ("2", "2, or as many as there are replicas if fewer"),
+    "log.flush.scheduler.interval.ms": (
+        "never: flush.ms has no effect",
+        "every second",
+    ),
+}
+
+WHEN = {
+    UpdateMode.READ_ONLY: "start",
+    UpdateMode.PER_BROKER: "broker",
+    UpdateMode.CLUSTER_WIDE: "cluster",
+}
+
+
+def configs_page() -> str:
+    """Every config key with type, default and what it does."""
+    lines = [
+        "# Configuration\n",
+        "Names, types, defaults and ranges are those of Apache Kafka 3.9.2; keys that begin with `kwire.` are kwire's own.",
+        "A key is given in a file (`kwire serve --config FILE`) or with `-o key=value`. *When*: `start` takes a restart;",
+        "`broker` and `cluster` can be changed at run time, for one broker or also as a default for all.\n",
+        "- [Where a default differs](#where-a-default-differs)",
+        "- [Brokers](#brokers) and [topics](#topics): the keys that have an effect",
+        "- [Accepted without effect](#accepted-without-effect)\n",
+        "## Where a default differs\n",
+        "`kwire serve` without `--config` is a single broker, and begins with these; a file is taken as it is.\n",
+        "| key | without a file | Apache Kafka's default |",
+        "| --- | --- | --- |",
+    ]
+    for name, value in {**WITHOUT_FILE, **ALONE}.items():
+        lines.append(f"| `{name}` | `{value}` | {_code(BROKER[name].default)} |")
+    lines += [
+        "\nThe three that follow `group.initial.rebalance.delay.ms` are left at Apache Kafka's default with `--zookeeper`.\n",
+        "Without a value, some keys mean something else here.\n",
+        "| key | default | in Apache Kafka | in kwire |",
+        "| --- | --- | --- | --- |",
+    ]
+    for name, (there, here) in DEFAULTS_THAT_MEAN_SOMETHING_ELSE.items():
+        lines.append(f"| `{name}` | {_code(BROKER[name].default)} | {there} | {here} |")
+    lines += [
+        "\nDefaults are those of 3.9.2 with the embedded store too, although it stands in for 4.3. Other ones in 4.3.0:\n",
+        "| key | kwire | Apache Kafka 4.3.0 |",
+        "| --- | --- | --- |",
+    ]
+    for name, newer in NEWER_DEFAULTS.items():
+        lines.append(
+            f"| `{name}` | {_code((BROKER.get(name) or TOPIC[name]).default)} | `{newer}` |"
+        )
+    lines += [
+        "\n## Brokers\n",
+        "| key | type | default | allowed | when | what it does |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [_config_row(key, _when(key)) for key in BROKER.values() if key.used]
+    lines += [
+        "\n## Topics\n",
+        "A topic without a value takes its broker's, from the first of these keys that is set.\n",
+        "| key | type | default | allowed | broker's key | what it does |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [_config_row(key, _synonyms(key)) for key in TOPIC.values() if key.used]
+    lines += [
+        "\n## Accepted without effect\n",
+        "Known, checked, shown by kafka-configs, and named once in the log at start when set. Those with a sentence are",
+        "waiting for what they would steer ([omissions.md](omissions.md)).\n",
+        "| key | of | type | default | what it would do |",
+        "| --- | --- | --- | --- | --- |",
+        *_inert_rows("brokers", BROKER.values()),
+        *_inert_rows("brokers, at run time", QUOTA.values()),
+        *_inert_rows("topics", TOPIC.values()),
+        "\n## Of Apache Kafka 4.x\n",
+        "Recognised and without effect; values are not checked: "
+        + ", ".join(f"`{name}`" for name in sorted(NEWER_NAMES))
+        + ".",
+    ]
+    return "\n".join(lines)
+
+
+def _when(key: ConfigKey) -> str:
+    return "start" if key.name in NEED_RESTART | READ_AT_START else WHEN[key.update]
+
+
+def _synonyms(key: ConfigKey) -> str:
+    return ", ".join(f"`{name}`" for name, _ in SERVER_SYNONYMS.get(key.name, ()))
+
+
+def _config_row(key: ConfigKey, column: str) -> str:
+    allowed = key.valid.text if key.valid else ""
+    cells = [f"`{key.name}`", key.type.name.lower(), _code(key.default), allowed, column]
+    return f"| {' | '.join([*cells, key.doc or ''])} |"
+
+
+def _inert_rows(owner: str, keys: Iterable[ConfigKey]) -> Iterator[str]:
+    for key in sorted(keys, key=lambda key: key.name):
+        if not key.used:
+            cells = [f"`{key.name}`", owner, key.type.name.lower(), _code(key.default)]
+            yield f"| {' | '.join([*cells, key.doc or ''])} |"
+
+
+def _code(default: str | None) -> str:
+    if default is None:
+        return "none"
+    return f"`{default}`" if default else "empty"
+
+
+# -- commands.md -----------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """Every command with its options."""
+    lines = [
+        "# Commands\n",
+        "`kwire COMMAND --help` says the same. `kwire --version` prints the version.\n",
+    ]
+    lines.append("Exit status: 0 done, 1 failed, 2 wrongly called.\n")
+    for name, (_, summary) in COMMANDS.items():
+        parser = _subparser(make_parser(name), name)
+        lines.append(f"## kwire {name}\n\n{summary[0].upper()}{summary[1:]}.\n")
+        lines += _options(parser)
+        for verb, below in verbs(parser):
+            lines.append(f"### kwire {name} {verb}\n")
+            lines += _options(below)
+    return "\n".join(lines)
+
+
+def _subparser(parser: ArgumentParser, name: str) -> ArgumentParser:
+    return dict(verbs(parser))[name]
+
+
+def verbs(parser: ArgumentParser) -> list[tuple[str, ArgumentParser]]:
+    """The commands below a parser."""
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            return list(action.choices.items())
+    return []
+
+
+def _options(parser: ArgumentParser) -> list[str]:
+    rows = []
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction) or "--help" in action.option_strings:
+            continue
+        words = ", ".join(action.option_strings) or str(action.metavar)
+        takes = action.metavar or (("|".join(map(str, action.choices))) if action.choices else "")
+        if action.option_strings and action.nargs != 0:
+            words = f"{words} {takes or action.dest.upper()}"
+        rows.append(f"- `{words}` {action.help or ''}".rstrip())
+    return [*rows, ""] if rows else []
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+PAGES: dict[str, Callable[[], str]] = {
+    "apis.md": apis_page,
+    "configs.md": configs_page,
+    "commands.md": commands_page,
+}
+
+
+def render(name: str) -> str:
+    """The text of a page."""
+    return HEADER + "\n" + PAGES[name]().rstrip() + "\n"
+
+
+def main(check: bool) -> int:
+    """Write the pages, or with `check` only tell which ones are out of date."""
+    stale = [
+        name
+        for name in PAGES
+        if not (HERE / name).exists() or (HERE / name).read_text() != render(name)
+    ]
+    for name in stale:
+        if not check:
+            (HERE / name).write_text(render(name))
+        print(f"docs/{name}: {'out of date, run `make docs`' if check else 'written'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv))

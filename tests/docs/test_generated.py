@@ -1,0 +1,160 @@
+"""The derived pages tell what the code does, and all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from docs.generate import (
+    CEILINGS,
+    DEFAULTS_THAT_MEAN_SOMETHING_ELSE,
+    FEATURES,
+    HERE,
+    NEWER_DEFAULTS,
+    NEWER_VERSIONS,
+    PAGES,
+    READ_AT_START,
+    advertised,
+    api_name,
+    handler_omissions,
+    main,
+    not_served,
+    render,
+    verbs,
+    versions_not_served,
+)
+from kwire.api import ApiKey
+from server.__main__ import COMMANDS, make_parser
+from server.config.inert_keys import NEWER_NAMES
+from server.config.tables import BROKER, QUOTA, TOPIC
+from server.handlers.registry import HandlerTable
+from server.handlers.table import HANDLERS
+
+REFERENCE = Path(__file__).parents[3] / "shared" / "protocol" / "configs.json"
+
+
+def page(name: str) -> str:
+    return (HERE / name).read_text()
+
+
+def first_cells(text: str, column: int = 0) -> set[str]:
+    """The cells of one column of every table row in a page, without backticks."""
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return {row[column].strip().strip("`") for row in rows}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_derived_page_is_up_to_date(name: str) -> None:
+    assert page(name) == render(name), "run `make docs`"
+
+
+def test_stale_page_is_named_and_only_written_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("docs.generate.HERE", tmp_path)
+    monkeypatch.setattr("docs.generate.PAGES", {"new.md": lambda: "text"})
+    assert main(check=True) == 1
+    assert "docs/new.md: out of date" in capsys.readouterr().out
+    assert not (tmp_path / "new.md").exists()
+    assert main(check=False) == 0
+    assert (tmp_path / "new.md").read_text().endswith("text\n")
+    assert main(check=True) == 0
+
+
+# -- apis.md
+
+
+def test_every_api_of_either_release_has_a_row() -> None:
+    assert {api_name(key) for key in advertised()} <= first_cells(page("apis.md"), 1)
+
+
+def test_every_api_that_the_library_knows_is_named() -> None:
+    text = page("apis.md")
+    assert [key for key in ApiKey if not re.search(rf"\b{api_name(key)}\b", text)] == []
+
+
+def test_every_api_that_is_not_served_belongs_to_a_feature() -> None:
+    named = [name for feature in FEATURES for name in feature.apis.split()]
+    assert len(named) == len(set(named))
+    assert set(named) <= {api_name(key) for key in advertised()}
+    assert {api_name(key) for key in not_served()} <= set(named)
+
+
+def test_every_version_that_is_not_served_is_explained() -> None:
+    missing = {
+        (ApiKey(key), version)
+        for ceiling in CEILINGS
+        for key, version in versions_not_served(HandlerTable(HANDLERS, ceiling), ceiling)
+    }
+    assert missing - set(NEWER_VERSIONS) == set()
+
+
+def test_every_omitted_paragraph_of_a_handler_is_found() -> None:
+    handlers = HERE.parent / "server" / "handlers"
+    omitting = {path.name for path in handlers.glob("*.py") if "\nOmitted: " in path.read_text()}
+    found = handler_omissions()
+    assert omitting - set(found) <= {"groups.py"}, "whose paragraph says: nothing"
+    assert all(text.endswith(".") for text in found.values())
+
+
+# -- configs.md
+
+
+def test_every_config_key_has_a_row() -> None:
+    named = first_cells(page("configs.md"))
+    assert {*BROKER, *TOPIC, *QUOTA} <= named
+
+
+def test_every_newer_config_key_is_named() -> None:
+    text = page("configs.md")
+    assert [name for name in sorted(NEWER_NAMES) if f"`{name}`" not in text] == []
+
+
+def test_keys_with_notes_of_their_own_have_an_effect() -> None:
+    noted = {*DEFAULTS_THAT_MEAN_SOMETHING_ELSE, *READ_AT_START, *NEWER_DEFAULTS}
+    keys = {**TOPIC, **BROKER}
+    assert [name for name in sorted(noted) if not keys[name].used] == []
+
+
+def test_newer_defaults_are_those_that_differ_in_4_3() -> None:
+    if not REFERENCE.exists():
+        pytest.skip("needs ../shared/protocol/configs.json")
+    reference = json.loads(REFERENCE.read_text())["4.3.0"]
+    differing = {}
+    for owner, keys in (("broker", BROKER), ("topic", TOPIC)):
+        for row in reference[owner]:
+            key = keys.get(row["name"])
+            # node.id is as unset there as -1 is here.
+            if key is None or not key.used or key.name == "node.id":
+                continue
+            if row.get("default") != key.default:
+                differing[key.name] = row.get("default")
+    assert differing == NEWER_DEFAULTS
+
+
+# -- commands.md
+
+
+def sections(text: str) -> dict[str, str]:
+    """Heading -> what follows it."""
+    parts = re.split(r"^#+ (kwire .*)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def missing_flags(parser: ArgumentParser, section: str) -> list[str]:
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    wanted = [flag for flag in flags if flag not in ("-h", "--help")]
+    return [flag for flag in wanted if not re.search(rf"[` ]{flag}[`, ]", section)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_and_flag_is_named(command: str) -> None:
+    found = sections(page("commands.md"))
+    parser = dict(verbs(make_parser(command)))[command]
+    assert missing_flags(parser, found[f"kwire {command}"]) == []
+    for verb, below in verbs(parser):
+        assert missing_flags(below, found[f"kwire {command} {verb}"]) == []
