@@ -224,13 +224,16 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
     ),
     "offsets.topic.replication.factor": (
         "3, and no groups before there are three brokers",
-        "3, or as many as there are brokers if fewer",
+        "the same in ZooKeeper; 1 with the embedded store",
     ),
     "transaction.state.log.replication.factor": (
         "3, and no transactions before there are three brokers",
-        "3, or as many as there are brokers if fewer",
+        "the same in ZooKeeper; 1 with the embedded store",
     ),
-    "transaction.state.log.min.isr": ("2", "2, or as many as there are replicas if fewer"),
+    "transaction.state.log.min.isr": (
+        "2",
+        "the same in ZooKeeper; 1 with the embedded store",
+    ),
     "log.flush.scheduler.interval.ms": (
         "never: flush.ms has no effect",
         "every second",

@@ -268,6 +268,7 @@ class Broker:
             self.publisher,
             self.config,
             to_controller=None if self.links is None else self.links.to_controller,
+            alone=self._zookeeper is None,
         )
 
     def _controller_settings(self) -> ControllerSettings:

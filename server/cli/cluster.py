@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
 from ..log_output import configure_logging
+from ..properties import PropertiesError
+from .serve import read_file
 from .zookeeper import DEFAULT_DATA_DIR
 
 if TYPE_CHECKING:
@@ -92,8 +94,15 @@ def run(options: Namespace) -> int:
         host, port = parse_host_port(options.listen, "--listen")
         check(options, port)
         store = None if options.zookeeper is not None else store_settings(options.zookeeper_listen)
+        arguments = tuple(broker_arguments(options))
     except ConfigError as error:
         print(f"kwire: {error.explain()}", file=sys.stderr)
+        return 2
+    except PropertiesError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
         return 2
     configure_logging(options.log_format, options.log_level)
     plan = ClusterPlan(
@@ -103,7 +112,7 @@ def run(options: Namespace) -> int:
         data_dir=Path(options.data_dir),
         zookeeper=options.zookeeper,
         store=store,
-        arguments=tuple(broker_arguments(options)),
+        arguments=arguments,
         prefix_logs=options.log_format == "text",
     )
     try:
@@ -132,18 +141,18 @@ def store_settings(listen: str) -> Settings:
 
 
 def broker_arguments(options: Namespace) -> list[str]:
-    """What every `kwire serve` gets."""
+    """What every `kwire serve` gets. Errors: OSError, PropertiesError for the file."""
     arguments = ["--log-format", options.log_format, "--log-level", options.log_level]
     overrides = list(options.overrides)
+    given = {text.partition("=")[0].strip() for text in overrides}
     if options.config is not None:
         arguments += ["--config", options.config]
-    else:
-        given = {text.partition("=")[0].strip() for text in overrides}
-        overrides += [
-            f"{name}={value}"
-            for name, value in internal_topics(options.brokers).items()
-            if name not in given
-        ]
+        given |= read_file(options.config).keys()
+    overrides += [
+        f"{name}={value}"
+        for name, value in internal_topics(options.brokers).items()
+        if name not in given
+    ]
     for text in overrides:
         arguments += ["-o", text]
     return arguments

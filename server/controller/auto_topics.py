@@ -32,13 +32,21 @@ logger = logging.getLogger(__name__)
 
 #: What a 3.9 broker speaks.
 CREATE_TOPICS_VERSION = 7
+#: Clients ask for a coordinator many times a second; why there is none is said once in this time.
+COMPLAIN_EVERY_S = 60.0
+
+REPLICATION_FACTORS = {
+    GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+}
 
 
 class AutoTopics:
     """Creates topics on first use; answers when they can be used.
 
     Shape: `to_controller` sends a request to the controller when that is another broker. Its topics
-    are not waited for: clients are told to ask again.
+    are not waited for: clients are told to ask again. `alone` says that there will never be a second
+    broker: Apache Kafka's default of three replicas for the coordinators' topics is then one.
     """
 
     def __init__(
@@ -47,11 +55,15 @@ class AutoTopics:
         publisher: MetadataPublisher,
         config: BrokerConfig,
         to_controller: Callable[[object, int], Awaitable[object]] | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         self._controller = controller
         self._publisher = publisher
         self._config = config
         self._to_controller = to_controller
+        self._alone = alone
+        self._complained_at: dict[str, float] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
@@ -72,6 +84,7 @@ class AutoTopics:
             planned = plan_topic(self._request(name), self._publisher.image, self._config, taken)
             if isinstance(planned, Refusal):
                 errors[name] = planned.error
+                self._complain(name, planned)
             else:
                 wanted.append(planned)
                 taken.add(name)
@@ -123,55 +136,59 @@ class AutoTopics:
         """Create a coordinator's topic unless it is there."""
         return (await self.auto_create([name])).get(name, ErrorCode.NONE)
 
+    def _complain(self, name: str, refusal: Refusal) -> None:
+        """Say, now and then, why a coordinator's topic is not made: its clients only see no coordinator."""
+        key = REPLICATION_FACTORS.get(name)
+        if key is None or refusal.error != ErrorCode.INVALID_REPLICATION_FACTOR:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._complained_at.get(name, -COMPLAIN_EVERY_S) < COMPLAIN_EVERY_S:
+            return
+        self._complained_at[name] = now_s
+        logger.warning(
+            "cannot create %s yet: %s=%d and only %d brokers are alive; start more, or set it lower",
+            name,
+            key,
+            self._config.get_int(key),
+            len(self._publisher.image.brokers),
+        )
+
     def _request(self, name: str) -> CreatableTopic:
-        config = self._config
         if name == GROUP_METADATA_TOPIC:
             return self._internal(
                 name,
-                config.get_int("offsets.topic.num.partitions"),
-                "offsets.topic.replication.factor",
+                "offsets.topic.num.partitions",
                 {
                     "cleanup.policy": "compact",
-                    "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+                    "segment.bytes": str(self._config.get_int("offsets.topic.segment.bytes")),
                     "compression.type": "producer",
                 },
             )
         if name == TRANSACTION_STATE_TOPIC:
+            segment_bytes = self._config.get_int("transaction.state.log.segment.bytes")
             return self._internal(
                 name,
-                config.get_int("transaction.state.log.num.partitions"),
-                "transaction.state.log.replication.factor",
+                "transaction.state.log.num.partitions",
                 {
                     "cleanup.policy": "compact",
-                    "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+                    "segment.bytes": str(segment_bytes),
                     "compression.type": "uncompressed",
                     "unclean.leader.election.enable": "false",
-                    "min.insync.replicas": str(self._transaction_min_isr()),
+                    "min.insync.replicas": str(self._unless_alone("transaction.state.log.min.isr")),
                 },
             )
         return CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
 
-    def _transaction_min_isr(self) -> int:
-        """How many replicas must be in sync; never more than there will be, unless it is set."""
-        wanted = self._config.get_int("transaction.state.log.min.isr")
-        if "transaction.state.log.min.isr" in self._config.effective:
-            return wanted
-        return min(wanted, self._factor("transaction.state.log.replication.factor"))
-
-    def _factor(self, key: str) -> int:
-        factor = self._config.get_int(key)
-        if key in self._config.effective:
-            return factor
-        # Kafka's default of three is a wish: fewer brokers are better than no coordinator.
-        return max(1, min(factor, len(self._publisher.image.brokers)))
-
-    def _internal(
-        self, name: str, partitions: int, factor_key: str, configs: dict[str, str]
-    ) -> CreatableTopic:
-        factor = self._factor(factor_key)
+    def _internal(self, name: str, partitions: str, configs: dict[str, str]) -> CreatableTopic:
         return CreatableTopic(
             name=name,
-            num_partitions=partitions,
-            replication_factor=factor,
+            num_partitions=self._config.get_int(partitions),
+            replication_factor=self._unless_alone(REPLICATION_FACTORS[name]),
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
+
+    def _unless_alone(self, key: str) -> int:
+        """A number of replicas; 1 on a broker that stays alone, unless somebody set it."""
+        if self._alone and key not in self._config.effective:
+            return 1
+        return self._config.get_int(key)

@@ -54,6 +54,15 @@ def test_internal_topics_have_as_many_replicas_as_there_can_be(
     assert properties["transaction.state.log.min.isr"] == isr
 
 
+def test_file_that_sets_the_replicas_of_internal_topics_is_heeded(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("offsets.topic.replication.factor=2\n")
+    properties = properties_of_broker(0, "--brokers", "1", "--config", str(file))
+    assert properties["offsets.topic.replication.factor"] == "2"
+    assert properties["transaction.state.log.replication.factor"] == "1"
+    assert properties["transaction.state.log.min.isr"] == "1"
+
+
 def test_override_goes_to_every_broker() -> None:
     words = ("-o", "offsets.topic.replication.factor=1", "-o", "num.partitions=7")
     properties = properties_of_broker(1, *words)
@@ -68,6 +77,7 @@ def test_override_goes_to_every_broker() -> None:
         (("--listen", "localhost:65534"), "no 3 ports"),
         (("--listen", "localhost"), "HOST:PORT"),
         (("--zookeeper", ""), "leave it out"),
+        (("--config", "/there/is/none"), "/there/is/none: No such file"),
     ],
 )
 def test_what_is_no_cluster_is_refused(

@@ -22,6 +22,7 @@ from server.metadata.image import MetadataImage, TopicImage
 from server.metadata.publisher import MetadataPublisher
 from tests.support.replicas import registration, topic_image
 
+TRANSACTIONS_ALONE = {"transaction_state_log_replication_factor": "1"}
 EXISTS = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "")
 
 
@@ -51,7 +52,7 @@ class Controller:
 
 
 class Bench:
-    def __init__(self, brokers: int = 1, **config: str) -> None:
+    def __init__(self, brokers: int = 1, *, alone: bool = False, **config: str) -> None:
         self.publisher = MetadataPublisher()
         cluster = MetadataImage().with_brokers({n: registration(n) for n in range(brokers)})
         self.publisher.publish(cluster)
@@ -62,6 +63,7 @@ class Bench:
             self.controller,  # type: ignore[arg-type]
             self.publisher,
             self.config,
+            alone=alone,
         )
 
     def create(self, *names: str) -> dict[str, ErrorCode]:
@@ -197,28 +199,61 @@ def test_coordinators_topics_have_settings_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("brokers", "asked", "factor"), [(1, None, 1), (2, None, 2), (5, None, 3), (5, "2", 2)]
+    ("name", "key"),
+    [
+        ("__consumer_offsets", "offsets.topic.replication.factor"),
+        ("__transaction_state", "transaction.state.log.replication.factor"),
+    ],
 )
-def test_coordinators_topic_has_as_many_replicas_as_can_be(
-    brokers: int, asked: str | None, factor: int
+def test_coordinators_topic_waits_for_enough_brokers_and_the_log_says_so_once_a_minute(
+    name: str, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = {} if asked is None else {"offsets_topic_replication_factor": asked}
-    bench = Bench(brokers, **config)
+    """Source: DefaultAutoTopicCreationManager; the factor is never lowered."""
+    bench = Bench(brokers=2)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        for passed_s, said in ((0, 1), (59, 1), (61, 2)):
+            loop.time = lambda at=passed_s: at  # type: ignore[method-assign,misc]
+            error = await bench.topics.ensure_internal_topic(name)
+            assert error is ErrorCode.INVALID_REPLICATION_FACTOR
+            assert len(caplog.messages) == said
+        bench.publisher.publish(
+            bench.publisher.image.with_brokers({n: registration(n) for n in range(3)})
+        )
+        assert await bench.topics.ensure_internal_topic(name) is ErrorCode.NONE
+
+    asyncio.run(run())
+    assert caplog.messages[0] == (
+        f"cannot create {name} yet: {key}=3 and only 2 brokers are alive; start more, or set it lower"
+    )
+    assert {len(row.replicas) for row in bench.made(name).partitions.values()} == {3}
+
+
+def test_number_of_replicas_is_the_one_that_was_set() -> None:
+    bench = Bench(5, offsets_topic_replication_factor="2", **TRANSACTIONS_ALONE)
     assert asyncio.run(bench.topics.ensure_internal_topic("__consumer_offsets")) == 0
+    assert asyncio.run(bench.topics.ensure_internal_topic("__transaction_state")) == 0
     rows = bench.made("__consumer_offsets").partitions.values()
-    assert {len(row.replicas) for row in rows} == {factor}
+    assert {len(row.replicas) for row in rows} == {2}
+    rows = bench.made("__transaction_state").partitions.values()
+    assert {len(row.replicas) for row in rows} == {1}
+    # min.isr was not set: more in sync than there are replicas, as Apache Kafka does it.
+    assert bench.made("__transaction_state").configs["min.insync.replicas"] == "2"
 
 
 @pytest.mark.parametrize(("config", "minimum"), [({}, "1"), ({"min.isr": "2"}, "2")])
-def test_transaction_log_wants_no_more_in_sync_than_there_are_unless_it_was_set(
+def test_broker_that_stays_alone_needs_one_replica_of_the_coordinators_topics(
     config: dict[str, str], minimum: str
 ) -> None:
-    bench = Bench(**{f"transaction.state.log.{name}": value for name, value in config.items()})
+    settings = {f"transaction.state.log.{name}": value for name, value in config.items()}
+    bench = Bench(alone=True, **settings)
+    assert asyncio.run(bench.topics.ensure_internal_topic("__consumer_offsets")) == 0
     assert asyncio.run(bench.topics.ensure_internal_topic("__transaction_state")) == 0
     assert bench.made("__transaction_state").configs["min.insync.replicas"] == minimum
 
 
-def test_number_of_replicas_that_was_set_is_not_lowered() -> None:
-    bench = Bench(offsets_topic_replication_factor="3")
+def test_number_of_replicas_that_was_set_is_not_lowered_for_a_broker_that_stays_alone() -> None:
+    bench = Bench(alone=True, offsets_topic_replication_factor="3")
     error = asyncio.run(bench.topics.ensure_internal_topic("__consumer_offsets"))
     assert error is ErrorCode.INVALID_REPLICATION_FACTOR
