@@ -17,6 +17,7 @@ COMMANDS = {
     "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
     "cluster": ("cluster", "run several brokers on this machine, for development and tests"),
     "zookeeper": ("zookeeper", "serve the embedded store to ZooKeeper's clients, for tests"),
+    "pipeline": ("pipeline", "archive, replay, aggregate and audit topics with Spark"),
     "coordination": ("coordination", "export or import cluster metadata"),
 }
 
@@ -58,6 +59,10 @@ def make_parser(chosen: str | None) -> ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrongly called."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["pipeline"]:
+        from .cli.pipeline import main as pipeline
+
+        return pipeline(arguments[1:])
     chosen = next((word for word in arguments if not word.startswith("-")), None)
     if chosen is not None and arguments[0] == chosen:
         from .cli.kafka_words import in_order

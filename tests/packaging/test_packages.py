@@ -6,14 +6,17 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+TOPS = {"kwire": "kwire", "server": "kwire.server", "pipeline": "kwire.pipeline"}
 
 
 def packages_on_disk() -> set[str]:
     found = set()
-    for top, name in (("kwire", "kwire"), ("server", "kwire.server")):
+    for top, name in TOPS.items():
         for marker in (ROOT / top).rglob("__init__.py"):
             below = marker.parent.relative_to(ROOT / top)
-            found.add(".".join([name, *below.parts]))
+            # Spark finds sources in modules at the top that are named `pyspark_*`.
+            lookup = below.name.startswith("pyspark_")
+            found.add(below.name if lookup else ".".join([name, *below.parts]))
     return found
 
 
@@ -24,5 +27,5 @@ def test_every_package_directory_is_listed() -> None:
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
-    folders = {path.parent for top in ("kwire", "server") for path in (ROOT / top).rglob("*.py")}
+    folders = {path.parent for top in TOPS for path in (ROOT / top).rglob("*.py")}
     assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []

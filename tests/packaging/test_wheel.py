@@ -24,7 +24,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # A copy, because a build leaves its traces beside the sources.
     source = tmp_path_factory.mktemp("source")
-    for name in ("kwire", "server", "pyproject.toml", "README.md"):
+    for name in ("kwire", "server", "pipeline", "pyproject.toml", "README.md"):
         subprocess.run(["cp", "-r", str(ROOT / name), str(source)], check=True)
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
     (built,) = folder.glob("kwire-*.whl")
@@ -51,10 +51,10 @@ def users_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_wheel_claims_nothing_but_kwire(wheel: Path) -> None:
+def test_wheel_claims_only_its_names(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"kwire"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"kwire", "pyspark_kwire"}
     assert {"kwire/py.typed", "kwire/server/py.typed", "kwire/server/__main__.py"} <= set(names)
 
 

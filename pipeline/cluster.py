@@ -1,0 +1,172 @@
+"""What jobs ask the brokers outside of Spark: topics, offsets, a group's commits; by confluent-kafka."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from .options import topic_names
+from .problems import Problem
+
+#: Seconds after which a cluster that does not answer counts as absent.
+PATIENCE = 15.0
+
+#: (topic, partition) -> offset.
+Offsets = dict[tuple[str, int], int]
+
+
+class Cluster:
+    """One cluster; each call raises Problem when no broker answers.
+
+    A context manager, so that the client's threads end with the job.
+    """
+
+    def __init__(self, bootstrap: str, properties: Iterable[tuple[str, str]] = ()) -> None:
+        self.bootstrap = bootstrap
+        self._settings: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "socket.connection.setup.timeout.ms": 5000,
+            **dict(properties),
+        }
+        self._admin = AdminClient(self._settings, logger=_silent())
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def settings(self, **more: str | int | float | bool) -> dict[str, str | int | float | bool]:
+        """Settings for a client of this cluster."""
+        return {**self._settings, **more}
+
+    def partitions(self) -> dict[str, int]:
+        """Topic -> number of partitions, of all topics but internal ones."""
+        try:
+            listed = self._admin.list_topics(timeout=PATIENCE).topics
+        except KafkaException as error:
+            raise Problem(f"no broker answers at {self.bootstrap}: {reason(error)}") from error
+        return {
+            name: len(topic.partitions)
+            for name, topic in listed.items()
+            if not name.startswith("__") and topic.error is None
+        }
+
+    def chosen(self, options: Namespace) -> dict[str, int]:
+        """Topic -> number of partitions of the topics that `--topics` or `--topics-pattern` mean.
+
+        Raises Problem for a name that is not there; a pattern may match nothing yet.
+        """
+        there = self.partitions()
+        if options.topics_pattern:
+            wanted = re.compile(options.topics_pattern)
+            return {name: count for name, count in there.items() if wanted.fullmatch(name)}
+        missing = [name for name in topic_names(options) if name not in there]
+        if missing:
+            raise Problem(f"there is no topic {', '.join(missing)} at {self.bootstrap}")
+        return {name: there[name] for name in topic_names(options)}
+
+    def ends(self, topics: Mapping[str, int], *, read_committed: bool = False) -> Offsets:
+        """The offset after the last record of each partition (of the last stable one, if committed)."""
+        return self._offsets(topics, OffsetSpec.latest(), read_committed)
+
+    def starts(self, topics: Mapping[str, int]) -> Offsets:
+        """The first offset each partition still has."""
+        return self._offsets(topics, OffsetSpec.earliest(), False)
+
+    def at_time(self, topics: Mapping[str, int], timestamp_ms: int) -> Offsets:
+        """The first offset of each partition whose record is not older; the end where there is none."""
+        found = self._offsets(topics, OffsetSpec.for_timestamp(timestamp_ms), False)
+        ends = self.ends(topics)
+        return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
+
+    def _offsets(
+        self, topics: Mapping[str, int], which: OffsetSpec, read_committed: bool
+    ) -> Offsets:
+        from confluent_kafka import IsolationLevel
+
+        asked = {
+            TopicPartition(topic, number): which
+            for topic, count in topics.items()
+            for number in range(count)
+        }
+        if not asked:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+        found: Offsets = {}
+        for place, answer in answers.items():
+            try:
+                found[place.topic, place.partition] = answer.result().offset
+            except KafkaException as error:
+                raise Problem(
+                    f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}"
+                ) from error
+        return found
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """Store offsets for a group without members."""
+        asked = ConsumerGroupTopicPartitions(
+            group,
+            [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()],
+        )
+        (answer,) = self._admin.alter_consumer_group_offsets(
+            [asked], request_timeout=PATIENCE
+        ).values()
+        try:
+            answer.result()
+        except KafkaException as error:
+            raise Problem(f"cannot commit offsets of group {group}: {reason(error)}") from error
+
+    def committed(self, group: str) -> Offsets:
+        """What a group has committed; empty for one that nobody knows."""
+        (answer,) = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=PATIENCE
+        ).values()
+        try:
+            places = answer.result().topic_partitions
+        except KafkaException as error:
+            raise Problem(f"cannot read offsets of group {group}: {reason(error)}") from error
+        return {
+            (place.topic, place.partition): place.offset
+            for place in places
+            if place.offset != OFFSET_INVALID
+        }
+
+    def consumer(self, **more: str | int | float | bool) -> Consumer:
+        """A consumer that commits nothing and joins no group unless told to."""
+        more = {"group.id": "kwire-pipeline", "enable.auto.commit": False, **more}
+        return Consumer(self.settings(**more), logger=_silent())
+
+
+def reason(error: KafkaException) -> str:
+    """What librdkafka says, without its codes."""
+    inner = error.args[0]
+    return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+def _silent() -> object:
+    """librdkafka's own lines (a connection refused, again and again) say less than our message."""
+    import logging
+
+    logger = logging.getLogger("kwire.pipeline.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

@@ -1,0 +1,64 @@
+"""The Spark session of a job: on this machine by itself, on a cluster as spark-submit says."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from .problems import Problem
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+#: Errors of Spark itself only: what a job has to say it says in its own words.
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def start_session(options: Namespace, job: str, *, connector: bool = True) -> SparkSession:
+    """A session with the kafka connector and the `kwire-log` source; times are UTC.
+
+    spark-submit's settings win over ours, and `--conf` over both. Raises Problem for a folder without jars.
+    """
+    builder = SparkSession.builder.appName(f"kwire {job}")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    if not submitted:
+        master = options.master or os.environ.get("KWIRE_SPARK_MASTER") or "local[*]"
+        settings["spark.ui.enabled"] = "false"
+        if master.startswith("local"):
+            settings["spark.driver.bindAddress"] = "127.0.0.1"
+            settings["spark.driver.host"] = "127.0.0.1"
+        if connector:
+            settings.update(_connector(options.jars or os.environ.get("KWIRE_SPARK_JARS")))
+        builder = builder.master(master)
+    elif options.master:
+        builder = builder.master(options.master)
+    settings.update(options.conf)
+    if not submitted:
+        own = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        more = settings.get("spark.driver.extraJavaOptions", "")
+        settings["spark.driver.extraJavaOptions"] = f"{own} {more}".strip()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _connector(folder: str | None) -> dict[str, str]:
+    if folder is None:
+        return {"spark.jars.packages": CONNECTOR}
+    # Spark brings its own Scala.
+    jars = [
+        str(jar) for jar in sorted(Path(folder).glob("*.jar")) if "scala-library" not in jar.name
+    ]
+    if not jars:
+        raise Problem(f"no jars in {folder}")
+    return {"spark.jars": ",".join(jars)}
+
+
+def kafka_options(options: Namespace) -> dict[str, str]:
+    """What Spark's kafka source and sink are told of the cluster."""
+    return {
+        "kafka.bootstrap.servers": options.bootstrap_server,
+        **{f"kafka.{key}": value for key, value in options.client_properties},
+    }

@@ -1,0 +1,8 @@
+"""What `spark-submit` is given: `spark-submit ... pipeline/submit.py JOB OPTIONS`; kwire is installed on every node."""
+
+import sys
+
+from kwire.pipeline.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""A broker and a Spark session that all tests of the pipeline share; topics have names of their own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kwire.pipeline.options import add_spark
+
+from ..support.broker_process import BrokerProcess, KwireBroker
+from ..support.kafka import jars_or_skip
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What keeps a session small and quick: it serves thousands of rows here, not millions.
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "900m",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.ui.enabled": "false",
+}
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def connector() -> Path:
+    """The folder with the jars of Spark's kafka connector."""
+    return jars_or_skip("spark-4.0.0")
+
+
+@pytest.fixture(scope="session")
+def spark(connector: Path) -> Iterator[SparkSession]:
+    """One Spark for all tests of this process, as a job would start it; starting one takes seconds."""
+    from kwire.pipeline.session import start_session
+
+    parser = ArgumentParser()
+    add_spark(parser)
+    words = [f"--conf={key}={value}" for key, value in SMALL.items()]
+    options = parser.parse_args(["--master=local[2]", f"--jars={connector}", *words])
+    session = start_session(options, "tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A running kwire that all tests share."""
+    with KwireBroker(tmp_path_factory.mktemp("broker")) as started:
+        yield started
+
+
+@pytest.fixture
+def new_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., BrokerProcess]]:
+    """A function that starts a broker of the test's own; all end with the test."""
+    started: list[BrokerProcess] = []
+
+    def start(config: Mapping[str, str] | None = None, **options: Any) -> BrokerProcess:
+        process = KwireBroker(tmp_path_factory.mktemp("own"), config=config, **options)
+        started.append(process)
+        process.start()
+        return process
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name nobody else uses."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def kwire_pipeline(connector: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs `kwire pipeline WORDS` as a process of its own and returns what it printed."""
+
+    def run(*words: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
+        confs = [f"--conf={key}={value}" for key, value in SMALL.items()]
+        return subprocess.run(
+            [sys.executable, "-m", "kwire.server", "pipeline", *words, *confs],
+            env={
+                **os.environ,
+                "KWIRE_SPARK_JARS": str(connector),
+                "KWIRE_SPARK_MASTER": "local[2]",
+            },
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    return run

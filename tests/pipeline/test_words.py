@@ -1,0 +1,46 @@
+"""Options of a job from the command line and from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.main import words_of
+from kwire.pipeline.problems import Problem
+
+
+def test_config_file_gives_shared_and_own_options(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(
+        'bootstrap-server = "b:1"\n'
+        "[archive]\n"
+        'topics = ["a", "b"]\nonce = true\nquiet = false\n'
+        "[replay]\n"
+        'to = "c"\n'
+        "[spark]\n"
+        "sql.shuffle.partitions = 4\n"
+    )
+    assert words_of(file, "archive") == [
+        "--conf=spark.sql.shuffle.partitions=4",
+        "--bootstrap-server=b:1",
+        "--topics=a",
+        "--topics=b",
+        "--once",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("a = ", "is not TOML"), ("[archiv]\na = 1\n", r"\[archiv\] is no job")],
+)
+def test_wrong_config_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "jobs.toml"
+    file.write_text(text)
+    with pytest.raises(Problem, match=said):
+        words_of(file, "archive")
+
+
+def test_absent_config_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"cannot read .*jobs.toml: No such file"):
+        words_of(tmp_path / "jobs.toml", "archive")
