@@ -1,0 +1,141 @@
+"""Runs streaming queries to their end: progress shown, offsets committed to a group, errors explained."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from .cluster import Cluster
+from .group_offsets import GroupOffsets
+from .problems import Problem, explain
+from .progress import Progress
+
+#: What starts a query: the `start` of a DataStreamWriter, or a function around it.
+Start = Callable[[], StreamingQuery]
+
+#: Seconds between two looks at the queries; also how late a finished batch's offsets are committed at most.
+TURN_S = 0.5
+#: Seconds Spark gets to hand over the last events of a query that has ended.
+LAST_EVENTS_S = 30.0
+
+
+class _Ended(StreamingQueryListener):
+    """Knows of which runs Spark has handed over the last event."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._runs: set[str] = set()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Not of interest."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Not of interest."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The last event of a run."""
+        with self._changed:
+            self._runs.add(str(event.runId))
+            self._changed.notify_all()
+
+    def wait(self, runs: set[str], timeout_s: float) -> None:
+        """Return when these runs have ended, or time is up."""
+        with self._changed:
+            self._changed.wait_for(lambda: runs <= self._runs, timeout_s)
+
+
+def follow(
+    spark: SparkSession,
+    starts: Start | Sequence[Start],
+    cluster: Cluster,
+    group: str,
+    quiet: bool = False,
+) -> int:
+    """Start queries and return 0 when all have ended by themselves, or were stopped by SIGTERM.
+
+    `starts` is `writer.start` or several of these. The end offsets of each finished batch are committed to `group`,
+    those of the last batch before this returns. If one query fails the others are stopped, and its error is raised:
+    a Problem where it is one that users meet (`problems.py`), else Spark's own.
+    """
+    offsets, ended = GroupOffsets(cluster, group), _Ended()
+    # In this order, since the last one tells when the ones before have seen everything.
+    listeners: list[StreamingQueryListener] = [offsets, ended]
+    if not quiet:
+        listeners.insert(0, Progress())
+    for listener in listeners:
+        spark.streams.addListener(listener)
+    queries: list[StreamingQuery] = []
+    try:
+        # One by one, so that those started before one that fails are stopped.
+        queries.extend(start() for start in ([starts] if callable(starts) else starts))
+        with _stopped_by_sigterm() as stopping:
+            _wait(queries, offsets, stopping)
+    except Exception as error:
+        message = None if isinstance(error, Problem) else explain(error)
+        if message is None:
+            raise
+        raise Problem(message) from error
+    finally:
+        for query in queries:
+            _stop(query)
+        ended.wait({str(query.runId) for query in queries}, LAST_EVENTS_S)
+        for listener in listeners:
+            spark.streams.removeListener(listener)
+        offsets.flush()
+    return 0
+
+
+def _wait(queries: list[StreamingQuery], offsets: GroupOffsets, stopping: threading.Event) -> None:
+    """Until no query runs any more; raises the error of the first that fails."""
+    running = list(queries)
+    while running and not stopping.is_set():
+        # Raises the query's error; any query may be the first to end, so all are looked at in turn.
+        if running[0].awaitTermination(TURN_S):  # type: ignore[arg-type]
+            running.pop(0)
+        else:
+            for query in running:
+                error = query.exception()
+                if error is not None:
+                    raise error
+            running.append(running.pop(0))
+        offsets.flush()
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Stop a query if it still runs; one that failed, or whose Spark is gone, is stopped already."""
+    try:
+        query.stop()
+    except (StreamingQueryException, Py4JError, OSError):
+        pass
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[threading.Event]:
+    """SIGTERM sets the event instead of ending the process (in the main thread only, where signals arrive)."""
+    stopping = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+
+    def stop(_: int, __: FrameType | None) -> None:
+        stopping.set()
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield stopping
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,83 @@
+"""Commits what a query has processed to a consumer group, so that Kafka's own tools show the job's lag."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    SourceProgress,
+    StreamingQueryListener,
+)
+
+from .cluster import Cluster, Offsets
+from .problems import Problem
+
+#: What Spark calls its kafka source in a query's progress.
+KAFKA_SOURCE = "KafkaV2"
+
+
+def kafka_offsets(text: str | None) -> Offsets:
+    """Spark's offsets of a kafka source, `{"topic": {"0": 5}}`; empty for None and for what is no such text."""
+    tree = json.loads(text) if text else None
+    if not isinstance(tree, dict):
+        return {}
+    return {
+        (topic, int(number)): offset
+        for topic, partitions in tree.items()
+        for number, offset in partitions.items()
+    }
+
+
+def is_kafka(source: SourceProgress) -> bool:
+    """Whether a source's offsets are those of topics."""
+    return source.description.startswith(KAFKA_SOURCE)
+
+
+class GroupOffsets(StreamingQueryListener):
+    """Keeps each finished batch's end offsets, until `flush` commits the latest ones to a group.
+
+    Spark calls the listener in a thread of its own; `flush` is called by the thread that waits for the query, so that a
+    broker that does not answer holds up neither the query nor Spark's events. A failure is told once, not each time.
+    """
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self.cluster = cluster
+        self.group = group
+        self._lock = threading.Lock()
+        self._finished: Offsets = {}
+        self._failing = False
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is finished yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Remember the end offsets of all topics the batch read."""
+        for source in event.progress.sources:
+            if is_kafka(source):
+                with self._lock:
+                    self._finished.update(kafka_offsets(source.endOffset))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """What is left is committed by the last flush."""
+
+    def flush(self) -> None:
+        """Commit what was finished since the last time; after a failure it stays for the next flush."""
+        with self._lock:
+            offsets, self._finished = self._finished, {}
+        if not offsets:
+            return
+        try:
+            self.cluster.commit(self.group, offsets)
+        except Problem as problem:
+            with self._lock:
+                self._finished = {**offsets, **self._finished}
+            if not self._failing:
+                print(f"kwire pipeline: {problem}; the job goes on", file=sys.stderr, flush=True)
+            self._failing = True
+        else:
+            self._failing = False

@@ -1,0 +1,75 @@
+"""One line on standard error for each batch: rows, rows a second, and what is left of each topic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from .cluster import Offsets
+from .group_offsets import is_kafka, kafka_offsets
+
+#: A topic with more partitions is shown by its sum and the partition that is last.
+PARTITIONS_SHOWN = 8
+
+
+class Progress(StreamingQueryListener):
+    """Prints a line after each batch that read something."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing to show yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """One line."""
+        if event.progress.numInputRows:
+            print(line(event.progress), file=sys.stderr, flush=True)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Silence says enough."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """The job tells how it ended."""
+
+
+def line(progress: StreamingQueryProgress) -> str:
+    """`[name] batch 3: 1,200 rows, 600 rows/s, lag orders 0:12 1:0`."""
+    name = f"{progress.name} " if progress.name else ""
+    text = (
+        f"{name}batch {progress.batchId}: {progress.numInputRows:,} rows,"
+        f" {progress.processedRowsPerSecond:,.0f} rows/s"
+    )
+    behind: Offsets = {}
+    for source in progress.sources:
+        if is_kafka(source):
+            done = kafka_offsets(source.endOffset)
+            for place, latest in kafka_offsets(source.latestOffset).items():
+                behind[place] = max(0, latest - done.get(place, 0))
+    return f"{text}, lag {lag_words(behind)}" if behind else text
+
+
+def lag_words(behind: Mapping[tuple[str, int], int]) -> str:
+    """`orders 0:12 1:0; payments 90 in 64 partitions, most 40 in 7`."""
+    topics: dict[str, dict[int, int]] = {}
+    for (topic, number), lag in sorted(behind.items()):
+        topics.setdefault(topic, {})[number] = lag
+    words = []
+    for topic, partitions in topics.items():
+        if not any(partitions.values()):
+            words.append(f"{topic} 0")
+        elif len(partitions) <= PARTITIONS_SHOWN:
+            words.append(" ".join([topic, *(f"{n}:{lag}" for n, lag in partitions.items())]))
+        else:
+            last = max(partitions, key=lambda number: partitions[number])
+            words.append(
+                f"{topic} {sum(partitions.values())} in {len(partitions)} partitions,"
+                f" most {partitions[last]} in {last}"
+            )
+    return "; ".join(words)
