@@ -1,0 +1,295 @@
+"""What an archive holds: its manifests, numbered JSON files in `_archive/`, say which files count.
+
+| file | what |
+| --- | --- |
+| `_archive/<number>.json` | one commit: entries added, entries replaced by a compaction, replaced files that are deleted |
+| `_archive/<number>.snapshot.json` | all entries after that commit, so that readers need not read each commit |
+| `topic=T/date=D/hour=H/T-P-<first>-<last>-<origin>.parquet` | records of one partition in one hour, by offset |
+| `_staging/<writer>/` | what a run is writing; the next run removes it |
+| `_checkpoints/<group>/` | Spark's checkpoint, unless it is elsewhere |
+
+A commit's file appears whole or not at all, and no two commits have one number: who comes second reads what the first
+has done and decides again. So readers see the archive before or after a commit, never between, and each offset
+is in one entry only. Manifests are never changed or deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .cluster import Offsets
+from .problems import Problem
+from .storage import Storage, open_storage
+
+FORMAT = 1
+FOLDER = "_archive"
+STAGING = "_staging"
+#: Columns in the files; `topic`, `date` and `hour` are in the folders' names.
+COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
+#: A reader reads at most so many commits besides a snapshot.
+SNAPSHOT_EVERY = 100
+
+
+@dataclass(frozen=True)
+class ArchiveFile:
+    """One Parquet file; `path` is relative to the archive, offsets and times are those of the records in it."""
+
+    path: str
+    rows: int
+    size: int
+    first_offset: int
+    last_offset: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A range of offsets of one partition, and the files that hold all of its records.
+
+    The range is what was to be read: `rows` may be fewer, since offsets of aborted or compacted records and of
+    transaction markers have none. Entries of a partition do not overlap; one begins where the one before ends.
+    """
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    rows: int
+    files: tuple[ArchiveFile, ...]
+    #: Ranges within, first and last offset, that the topic no longer had when they were to be read.
+    lost: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What no other live entry has: topic, partition, first offset."""
+        return self.topic, self.partition, self.first_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @staticmethod
+    def of(tree: dict[str, Any]) -> Entry:
+        """From a manifest's JSON."""
+        files = tuple(ArchiveFile(**file) for file in tree["files"])
+        lost = tuple((first, last) for first, last in tree["lost"])
+        return Entry(**{**tree, "files": files, "lost": lost})
+
+
+class Conflict(Exception):
+    """Somebody else's commit came first, and what was to be committed does not fit any more."""
+
+
+@dataclass
+class _State:
+    """The sum of all commits up to a number."""
+
+    number: int = -1
+    entries: dict[tuple[str, int, int], Entry] = field(default_factory=dict)
+    #: Files that a compaction replaced and that still lie there -> when, in ms since 1970.
+    replaced: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, commit: dict[str, Any]) -> None:
+        for topic, partition, first in commit.get("removed", ()):
+            entry = self.entries.pop((topic, partition, first))
+            self.replaced.update({file.path: commit["at_ms"] for file in entry.files})
+        for tree in commit.get("added", ()):
+            entry = Entry.of(tree)
+            self.entries[entry.key] = entry
+            for file in entry.files:
+                # A compaction keeps files that need no rewriting.
+                self.replaced.pop(file.path, None)
+        for path in commit.get("swept", ()):
+            self.replaced.pop(path, None)
+        self.number = commit["number"]
+
+
+class Archive:
+    """An archive, as of its last `refresh`; the first look reads it."""
+
+    def __init__(self, path: str | Path | Storage) -> None:
+        """A path of this machine, or a URI that the running Spark session can open."""
+        self.storage = path if isinstance(path, Storage) else open_storage(path)
+        self._state: _State | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it is, as Spark writes it (`basePath` of its files)."""
+        return self.storage.root
+
+    def create(self) -> None:
+        """Make an empty archive of this folder unless it is one. Raises Problem if other files lie there."""
+        if self._commit_text(0) is not None:
+            self.refresh()
+            return
+        strangers = [
+            item.name for item in self.storage.list("") if not item.name.startswith((".", "_"))
+        ]
+        if strangers:
+            raise Problem(
+                f"{self.path} is no archive, but holds {strangers[0]} and"
+                f" {len(strangers) - 1} more: choose an empty folder"
+            )
+        self.storage.create(
+            _name(0),
+            _json({"format": FORMAT, "number": 0, "kind": "created", "columns": COLUMNS}),
+        )
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what was committed since the last look. Raises Problem for no archive, or a damaged or newer one."""
+        state = self._state or self._snapshot()
+        while (text := self._commit_text(state.number + 1)) is not None:
+            commit = self._parsed(_name(state.number + 1), text)
+            try:
+                state.apply(commit)
+            except (KeyError, TypeError) as error:
+                raise Problem(
+                    f"{self.storage.location(_name(state.number + 1))} is damaged: {error!r}"
+                ) from error
+        if state.number < 0:
+            raise Problem(f"there is no archive at {self.path}")
+        self._state = state
+
+    def _snapshot(self) -> _State:
+        """The newest snapshot, if any; checks the numbers of all commits, since a missing one hides later ones."""
+        numbers: list[int] = []
+        snapshots = [-1]
+        for item in self.storage.list(FOLDER):
+            number, _, kind = item.name.partition(".")
+            if number.isdigit():
+                (numbers if kind == "json" else snapshots).append(int(number))
+        if numbers != list(range(len(numbers))):
+            missing = next(n for n, found in enumerate([*numbers, -1]) if n != found)
+            raise Problem(f"the archive {self.path} is damaged: {_name(missing)} is missing")
+        if numbers:
+            self._parsed(_name(0), self._commit_text(0) or b"")
+        newest = max(snapshots)
+        if newest < 0:
+            return _State()
+        name = _name(newest, "snapshot.json")
+        tree = self._parsed(name, self.storage.read(name) or b"")
+        entries = {entry.key: entry for entry in map(Entry.of, tree["entries"])}
+        return _State(newest, entries, tree["replaced"])
+
+    def _commit_text(self, number: int) -> bytes | None:
+        return self.storage.read(_name(number))
+
+    def _parsed(self, name: str, text: bytes) -> dict[str, Any]:
+        try:
+            tree: dict[str, Any] = json.loads(text)
+            version = tree["format"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise Problem(f"{self.storage.location(name)} is damaged: {error}") from error
+        if version != FORMAT or tuple(tree.get("columns", COLUMNS)) != COLUMNS:
+            raise Problem(
+                f"{self.path} is an archive of another layout (format {version}, columns"
+                f" {', '.join(tree.get('columns', ()))}); this is format {FORMAT}, columns"
+                f" {', '.join(COLUMNS)}: choose another folder"
+            )
+        return tree
+
+    @property
+    def _known(self) -> _State:
+        if self._state is None:
+            self.refresh()
+        assert self._state is not None
+        return self._state
+
+    def entries(self, topics: Collection[str] | None = None) -> list[Entry]:
+        """What it holds of these topics, or of all, by topic, partition and offset."""
+        entries = self._known.entries
+        return [entries[key] for key in sorted(entries) if topics is None or key[0] in topics]
+
+    def files(self, topics: Collection[str] | None = None) -> list[str]:
+        """Where the files of these topics are; Spark finds their topic with `basePath` set to `path`."""
+        return [
+            self.storage.location(file.path)
+            for entry in self.entries(topics)
+            for file in entry.files
+        ]
+
+    def ends(self) -> Offsets:
+        """The offset each partition is to be read from next."""
+        return {(entry.topic, entry.partition): entry.last_offset + 1 for entry in self.entries()}
+
+    def replaced(self) -> dict[str, int]:
+        """Files that no longer count but still lie there -> since when, in ms since 1970."""
+        return dict(self._known.replaced)
+
+    def commit_batch(self, entries: Iterable[Entry], batch: int) -> None:
+        """Add what a batch has written. Raises Conflict if others have archived some of these offsets."""
+        added = list(entries)
+
+        def fits() -> None:
+            ends = self.ends()
+            for entry in added:
+                end = ends.get((entry.topic, entry.partition), entry.first_offset)
+                if end != entry.first_offset:
+                    raise Conflict(f"{entry.topic}-{entry.partition} ends at {end} meanwhile")
+
+        self._commit(fits, kind="batch", batch=batch, added=[asdict(entry) for entry in added])
+
+    def commit_compaction(self, removed: Iterable[Entry], added: Iterable[Entry]) -> None:
+        """Replace entries by others that hold the same. Raises Conflict if some were replaced meanwhile."""
+        old = list(removed)
+
+        def fits() -> None:
+            for entry in old:
+                if self._known.entries.get(entry.key) != entry:
+                    raise Conflict(
+                        f"{entry.topic}-{entry.partition} from {entry.first_offset} was replaced meanwhile"
+                    )
+
+        self._commit(
+            fits,
+            kind="compaction",
+            removed=[entry.key for entry in old],
+            added=[asdict(entry) for entry in added],
+        )
+
+    def commit_swept(self, paths: Collection[str]) -> None:
+        """Note that replaced files were deleted."""
+        self._commit(lambda: None, kind="sweep", swept=sorted(paths))
+
+    def _commit(self, fits: Any, **content: Any) -> None:
+        while True:
+            self.refresh()
+            fits()
+            number = self._known.number + 1
+            commit = {
+                "format": FORMAT,
+                "number": number,
+                "at_ms": time.time_ns() // 1_000_000,
+                **content,
+            }
+            if self.storage.create(_name(number), _json(commit)):
+                break
+        self.refresh()
+        if number % SNAPSHOT_EVERY == 0:
+            self._write_snapshot()
+
+    def _write_snapshot(self) -> None:
+        state = self._known
+        snapshot = {
+            "format": FORMAT,
+            "number": state.number,
+            "entries": [asdict(entry) for entry in self.entries()],
+            "replaced": state.replaced,
+        }
+        self.storage.replace(_name(state.number, "snapshot.json"), _json(snapshot))
+
+
+def _name(number: int, kind: str = "json") -> str:
+    return f"{FOLDER}/{number:020d}.{kind}"
+
+
+def _json(tree: dict[str, Any]) -> bytes:
+    return json.dumps(tree, indent=1).encode()

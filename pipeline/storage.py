@@ -1,0 +1,264 @@
+"""Files below one folder: of this machine, or of any file system that Spark's Hadoop client knows.
+
+Names are relative to the folder, with `/`. A path without a scheme, or with `file:`, is this machine's, whatever the
+default file system of a Spark cluster is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .problems import Problem
+
+
+class Item(NamedTuple):
+    """One name in a folder; size in bytes, 0 for folders."""
+
+    name: str
+    is_folder: bool
+    size: int
+    modified_ms: int
+
+
+class Storage(ABC):
+    """What archives and checkpoints need of a file system. Errors are OSError or the JVM's, which `problems` explains."""
+
+    #: The folder as users and Spark write it.
+    root: str
+
+    def location(self, name: str) -> str:
+        """Where a file is, as Spark and (on this machine) any other program open it."""
+        return f"{self.root}/{name}"
+
+    @abstractmethod
+    def list(self, folder: str) -> list[Item]:
+        """What lies in a folder, sorted by name; nothing if there is no such folder."""
+
+    @abstractmethod
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """A file's content, or its last bytes only; None if there is no such file."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file that appears whole, for good, or not at all; False if there is one of that name already."""
+
+    @abstractmethod
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file that appears whole in the place of one that may be there."""
+
+    @abstractmethod
+    def move(self, name: str, to: str) -> None:
+        """Move a file, with what was written to it, over one that may be there."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a file, or a folder with all in it; nothing if it is not there."""
+
+    @abstractmethod
+    def settle(self, folders: set[str]) -> None:
+        """Make what was moved into these folders outlast a loss of power."""
+
+
+class LocalStorage(Storage):
+    """Files of this machine."""
+
+    def __init__(self, root: str) -> None:
+        self.root = str(Path(root.removeprefix("file://").removeprefix("file:")).absolute())
+        self._root = Path(self.root)
+
+    def list(self, folder: str) -> list[Item]:
+        """See Storage."""
+        try:
+            with os.scandir(self._root / folder) as entries:
+                found = [
+                    Item(entry.name, entry.is_dir(), status.st_size, status.st_mtime_ns // 1000_000)
+                    for entry in entries
+                    for status in (entry.stat(),)
+                ]
+        except FileNotFoundError:
+            return []
+        return sorted(found)
+
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """See Storage."""
+        try:
+            with (self._root / name).open("rb") as file:
+                if last is not None:
+                    size = file.seek(0, os.SEEK_END)
+                    file.seek(max(0, size - last))
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See Storage; a hard link is what fails if the name is taken."""
+        made = self._write_beside(name, data)
+        try:
+            (self._root / name).hardlink_to(made)
+        except FileExistsError:
+            return False
+        finally:
+            made.unlink()
+        self.settle({str(Path(name).parent)})
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        """See Storage."""
+        self._write_beside(name, data).replace(self._root / name)
+        self.settle({str(Path(name).parent)})
+
+    def _write_beside(self, name: str, data: bytes) -> Path:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with made.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            made.unlink(missing_ok=True)
+            raise
+        return made
+
+    def move(self, name: str, to: str) -> None:
+        """See Storage."""
+        source, target = self._root / name, self._root / to
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _sync(source)
+        source.replace(target)
+
+    def delete(self, name: str) -> None:
+        """See Storage."""
+        path = self._root / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def settle(self, folders: set[str]) -> None:
+        """See Storage; a folder's parents may be new, too."""
+        all_of_them = {self._root}
+        for folder in folders:
+            path = self._root / folder
+            while path != self._root:
+                all_of_them.add(path)
+                path = path.parent
+        for path in all_of_them:
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class HadoopStorage(Storage):
+    """Files of HDFS, or of what else Hadoop has a client for, through the JVM of the running Spark session."""
+
+    def __init__(self, root: str) -> None:
+        from pyspark import SparkContext
+
+        context = SparkContext._active_spark_context
+        if context is None or context._jvm is None or context._jsc is None:
+            raise Problem(f"{root} is not on this machine, and no Spark session runs to reach it")
+        self.root = root.rstrip("/")
+        self._jvm: Any = context._jvm
+        self._gateway: Any = context._gateway
+        self._fs: Any = self._path("").getFileSystem(context._jsc.hadoopConfiguration())
+        self._context: Any = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            self._fs.getUri(), context._jsc.hadoopConfiguration()
+        )
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{name}" if name else self.root)
+
+    def list(self, folder: str) -> list[Item]:
+        """See Storage."""
+        path = self._path(folder)
+        if not self._fs.exists(path):
+            return []
+        found = [
+            Item(
+                status.getPath().getName(),
+                status.isDirectory(),
+                status.getLen(),
+                status.getModificationTime(),
+            )
+            for status in self._fs.listStatus(path)
+        ]
+        return sorted(found)
+
+    def read(self, name: str, last: int | None = None) -> bytes | None:
+        """See Storage."""
+        path = self._path(name)
+        if not self._fs.exists(path):
+            return None
+        stream = self._fs.open(path)
+        try:
+            if last is not None:
+                stream.seek(max(0, self._fs.getFileStatus(path).getLen() - last))
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See Storage; renaming onto a name that is taken fails."""
+        return self._write_and_rename(name, data, "NONE")
+
+    def replace(self, name: str, data: bytes) -> None:
+        """See Storage."""
+        self._write_and_rename(name, data, "OVERWRITE")
+
+    def _write_and_rename(self, name: str, data: bytes, how: str) -> bool:
+        from py4j.protocol import Py4JJavaError
+
+        folder, _, last = name.rpartition("/")
+        made = self._path(f"{folder}/.{last}.{os.getpid()}.tmp")
+        stream = self._fs.create(made, True)
+        try:
+            stream.write(data)
+            stream.hsync()
+        finally:
+            stream.close()
+        try:
+            self._rename(made, self._path(name), how)
+        except Py4JJavaError as error:
+            self._fs.delete(made, False)
+            if "FileAlreadyExistsException" in error.java_exception.getClass().getName():
+                return False
+            raise
+        return True
+
+    def _rename(self, source: Any, target: Any, how: str) -> None:
+        kind = getattr(self._jvm.org.apache.hadoop.fs, "Options$Rename")
+        options = self._gateway.new_array(kind, 1)
+        options[0] = getattr(kind, how)
+        self._context.rename(source, target, options)
+
+    def move(self, name: str, to: str) -> None:
+        """See Storage; the file was closed by its writer, which is when HDFS has it."""
+        target = self._path(to)
+        self._fs.mkdirs(target.getParent())
+        self._rename(self._path(name), target, "OVERWRITE")
+
+    def delete(self, name: str) -> None:
+        """See Storage."""
+        self._fs.delete(self._path(name), True)
+
+    def settle(self, folders: set[str]) -> None:
+        """Nothing: such a file system keeps its own journal."""
+
+
+def open_storage(path: str | Path) -> Storage:
+    """The storage for a path or URI. Raises Problem for one elsewhere while no Spark session runs."""
+    text = str(path)
+    scheme = text.partition(":")[0] if ":/" in text else "file"
+    return LocalStorage(text) if scheme == "file" else HadoopStorage(text)
