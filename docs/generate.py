@@ -286,7 +286,9 @@ def configs_page() -> str:
         "| key | type | default | allowed | when | what it does |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    lines += [_config_row(key, _when(key)) for key in BROKER.values() if key.used]
+    lines += [
+        _config_row(key, _when(key)) for key in (*BROKER.values(), *QUOTA.values()) if key.used
+    ]
     lines += [
         "\n## Topics\n",
         "A topic without a value takes its broker's, from the first of these keys that is set.\n",

@@ -224,6 +224,8 @@ class Broker:
         self.replica_manager.membership.flush = self.upkeep.flush_ahead
         self.replica_manager.on_leadership(self._leadership_changed)
         self.publisher.subscribe(self._apply_configs)
+        if self.links is not None:
+            self.publisher.subscribe(self.links.quotas.on_image)
         self.publisher.subscribe(self.replica_manager.on_image)
         self.publisher.subscribe(self._coordinators_topics_changed)
         self.services = Services(

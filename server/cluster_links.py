@@ -24,6 +24,7 @@ from .net.broker_channel import ChannelError
 from .replication.alter_partition import AlterPartitions
 from .replication.fetcher import FetchLimits
 from .replication.fetcher_task import FetcherTasks, Peers
+from .replication.replication_quota import ReplicationQuotas
 
 if TYPE_CHECKING:
     from .clock import Clock
@@ -103,8 +104,16 @@ class ClusterLinks:
         self.alter_partitions = AlterPartitions(
             node_id, self._broker_epoch, self._alter_partition, clock
         )
+        #: To be told of images after the settings of this broker are.
+        self.quotas = ReplicationQuotas(node_id, config)
+        replicas.leader_quota = self.quotas.leader
         self.fetchers = FetcherTasks(
-            node_id, self._fetching, clock, self._fetch_limits, self._broker_epoch
+            node_id,
+            self._fetching,
+            clock,
+            self._fetch_limits,
+            self._broker_epoch,
+            self.quotas.follower,
         )
         self._laggards: asyncio.Task[None] | None = None
         self._peers: PeerWatch | None = None

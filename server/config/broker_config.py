@@ -267,6 +267,11 @@ class BrokerConfig:
             if values[key] is not None and key in proposed:
                 parse_endpoints(key, str(values[key]), parse_protocols)
 
+    def replication_rate(self, name: str) -> int:
+        """A replication quota in bytes/s: no file can give one. Source: BrokerConfigHandler."""
+        text = self.dynamic_broker.get(name, self.dynamic_default.get(name))
+        return cast(int, QUOTA[name].parse(QUOTA[name].default if text is None else text))
+
     # Topics
 
     def topic_config(self, overrides: Properties) -> dict[str, Value]:

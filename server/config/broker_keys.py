@@ -215,6 +215,10 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("replica.socket.timeout.ms", INT, "30000", HIGH, doc="How long another broker may take to answer."),
     key("replica.selector.class", STRING, None, MEDIUM,
         doc="org.apache.kafka.common.replica.RackAwareReplicaSelector sends consumers to an in-sync replica in their rack; no other class has an effect."),
+    key("replication.quota.window.num", INT, "11", LOW, valid=at_least(1),
+        doc="Samples by which the rate of throttled replicas is measured."),
+    key("replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1),
+        doc="Length of such a sample."),
     # Groups and offsets
     key("group.initial.rebalance.delay.ms", INT, "3000", MEDIUM,
         doc="Wait for more members before the first rebalance of an empty group."),

@@ -161,8 +161,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("remote.log.storage.manager.impl.prefix", STRING, "rsm.config.", MEDIUM, valid=NON_EMPTY),
     key("remote.log.storage.system.enable", BOOLEAN, "false", MEDIUM),
     key("replica.socket.receive.buffer.bytes", INT, "65536", HIGH),
-    key("replication.quota.window.num", INT, "11", LOW, valid=at_least(1)),
-    key("replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1)),
     key("request.timeout.ms", INT, "30000", HIGH),
     key("sasl.client.callback.handler.class", CLASS, None, MEDIUM),
     key("sasl.enabled.mechanisms", LIST, "GSSAPI", MEDIUM, PER_BROKER),

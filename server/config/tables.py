@@ -13,12 +13,24 @@ TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_KEYS}
 #: Replication quotas exist only as dynamic broker configs. Source: DynamicConfig.Broker.
 QUOTA: dict[str, ConfigKey] = {
     name: ConfigKey(
-        name, ConfigType.LONG, str(2**63 - 1), "MEDIUM", UpdateMode.PER_BROKER, valid=at_least(0)
+        name,
+        ConfigType.LONG,
+        str(2**63 - 1),
+        "MEDIUM",
+        UpdateMode.CLUSTER_WIDE,
+        valid=at_least(0),
+        doc=doc,
     )
-    for name in (
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.rate",
-        "replica.alter.log.dirs.io.max.bytes.per.second",
+    for name, doc in (
+        (
+            "follower.replication.throttled.rate",
+            "Bytes a second that this broker fetches of throttled replicas (follower.replication.throttled.replicas).",
+        ),
+        (
+            "leader.replication.throttled.rate",
+            "Bytes a second that this broker sends of throttled replicas (leader.replication.throttled.replicas).",
+        ),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", None),
     )
 }
 

@@ -6,6 +6,7 @@ Behavior: stored batches go out as they lie in the segment, whole, as slices of 
     first partition with data always gives one batch, even a larger one than allowed (KIP-74).
     Incremental sessions as KIP-227. A follower reads up to the log end, and its fetch offset tells
     how far it is; a consumer may read from a follower, or be sent to one in its rack (KIP-392).
+    A throttled follower that is not in sync gets no records while there were too many (KIP-73).
 Versions: below 4 (2) batches are converted to magic 1 (0), see old_fetch.py; below 10 topics with
     compression.type=zstd are refused; from 12 on a diverging epoch is answered; from 13 on topics
     are named by id; from 16 on the leader is named to who asks the wrong broker (KIP-951).
@@ -16,6 +17,7 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
@@ -34,6 +36,7 @@ from ..metadata.image import MetadataImage
 from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, FetchedPartition, Key
 from ..replication.partition import FollowerFetch, Partition, ReadResult, refused
 from ..replication.purgatory import FetchWaiter
+from ..replication.replication_quota import ReplicationQuota
 from .context import Later, RequestContext
 from .endpoints import leader_of
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, converted, refuses_old
@@ -66,12 +69,25 @@ class Reading(NamedTuple):
     """One pass over the partitions of a fetch.
 
     Shape: `waiting` has each partition that more can be read from, and from which offset on.
+    `throttle` is None unless a replica fetches and some are throttled.
     """
 
     rows: list[Row]
     size: int
     answer_now: bool
     waiting: list[tuple[Partition, int]]
+    throttle: Throttle | None = None
+
+
+class Throttle(NamedTuple):
+    """What a leader holds back from a follower at the moment.
+
+    Unit: in `pause_ms` there may be room again.
+    """
+
+    quota: ReplicationQuota
+    held_back: frozenset[Key]
+    pause_ms: int
 
 
 def _refusal(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
@@ -105,14 +121,19 @@ def fetch(
 def _waiter(ctx: RequestContext, request: FetchRequest, reading: Reading) -> FetchWaiter | None:
     """Wait for what is missing, unless there is enough or nothing to wait for."""
     missing = min(request.min_bytes, _max_bytes(ctx, request)) - reading.size
-    if missing <= 0 or reading.answer_now or request.max_wait_ms <= 0 or not reading.waiting:
+    max_wait_ms = request.max_wait_ms
+    if missing <= 0 or reading.answer_now or max_wait_ms <= 0:
+        return None
+    if reading.throttle is not None and reading.throttle.held_back:
+        max_wait_ms = min(max_wait_ms, reading.throttle.pause_ms)
+    elif not reading.waiting:
         return None
     _close_slices(reading)
     return FetchWaiter(
         asyncio.get_running_loop(),
         reading.waiting,
         missing_bytes=missing,
-        max_wait_ms=request.max_wait_ms,
+        max_wait_ms=max_wait_ms,
         read_committed=request.isolation_level == 1,
         of_replica=replica_of(request)[0] >= 0,
     )
@@ -173,6 +194,8 @@ def _read(
     waiting: list[tuple[Partition, int]] = []
     noted_ms = ctx.now_ms if first else None
     may_idle = context.incremental and replica_id >= 0
+    throttle = _throttle(ctx, context, replica_id) if replica_id >= 0 else None
+    held_back: Collection[Key] = () if throttle is None else throttle.held_back
     for key, asked in context:
         if asked.idle is not None and may_idle:
             idle, state, end_offset = asked.idle
@@ -207,11 +230,11 @@ def _read(
                 follower = FollowerFetch(replica_id, replica_epoch, asked.follower_log_start)
             result = partition.read(
                 asked.fetch_offset,
-                min(asked.max_bytes, budget),
+                0 if key in held_back else min(asked.max_bytes, budget),
                 current_leader_epoch=asked.current_leader_epoch,
                 last_fetched_epoch=asked.last_fetched_epoch,
                 read_committed=read_committed,
-                min_one_batch=min_one_batch,
+                min_one_batch=min_one_batch and key not in held_back,
                 leader_only=replica_id >= 0 or version < READS_FOLLOWERS_SINCE,
                 follower=follower,
                 now_ms=noted_ms,
@@ -224,7 +247,7 @@ def _read(
                 min_one_batch = version < 3
             if result.error or result.diverging:
                 answer_now = True
-            else:
+            elif key not in held_back:
                 if follower is not None:
                     until = partition.log.log_end_offset
                     if asked.fetch_offset == until:
@@ -235,7 +258,29 @@ def _read(
                 answer_now = answer_now or result.next_offset < until
                 waiting.append((partition, result.next_offset))
         rows.append(Row(key, asked, topic, result))
-    return Reading(rows, size, answer_now, waiting)
+    return Reading(rows, size, answer_now, waiting, throttle)
+
+
+def _throttle(ctx: RequestContext, context: FetchContext, replica_id: int) -> Throttle | None:
+    """What of a follower's fetch is to be answered without records for now.
+
+    Source: ReplicaManager.shouldLeaderThrottle.
+    """
+    replicas = ctx.services.replica_manager
+    quota = replicas.leader_quota
+    if quota is None or not quota.throttled:
+        return None
+    pause_ms = quota.pause_ms(ctx.services.clock.monotonic_ms())
+    held_back: list[Key] = []
+    by_id = ctx.services.metadata().topics_by_id
+    for key, asked in context if pause_ms else ():
+        found = by_id.get(asked.topic_id)
+        topic = asked.topic if found is None else found.name
+        if quota.is_throttled(topic, asked.partition):
+            partition = replicas.get(topic, asked.partition)
+            if partition is not None and replica_id not in partition.isr.isr:
+                held_back.append(key)
+    return Throttle(quota, frozenset(held_back), pause_ms)
 
 
 def _brokers_in_rack(
@@ -301,7 +346,20 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
             _explain(ctx, response, row, data)
     if session is not None:
         session.served(served)
+    if reading.throttle is not None:
+        _count(ctx, reading, reading.throttle.quota)
     return response
+
+
+def _count(ctx: RequestContext, reading: Reading, quota: ReplicationQuota) -> None:
+    """Take what is sent of throttled partitions into account, whoever follows there."""
+    size = sum(
+        len(row.result.data)
+        for row in reading.rows
+        if row.result.data and quota.is_throttled(row.topic, row.asked.partition)
+    )
+    if size:
+        quota.record(size, ctx.services.clock.monotonic_ms())
 
 
 def _explain(ctx: RequestContext, response: FetchResponse, row: Row, data: PartitionData) -> None:

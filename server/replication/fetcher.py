@@ -32,6 +32,7 @@ from kwire.records.batch import read_header
 from ..log.log import AppendError
 from ..topic_partition import TopicPartition
 from .partition import Partition
+from .replication_quota import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,15 @@ class FetchLimits(NamedTuple):
 class Followed:
     """One partition that is copied, in one leader epoch."""
 
-    __slots__ = ("delayed_until_ms", "leader_epoch", "partition", "refused", "sent", "topic_id")
+    __slots__ = (
+        "delayed_until_ms",
+        "in_sync",
+        "leader_epoch",
+        "partition",
+        "refused",
+        "sent",
+        "topic_id",
+    )
 
     def __init__(self, partition: Partition) -> None:
         assert partition.log.topic_id is not None
@@ -77,6 +86,8 @@ class Followed:
         self.topic_id = partition.log.topic_id
         self.leader_epoch = partition.state.leader_epoch
         self.delayed_until_ms = 0
+        #: Whether the last fetch brought all that is committed.
+        self.in_sync = False
         #: The error that the log has had a line of, until a fetch succeeds.
         self.refused = ErrorCode.NONE
         #: (fetch offset, last fetched epoch, log start, leader epoch) as the session has them.
@@ -101,10 +112,17 @@ class Followed:
 class Fetcher:
     """Copies from one leader. Every call is plain; who sends the requests is `fetcher_task`."""
 
-    def __init__(self, broker_id: int, leader_id: int, limits: FetchLimits) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        leader_id: int,
+        limits: FetchLimits,
+        quota: ReplicationQuota | None = None,
+    ) -> None:
         self.broker_id = broker_id
         self.leader_id = leader_id
         self.limits = limits
+        self._quota = quota or ReplicationQuota()
         self._followed: dict[tuple[bytes, int], Followed] = {}
         self._by_tp: dict[TopicPartition, Followed] = {}
         #: What may have to be named in the next request.
@@ -156,6 +174,8 @@ class Fetcher:
             if followed.delayed_until_ms <= now_ms:
                 del self._delayed[key]
                 self._dirty[key] = followed
+        if self._quota.throttled:
+            self._throttle(now_ms)
         if len(self._followed) == len(self._delayed):
             return None
         if now_ms >= self._next_sweep_ms:
@@ -206,6 +226,23 @@ class Fetcher:
             topics=list(topics.values()),
             forgotten_topics_data=list(forgotten.values()),
         )
+
+    def _throttle(self, now_ms: int) -> None:
+        """Leave out of the next requests what is throttled, not in sync, and had its share.
+
+        Source: RemoteLeaderEndPoint.shouldFollowerThrottle.
+        """
+        pause_ms = self._quota.pause_ms(now_ms)
+        if not pause_ms:
+            return
+        for key, followed in self._followed.items():
+            tp = followed.partition.tp
+            if (
+                not followed.in_sync
+                and key not in self._delayed
+                and self._quota.is_throttled(tp.topic, tp.partition)
+            ):
+                self._delay(followed, now_ms, pause_ms)
 
     def next_due_ms(self) -> int | None:
         """When the next delayed partition may be asked for again, None if none is delayed."""
@@ -288,9 +325,11 @@ class Fetcher:
                 exc_info=error,
             )
 
-    def _delay(self, followed: Followed, now_ms: int) -> None:
+    def _delay(self, followed: Followed, now_ms: int, pause_ms: int | None = None) -> None:
         key = followed.key
-        followed.delayed_until_ms = now_ms + self.limits.backoff_ms
+        followed.delayed_until_ms = now_ms + (
+            self.limits.backoff_ms if pause_ms is None else pause_ms
+        )
         self._delayed[key] = followed
         self._dirty.pop(key, None)
         if followed.sent is not None:
@@ -331,7 +370,11 @@ class Fetcher:
                     )
                 self._delay(followed, now_ms)
                 return
+            tp = partition.tp
+            if self._quota.is_throttled(tp.topic, tp.partition):
+                self._quota.record(len(row.records), now_ms)
         followed.refused = ErrorCode.NONE
+        followed.in_sync = partition.log.log_end_offset >= row.high_watermark
         partition.follow_offsets(row.high_watermark, row.log_start_offset)
 
     def _truncate_diverging(

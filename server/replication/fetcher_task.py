@@ -11,6 +11,7 @@ from kwire.messages.fetch import FetchResponse
 from kwire.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsResponse
 
 from .fetcher import EARLIEST, LATEST, Fetcher, FetchLimits, Followed
+from .replication_quota import ReplicationQuota
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -126,7 +127,7 @@ class FetcherTasks:
     """The `Fetchers` of a broker's replica manager.
 
     Shape: `limits()` gives the settings of the moment, `broker_epoch()` the epoch of this broker's
-    registration.
+    registration; `quota` is of all leaders together.
     """
 
     def __init__(
@@ -136,8 +137,10 @@ class FetcherTasks:
         clock: Clock,
         limits: Callable[[], FetchLimits],
         broker_epoch: Callable[[], int],
+        quota: ReplicationQuota | None = None,
     ) -> None:
         self._broker_id = broker_id
+        self._quota = quota or ReplicationQuota()
         self._peers = peers
         self._clock = clock
         self._limits = limits
@@ -154,7 +157,7 @@ class FetcherTasks:
             return
         task = self._tasks.get(leader_id)
         if task is None:
-            fetcher = Fetcher(self._broker_id, leader_id, self._limits())
+            fetcher = Fetcher(self._broker_id, leader_id, self._limits(), self._quota)
             task = self._tasks[leader_id] = LeaderTask(
                 fetcher, self._peers, self._clock, self._broker_epoch
             )

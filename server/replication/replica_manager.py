@@ -34,6 +34,7 @@ from .partition import LeaderAndIsr, Membership, Partition
 
 if TYPE_CHECKING:
     from ..log.log import Log
+    from .replication_quota import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,8 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
         self.fetchers: Fetchers = NoFetchers()
+        #: What throttled followers may be sent; None without other brokers.
+        self.leader_quota: ReplicationQuota | None = None
         self.partitions: dict[TopicPartition, Partition] = {}
         #: Partitions whose log is, or may be, in a directory that failed or could not be read.
         self.offline: set[TopicPartition] = set()

@@ -126,6 +126,8 @@ def test_a_key_has_an_effect_exactly_if_something_reads_it() -> None:
     text = sources()
     topic = {name: is_read_by_a_log(name, text) for name in TOPIC}
     for name in (
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
         "message.downconversion.enable",
         "min.insync.replicas",
         "unclean.leader.election.enable",

@@ -18,6 +18,7 @@ from server.handlers.list_offsets import list_offsets
 from server.replication.fetcher import EARLIEST, LATEST, Fetcher, FetchLimits, common_end
 from server.replication.fetcher_task import FETCH_VERSION, LIST_OFFSETS_VERSION
 from server.replication.partition import Partition
+from server.replication.replication_quota import ReplicationQuota
 from tests.support.replicas import Replicas, registration, stored, topic_id, topic_image
 from tests.support.transactions import abort, commit, transactional
 
@@ -31,6 +32,7 @@ class Room(Replicas):
     def __init__(self, folder: Path, broker_id: int) -> None:
         super().__init__(folder, {"log.segment.bytes": "1200"}, broker_id)
         self.fetchers: dict[int, Fetcher] = {}
+        self.quota = ReplicationQuota()  # as follower
         self.replicas.fetchers = self
         self.replicas.membership.live_brokers = lambda: EVERYBODY
 
@@ -38,7 +40,9 @@ class Room(Replicas):
         self.stop(partition.tp)  # type: ignore[call-arg, arg-type]
         leader = partition.state.leader
         if leader >= 0:
-            fetcher = self.fetchers.setdefault(leader, Fetcher(self.broker_id, leader, LIMITS))
+            fetcher = self.fetchers.setdefault(
+                leader, Fetcher(self.broker_id, leader, LIMITS, self.quota)
+            )
             fetcher.follow(partition, self.clock.now_ms())
 
     def stop(self, tp: Any = None) -> None:
