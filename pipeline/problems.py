@@ -12,6 +12,8 @@ class Problem(Exception):
 #: What Spark, the Java client or the file system say (a pattern over the whole text with its causes) -> what we say.
 #: Groups of the pattern fill the message.
 KNOWN: tuple[tuple[str, str], ...] = (
+    # What a job's own code raised inside Spark, in a batch or in a task.
+    (r"(?:^|[\s.])Problem: ([^\n]+)", "{0}"),
     (
         r"(?:No space left on device|Disk quota exceeded)",
         "the disk is full; nothing written so far is lost: make room and run the same command again",

@@ -1,0 +1,378 @@
+"""`kwire pipeline archive`: topics to partitioned Parquet, each record once.
+
+A batch is written aside, moved to names that follow from its offsets, and counts from the moment its manifest is there
+(`manifest.py`); Spark notes it as done after that. Whatever is killed in between, the next run finds the archive's end
+in the manifests and goes on there: the checkpoint only says which offsets were about to be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from .archive_compaction import compact, sweep_replaced
+from .archive_files import PART, Staged, publish, stage, staged, sweep
+from .archive_plan import Range, check, plan
+from .checkpoints import Batch, Checkpoint
+from .cluster import Cluster, Offsets
+from .durations import duration_ms
+from .following import follow
+from .manifest import STAGING, Archive, Conflict, Entry
+from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
+from .problems import Problem, whole_text
+from .session import kafka_options, start_session
+
+#: What Spark and the Java client say when offsets that were to be read are gone.
+DATA_LOSS = re.compile(
+    r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
+)
+_EARLIEST, _LATEST = -2, -1
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of `kwire pipeline archive`."""
+    add_cluster(parser)
+    add_topics(parser)
+    parser.add_argument(
+        "--path", required=True, metavar="DIR", help="the archive: a folder, or a URI as hdfs://..."
+    )
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument(
+        "--once", action="store_true", help="end when all that is there now is archived"
+    )
+    how_long.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=duration_ms,
+        default=60_000,
+        help="begin a batch so often, as 30s or 5m (default: 1m)",
+    )
+    how_long.add_argument(
+        "--compact", action="store_true", help="rewrite small files into larger ones, and end"
+    )
+    parser.add_argument(
+        "--starting-offsets",
+        metavar="WHERE",
+        type=_starting_offsets,
+        default="earliest",
+        help='earliest, latest or {"topic":{"0":17}}, for partitions the archive has nothing of (default: earliest)',
+    )
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        metavar="N",
+        type=_positive,
+        help="read at most so many offsets in a batch",
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="whether records of open and aborted transactions are left out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "go-on"),
+        default="fail",
+        help="where offsets were deleted before they were archived: end, or note the gap (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="where Spark keeps its place (default: _checkpoints/GROUP in the archive)",
+    )
+    parser.add_argument(
+        "--group",
+        default="archive",
+        help="consumer group that shows how far the job is (default: %(default)s)",
+    )
+    parser.add_argument("--compression", default="zstd", help="of the files (default: %(default)s)")
+    parser.add_argument(
+        "--target-size",
+        metavar="MB",
+        type=_positive,
+        default=128,
+        help="--compact: how large a file may become (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep-replaced",
+        metavar="TIME",
+        type=duration_ms,
+        default=86_400_000,
+        help="how long files that were compacted stay for those who read them (default: 1d)",
+    )
+    add_spark(parser)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
+
+
+def _starting_offsets(text: str) -> str | Offsets:
+    if text in ("earliest", "latest"):
+        return text
+    try:
+        return {
+            (topic, int(number)): int(offset)
+            for topic, partitions in json.loads(text).items()
+            for number, offset in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is neither earliest, latest nor {{"topic":{{"0":17}}}}'
+        ) from error
+
+
+def run(options: Namespace) -> int:
+    """Archive, or compact an archive; returns the exit code."""
+    if options.compact:
+        spark = start_session(options, "archive", connector=False)
+        return compact_archive(spark, options)
+    check_topics(options)
+    with Cluster(options.bootstrap_server, options.client_properties) as cluster:
+        # Before Spark is started, which takes seconds: is there anything to archive?
+        cluster.chosen(options)
+        spark = start_session(options, "archive")
+        return archive_topics(spark, cluster, options)
+
+
+def compact_archive(spark: SparkSession, options: Namespace) -> int:
+    """Compact, and say what came of it."""
+    archive = Archive(options.path)
+    topics = topic_names(options) or None
+    before, after = compact(spark, archive, topics, options.target_size << 20, options.compression)
+    deleted = sweep_replaced(archive, options.keep_replaced)
+    print(f"{before} files became {after}; {deleted} that were replaced before are deleted")
+    return 0
+
+
+def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) -> int:
+    """Run the query until it ends, and say what it has archived."""
+    archive = Archive(options.path)
+    archive.create()
+    job = _Job(spark, cluster, archive, options)
+    sweep(archive, job.token(""))
+    sweep_replaced(archive, options.keep_replaced)
+    query = job.query()
+    try:
+        code = follow(spark, query.start, cluster, options.group, options.quiet)
+    except Exception as error:
+        if DATA_LOSS.search(whole_text(error)):
+            job.explain_loss(error)
+        raise
+    print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
+    return code
+
+
+class _Job:
+    """One run: what the query is made of, and what each of its batches does."""
+
+    def __init__(
+        self, spark: SparkSession, cluster: Cluster, archive: Archive, options: Namespace
+    ) -> None:
+        self.spark = spark
+        self.cluster = cluster
+        self.archive = archive
+        self.options = options
+        self.go_on = options.on_data_loss == "go-on"
+        self.committed = options.isolation_level == "read_committed"
+        where = options.checkpoint_dir or archive.storage.location(f"_checkpoints/{options.group}")
+        self.checkpoint = Checkpoint(where)
+        self.rows = self.files = 0
+
+    def token(self, batch: int | str) -> str:
+        """The name of a batch's staging folder."""
+        return f"archive.{re.sub(r'[^A-Za-z0-9_-]', '_', self.options.group)}.{batch}"
+
+    def query(self) -> DataStreamWriter:
+        """The query, not started. Raises Problem where it could not go on from the archive's end."""
+        self.checkpoint.claim("archive", {"archive": self.archive.path})
+        self.checkpoint.check()
+        chosen = self.cluster.chosen(self.options)
+        last = self.checkpoint.last()
+        if last is not None and not self.options.topics_pattern:
+            strangers = {topic for topic, _ in last.ends} - chosen.keys()
+            if strangers:
+                raise Problem(
+                    f"the checkpoint {self.checkpoint.path} follows {', '.join(sorted(strangers))}, too: name all its"
+                    " topics, or choose another --group"
+                )
+        self._check(chosen)
+        reader = self.spark.readStream.format("kafka").options(
+            **kafka_options(self.options),
+            **{"kafka.isolation.level": self.options.isolation_level},
+            includeHeaders="true",
+            failOnDataLoss=str(not self.go_on).lower(),
+            startingOffsets=self._starting_offsets(chosen),
+        )
+        if self.options.topics_pattern:
+            # Kafka's own pattern matches whole names, too.
+            reader = reader.option("subscribePattern", self.options.topics_pattern)
+        else:
+            reader = reader.option("subscribe", ",".join(chosen))
+        if self.options.max_offsets_per_trigger:
+            reader = reader.option("maxOffsetsPerTrigger", self.options.max_offsets_per_trigger)
+        writer = reader.load().writeStream.foreachBatch(self.write)
+        writer = writer.option("checkpointLocation", self.checkpoint.path)
+        if self.options.once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{self.options.interval} milliseconds")
+
+    def _check(self, chosen: dict[str, int]) -> None:
+        check(
+            self._wanted(),
+            self.cluster.starts(chosen),
+            self.cluster.ends(chosen, read_committed=self.committed),
+            go_on=self.go_on,
+        )
+
+    def _wanted(self) -> Offsets:
+        """What is to be read next of each partition that was read before."""
+        return {**self.checkpoint.initial(), **self.archive.ends()}
+
+    def _starting_offsets(self, chosen: dict[str, int]) -> str:
+        """Where a new checkpoint begins: at the archive's end, where it has one."""
+        ends, asked = self.archive.ends(), self.options.starting_offsets
+        if isinstance(asked, str) and not any(topic in chosen for topic, _ in ends):
+            return asked
+        default = _LATEST if asked == "latest" else _EARLIEST
+        known = {**(asked if isinstance(asked, dict) else {}), **ends}
+        return json.dumps(
+            {
+                topic: {str(number): known.get((topic, number), default) for number in range(count)}
+                for topic, count in chosen.items()
+            }
+        )
+
+    def write(self, frame: DataFrame, batch: int) -> None:
+        """Archive one batch; whatever of it is archived already is left out."""
+        storage, token = self.archive.storage, self.token(batch)
+        self.archive.refresh()
+        covered = self.checkpoint.batch(batch)
+        topics = _counts(covered.ends)
+        ranges = plan(
+            covered.starts,
+            covered.ends,
+            self.checkpoint.initial(),
+            self.archive.ends(),
+            self.cluster.starts(topics),
+            go_on=self.go_on,
+        )
+        if not ranges:
+            return
+        stage(_within(frame, ranges, covered), storage, token, self.options.compression)
+        found = staged(storage, token, f"b{batch}")
+        lost = self._lost(ranges, found, frame) if self.go_on else {}
+        publish(storage, token, found)
+        entries = _entries(ranges, found, lost)
+        try:
+            self.archive.commit_batch(entries, batch)
+        except Conflict as error:
+            raise Problem(
+                f"another job archives to {self.archive.path}, too: {error}; run one at a time"
+            ) from error
+        storage.delete(f"{STAGING}/{token}")
+        self.rows += sum(entry.rows for entry in entries)
+        self.files += len(found)
+        for entry in entries:
+            for first, last in entry.lost:
+                print(
+                    f"kwire pipeline: {entry.topic}-{entry.partition}: offsets {first} to {last} were deleted before"
+                    " they were archived; the gap is noted",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    def _lost(
+        self, ranges: dict[tuple[str, int], Range], found: list[Staged], frame: DataFrame
+    ) -> dict[tuple[str, int], list[tuple[int, int]]]:
+        """The gaps of a batch: deleted before it was read, or while it was."""
+        lost = {place: [span.lost] for place, span in ranges.items() if span.lost}
+        there = self.cluster.starts(_counts(ranges))
+        for place, span in ranges.items():
+            known = span.lost[1] + 1 if span.lost else span.first
+            until = min(there[place], span.end)
+            if until > known:
+                lost[place] = [*lost.get(place, []), *_holes(frame, place, known, until)]
+        return lost
+
+    def explain_loss(self, error: Exception) -> None:
+        """Raise a Problem that says which offset is wanted and what is there, if that can be told now."""
+        try:
+            chosen = self.cluster.chosen(self.options)
+            self._check(chosen)
+        except Problem as problem:
+            raise problem from error
+
+
+def _counts(places: Offsets | dict[tuple[str, int], Range]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for topic, number in places:
+        counts[topic] = max(counts.get(topic, 0), number + 1)
+    return counts
+
+
+def _within(frame: DataFrame, ranges: dict[tuple[str, int], Range], covered: Batch) -> DataFrame:
+    """The batch without what the archive has already; each partition is a part."""
+    for (topic, number), end in covered.ends.items():
+        start = covered.starts.get((topic, number), 0)
+        span = ranges.get((topic, number))
+        there = (sf.col("topic") == topic) & (sf.col("partition") == number)
+        if span is None and start < end:
+            frame = frame.where(~there)
+        elif span is not None and start < span.first:
+            frame = frame.where(~there | (sf.col("offset") >= span.first))
+    return frame.withColumn(PART, sf.col("partition").cast("string"))
+
+
+def _holes(
+    frame: DataFrame, place: tuple[str, int], first: int, until: int
+) -> list[tuple[int, int]]:
+    """Offsets of a partition, from first to before until, that are not in the frame."""
+    topic, number = place
+    found = frame.where(
+        (sf.col("topic") == topic)
+        & (sf.col("partition") == number)
+        & sf.col("offset").between(first, until - 1)
+    ).select("offset")
+    rims = frame.sparkSession.createDataFrame([(first - 1,), (until,)], "offset long")
+    before = sf.lag("offset").over(Window.orderBy("offset")).alias("before")
+    steps = found.union(rims).select("offset", before).where("offset > before + 1").collect()
+    return [(step.before + 1, step.offset - 1) for step in steps]
+
+
+def _entries(
+    ranges: dict[tuple[str, int], Range],
+    found: list[Staged],
+    lost: dict[tuple[str, int], list[tuple[int, int]]],
+) -> list[Entry]:
+    entries = []
+    for (topic, number), span in ranges.items():
+        files = sorted(
+            (
+                item.file
+                for item in found
+                if item.part == str(number) and item.file.path.startswith(f"topic={topic}/")
+            ),
+            key=lambda file: (file.first_offset, file.path),
+        )
+        entries.append(
+            Entry(
+                topic=topic,
+                partition=number,
+                first_offset=span.first,
+                last_offset=span.end - 1,
+                rows=sum(file.rows for file in files),
+                files=tuple(files),
+                lost=tuple(lost.get((topic, number), ())),
+            )
+        )
+    return entries

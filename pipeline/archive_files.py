@@ -1,0 +1,212 @@
+"""An archive's Parquet files: written aside by Spark, moved to their names by the driver, read by their manifest."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+import pyarrow.parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from .manifest import COLUMNS, STAGING, Archive, ArchiveFile
+from .problems import Problem
+from .storage import Storage
+
+_TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+#: What Spark reads from the files, and from the names of their folders.
+SCHEMA = StructType(
+    [StructField(name, _TYPES[name]) for name in COLUMNS]
+    + [StructField(name, StringType()) for name in ("topic", "date", "hour")]
+)
+#: The folder level under which one job keeps apart what belongs to different entries.
+PART = "_part"
+_FOLDERS = ("topic", "date", "hour", PART)
+#: Nearly every footer fits, so that one read is enough.
+FOOTER_BYTES = 64 << 10
+#: What moves where, written before anything is moved.
+MOVES = "moves.json"
+
+
+class Staged(NamedTuple):
+    """A file that was written aside: where, the topic and part it belongs to, and what it will be."""
+
+    path: str
+    part: str
+    file: ArchiveFile
+
+
+def read_archive(
+    spark: SparkSession, archive: Archive, topics: Collection[str] | None = None
+) -> DataFrame:
+    """The archived records: the columns of Spark's kafka source, and `date` and `hour` (UTC) as strings."""
+    return read_files(spark, archive, archive.files(topics))
+
+
+def read_files(spark: SparkSession, archive: Archive, files: list[str]) -> DataFrame:
+    """The records of some of an archive's files."""
+    if not files:
+        return spark.createDataFrame([], SCHEMA)
+    return spark.read.schema(SCHEMA).option("basePath", archive.path).parquet(*files)
+
+
+def stage(frame: DataFrame, storage: Storage, token: str, compression: str) -> None:
+    """Write records aside, below `_staging/<token>`: a file for each task, topic, date, hour and part.
+
+    `frame` has the columns of the kafka source and PART. What an earlier run left there is removed first.
+    """
+    storage.delete(f"{STAGING}/{token}")
+    spark = frame.sparkSession
+    # Kept in milliseconds, and with the least and greatest in the footer; Spark's default, INT96, has neither.
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    placed = frame.select(
+        *COLUMNS,
+        "topic",
+        sf.date_format("timestamp", "yyyy-MM-dd").alias("date"),
+        sf.date_format("timestamp", "HH").alias("hour"),
+        PART,
+    )
+    (
+        placed.sortWithinPartitions(*_FOLDERS, "offset")
+        .write.partitionBy(*_FOLDERS)
+        .option("compression", compression)
+        .parquet(storage.location(f"{STAGING}/{token}/data"))
+    )
+
+
+def staged(storage: Storage, token: str, origin: str) -> list[Staged]:
+    """What was written aside, with the names it will have; `origin` ends each name and is of this commit only."""
+    found: list[Staged] = []
+    root = f"{STAGING}/{token}/data"
+    for path in _parquet_files(storage, root):
+        levels = dict(
+            level.split("=", 1) for level in path.removeprefix(root + "/").split("/")[:-1]
+        )
+        part = levels.pop(PART)
+        folder = "/".join(f"{name}={value}" for name, value in levels.items())
+
+        def named(
+            partition: int,
+            first: int,
+            last: int,
+            folder: str = folder,
+            topic: str = levels["topic"],
+        ) -> str:
+            return f"{folder}/{topic}-{partition}-{first:020d}-{last:020d}-{origin}.parquet"
+
+        found.append(Staged(path, part, _described(storage, path, named)))
+    return found
+
+
+def _parquet_files(storage: Storage, folder: str) -> Iterable[str]:
+    for item in storage.list(folder):
+        name = f"{folder}/{item.name}"
+        if item.is_folder:
+            yield from _parquet_files(storage, name)
+        elif item.name.endswith(".parquet") and not item.name.startswith((".", "_")):
+            yield name
+
+
+def _described(storage: Storage, path: str, named: Callable[[int, int, int], str]) -> ArchiveFile:
+    """What a file's footer says of it."""
+    footer = storage.read(path, FOOTER_BYTES) or b""
+    length = int.from_bytes(footer[-8:-4], "little") + 8
+    if length > len(footer):
+        footer = storage.read(path, length) or b""
+    metadata = pyarrow.parquet.read_metadata(io.BytesIO(footer))
+    partition, _ = _bounds(metadata, "partition")
+    first, last = _bounds(metadata, "offset")
+    earliest, latest = _bounds(metadata, "timestamp")
+    size = sum(
+        item.size for item in storage.list(path.rpartition("/")[0]) if path.endswith(item.name)
+    )
+    return ArchiveFile(
+        path=named(partition, first, last),
+        rows=metadata.num_rows,
+        size=size,
+        first_offset=first,
+        last_offset=last,
+        first_timestamp_ms=earliest // 1000,
+        last_timestamp_ms=latest // 1000,
+    )
+
+
+def _bounds(metadata: pyarrow.parquet.FileMetaData, column: str) -> tuple[int, int]:
+    """The least and the greatest number in a column, as stored."""
+    at = metadata.schema.names.index(column)
+    groups = [
+        metadata.row_group(number).column(at).statistics
+        for number in range(metadata.num_row_groups)
+    ]
+    return min(group.min_raw for group in groups), max(group.max_raw for group in groups)
+
+
+def publish(storage: Storage, token: str, files: Iterable[Staged]) -> None:
+    """Move files to their names, where they wait for a manifest that names them.
+
+    A note beside them tells `sweep` what was moved by a run that was killed before it could commit.
+    """
+    moves = {item.path: item.file.path for item in files}
+    storage.replace(f"{STAGING}/{token}/{MOVES}", json.dumps(moves).encode())
+    for path, to in moves.items():
+        storage.move(path, to)
+    storage.settle({to.rpartition("/")[0] for to in moves.values()})
+
+
+def sweep(archive: Archive, prefix: str, older_than_ms: int | None = None) -> int:
+    """Remove what killed runs have left: staging folders by their prefix, and files they moved but did not commit.
+
+    `older_than_ms` (since 1970) spares folders that may be another run's. Returns how many files were moved in vain.
+    """
+    storage = archive.storage
+    # Those that a compaction replaced have a time of their own.
+    known = {
+        file.path for entry in archive.entries() for file in entry.files
+    } | archive.replaced().keys()
+    removed = 0
+    for item in storage.list(STAGING):
+        if not item.name.startswith(prefix):
+            continue
+        if older_than_ms is not None and item.modified_ms > older_than_ms:
+            continue
+        for path in _moved(storage, item.name):
+            if path not in known:
+                storage.delete(path)
+                removed += 1
+        storage.delete(f"{STAGING}/{item.name}")
+    return removed
+
+
+def _moved(storage: Storage, token: str) -> list[str]:
+    text = storage.read(f"{STAGING}/{token}/{MOVES}")
+    if text is None:
+        return []
+    try:
+        return list(json.loads(text).values())
+    except (ValueError, AttributeError) as error:
+        raise Problem(
+            f"{storage.location(f'{STAGING}/{token}/{MOVES}')} is damaged: {error}"
+        ) from error

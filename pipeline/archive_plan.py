@@ -1,0 +1,92 @@
+"""Which offsets a batch is to archive, and what is in the way: rules without any I/O.
+
+The archive is what counts: a partition goes on where its last entry ends, whatever a checkpoint says.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .cluster import Offsets
+from .problems import Problem
+
+
+class Range(NamedTuple):
+    """What is to be archived of a partition: from `first` to before `end`; `lost` (first, last) is gone already."""
+
+    first: int
+    end: int
+    lost: tuple[int, int] | None = None
+
+
+def plan(
+    starts: Offsets,
+    ends: Offsets,
+    initial: Offsets,
+    archived: Offsets,
+    there: Offsets,
+    *,
+    go_on: bool,
+) -> dict[tuple[str, int], Range]:
+    """What a batch adds to the archive, by topic and partition.
+
+    `starts` and `ends` are the batch's, `initial` where its query began, `archived` where the archive ends, `there` the
+    first offsets that the topics still have. Raises Problem where offsets would be left out, unless they were
+    deleted and that is to be noted only (`go_on`).
+    """
+    ranges = {}
+    for place, end in sorted(ends.items()):
+        # Without a start the partition is new, and read from its beginning.
+        start = starts.get(place, 0)
+        wanted = archived.get(place, initial.get(place, 0))
+        if end < start:
+            raise shorter(place, start, end)
+        if start > wanted and there.get(place, 0) < start:
+            raise Problem(
+                f"{_name(place)}: the archive ends at offset {wanted}, but the checkpoint goes on at {start}: remove"
+                " the checkpoint, and the job goes on where the archive ends"
+            )
+        if end > wanted:
+            ranges[place] = _range(place, wanted, end, there.get(place, 0), go_on)
+    return ranges
+
+
+def _range(place: tuple[str, int], wanted: int, end: int, there: int, go_on: bool) -> Range:
+    if there <= wanted:
+        return Range(wanted, end)
+    if not go_on:
+        raise deleted(place, wanted, there)
+    return Range(wanted, end, (wanted, min(there, end) - 1))
+
+
+def check(archived: Offsets, there: Offsets, ends: Offsets, *, go_on: bool) -> None:
+    """See that the topics still have what the archive wants next. Raises Problem.
+
+    `there` and `ends` are the first offsets the topics have, and the ones after their last.
+    """
+    for place, end in sorted(ends.items()):
+        wanted = archived.get(place)
+        if wanted is not None and end < wanted:
+            raise shorter(place, wanted, end)
+        if wanted is not None and there[place] > wanted and not go_on:
+            raise deleted(place, wanted, there[place])
+
+
+def deleted(place: tuple[str, int], wanted: int, there: int) -> Problem:
+    """Retention, or a user, was faster than the archive."""
+    return Problem(
+        f"{_name(place)}: offset {wanted} is wanted next, but the first one there is {there}: {there - wanted} offsets"
+        " were deleted before they were archived; --on-data-loss go-on archives the rest and notes the gap"
+    )
+
+
+def shorter(place: tuple[str, int], wanted: int, end: int) -> Problem:
+    """The topic was deleted and made anew, or its end was lost."""
+    return Problem(
+        f"{_name(place)}: offset {wanted} is wanted next, but the partition ends at {end}: it was made anew or has lost"
+        " its end, and does not continue what is archived; archive it to another --path"
+    )
+
+
+def _name(place: tuple[str, int]) -> str:
+    return f"{place[0]}-{place[1]}"

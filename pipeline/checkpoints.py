@@ -1,0 +1,138 @@
+"""A query's checkpoint as Spark keeps it: whose it is, whether it is whole, and which offsets a batch covers.
+
+Spark writes `offsets/<batch>` before a batch is run and `commits/<batch>` after it; both open with `v1` and a line of
+JSON, and an offsets file then has one line for each source. `sources/0/0` has the first offsets of a kafka source. The
+files are those of Spark 4.0's OffsetSeqLog, CommitLog and KafkaSourceInitialOffsetWriter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from .cluster import Offsets
+from .group_offsets import kafka_offsets
+from .problems import Problem
+from .storage import Storage, open_storage
+
+#: Our own file in a checkpoint; Spark leaves it alone.
+CLAIM = "kwire.json"
+
+
+class Batch(NamedTuple):
+    """The offsets of one batch: from `starts` to before `ends`. A partition that is new has no start."""
+
+    starts: Offsets
+    ends: Offsets
+
+
+class Checkpoint:
+    """The folder of one query whose first source is a topic."""
+
+    def __init__(self, path: str | Path | Storage) -> None:
+        self.storage = path if isinstance(path, Storage) else open_storage(path)
+
+    @property
+    def path(self) -> str:
+        """Where it is, as Spark writes it."""
+        return self.storage.root
+
+    def claim(self, job: str, about: Mapping[str, str]) -> None:
+        """Make it the checkpoint of a job and of what it is about (`{"archive": path}`), or see that it is.
+
+        Raises Problem if it is another job's, is about something else, or was made by something else than a job.
+        """
+        text = self.storage.read(CLAIM)
+        wanted = {"job": job, **about}
+        if text is None:
+            if any(item.is_folder or item.name == "metadata" for item in self.storage.list("")):
+                raise Problem(
+                    f"{self.path} is no checkpoint of kwire's: choose another with --checkpoint-dir"
+                )
+            self.storage.create(CLAIM, json.dumps(wanted).encode())
+            return
+        try:
+            found = json.loads(text)
+            job_there = found["job"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise Problem(f"{self.path}/{CLAIM} is damaged: {error}") from error
+        if found != wanted:
+            others = ", ".join(f"{key} {found.get(key)}" for key in found if key != "job")
+            raise Problem(
+                f"the checkpoint {self.path} belongs to job {job_there}"
+                f"{f' ({others})' if others else ''}: choose another with --checkpoint-dir"
+            )
+
+    def is_new(self) -> bool:
+        """Whether no batch was ever begun with it."""
+        return self._newest("offsets") is None
+
+    def check(self) -> None:
+        """See that Spark can go on with it. Raises Problem that names the damaged file."""
+        if (text := self.storage.read("metadata")) is not None:
+            self._json("metadata", text)
+        begun, done = self._newest("offsets"), self._newest("commits")
+        if begun is not None:
+            self.batch(begun)
+        if done is not None:
+            self._lines(f"commits/{done}")
+            if begun is None or not begun - 1 <= done <= begun:
+                raise Problem(
+                    f"the checkpoint {self.path} is damaged: batch {done} is done, but begun was"
+                    f" {'none' if begun is None else begun}"
+                )
+
+    def initial(self) -> Offsets:
+        """Where the query began with the partitions that were there then."""
+        text = self.storage.read("sources/0/0")
+        if text is None:
+            return {}
+        # A zero byte comes first.
+        _, _, offsets = text.partition(b"\n")
+        return kafka_offsets(json.dumps(self._json("sources/0/0", offsets)))
+
+    def last(self) -> Batch | None:
+        """The newest batch that was begun."""
+        newest = self._newest("offsets")
+        return None if newest is None else self.batch(newest)
+
+    def batch(self, number: int) -> Batch:
+        """What a batch covers. Raises Problem if its file is damaged."""
+        before = self._ends(number - 1) if number else {}
+        return Batch({**self.initial(), **before}, self._ends(number))
+
+    def _ends(self, number: int) -> Offsets:
+        name = f"offsets/{number}"
+        lines = self._lines(name)
+        if len(lines) < 2:
+            raise self._damaged(name, "it has no offsets")
+        return kafka_offsets(json.dumps(self._json(name, lines[1])))
+
+    def _lines(self, name: str) -> list[bytes]:
+        """The lines after the version."""
+        text = self.storage.read(name)
+        if text is None:
+            raise self._damaged(name, "it is missing")
+        version, *lines = text.splitlines() or [b""]
+        if version != b"v1" or not lines:
+            raise self._damaged(name, "it does not begin with v1 and a line of JSON")
+        self._json(name, lines[0])
+        return lines
+
+    def _json(self, name: str, text: bytes) -> object:
+        try:
+            tree: object = json.loads(text)
+        except ValueError as error:
+            raise self._damaged(name, str(error)) from error
+        if not isinstance(tree, dict):
+            raise self._damaged(name, "it is no JSON object")
+        return tree
+
+    def _damaged(self, name: str, why: str) -> Problem:
+        return Problem(f"the checkpoint {self.path} is damaged: {name}: {why}")
+
+    def _newest(self, folder: str) -> int | None:
+        numbers = [int(item.name) for item in self.storage.list(folder) if item.name.isdigit()]
+        return max(numbers, default=None)
