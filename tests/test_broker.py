@@ -192,7 +192,7 @@ def test_fetch_waits_for_what_another_connection_produces(tmp_path: Path) -> Non
         await create(client, "a")
         key = await client.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
         await metadata(other, "a")
-        assert broker.replica_manager.partitions["a", 0].fetch_waiters  # type: ignore[index]
+        assert broker.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
         await produce(other, "a", b"1")
         (row,) = rows(await client.receive(key, 12)).values()
         assert values(row.records) == [b"1"]
@@ -206,7 +206,7 @@ def test_fetch_of_a_client_that_went_away_waits_no_longer(tmp_path: Path) -> Non
         await create(client, "a")
         other = await connect(broker)
         await other.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
-        waiters = broker.replica_manager.partitions["a", 0].fetch_waiters  # type: ignore[index]
+        waiters = broker.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
         while not waiters:
             await asyncio.sleep(0)
         await other.close()
@@ -448,7 +448,7 @@ def test_stop_takes_less_than_two_seconds_with_clients_that_wait(tmp_path: Path)
         await create(clients[0], "a", partitions=50)
         for client in clients:
             await client.send(fetch_request(("a", 0, 0), max_wait_ms=60_000), 12)
-        while len(broker.replica_manager.partitions["a", 0].fetch_waiters) < 20:  # type: ignore[index]
+        while len(broker.replica_manager.partitions["a", 0].waiters.fetches) < 20:  # type: ignore[index]
             await asyncio.sleep(0)
         begin = time.monotonic()
         await broker.stop()

@@ -34,8 +34,9 @@ from kwire.messages.fetch import (
 
 from ..metadata.image import MetadataImage
 from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, FetchedPartition, Key
-from ..replication.partition import FollowerFetch, Partition, ReadResult, refused
+from ..replication.partition import Partition
 from ..replication.purgatory import FetchWaiter
+from ..replication.read_result import FollowerFetch, ReadResult, refused
 from ..replication.replication_quota import ReplicationQuota
 from .context import Later, RequestContext
 from .endpoints import leader_of

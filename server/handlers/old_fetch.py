@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode, RecordError, UnsupportedCodec
 
-from ..replication.partition import Partition, ReadResult
+from ..replication.partition import Partition
+from ..replication.read_result import ReadResult
 from .context import RequestContext
 
 if TYPE_CHECKING:

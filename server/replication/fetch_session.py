@@ -15,7 +15,8 @@ from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
-    from .partition import LeaderAndIsr, Partition
+    from .membership import LeaderAndIsr
+    from .partition import Partition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

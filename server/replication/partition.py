@@ -2,99 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Collection
 
 from kwire.errors import ErrorCode
 
-from ..log.file_layer import FileSlice
 from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
-from ..log.segment import INT32_MAX
 from ..topic_partition import TopicPartition
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
-from .purgatory import CommitWaiter, FetchWaiter, LowWatermarkWaiter
-
-NO_EPOCH = -1
-NO_LEADER = -1
+from .membership import NO_EPOCH, NO_LEADER, LeaderAndIsr, Membership
+from .purgatory import Waiters
+from .read_result import FollowerFetch, ReadResult, refused
 
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NOT_ENOUGH_REPLICAS = AppendError(
     ErrorCode.NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas."
 )
-
-
-class LeaderAndIsr(NamedTuple):
-    """Who leads a partition, as the controller decided it.
-
-    Shape: `leader` is a broker id or -1; `partition_epoch` is the version of the state's node;
-    `recovering` says that an unclean leader has not caught up with itself yet.
-    """
-
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
-    partition_epoch: int
-    recovering: bool = False
-
-
-class ReadResult(NamedTuple):
-    """What a fetch of one partition found; all offsets -1 beside an error."""
-
-    error: ErrorCode
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    data: bytes | FileSlice
-    next_offset: int
-    diverging: tuple[int, int] | None = None
-    aborted: list[tuple[int, int]] | None = None
-    #: The broker that a consumer should rather read from (KIP-392), -1 for this one.
-    preferred_replica: int = -1
-
-
-class FollowerFetch(NamedTuple):
-    """Who fetches as a replica, and what it says of its own log."""
-
-    broker_id: int
-    broker_epoch: int
-    log_start_offset: int
-
-
-class Membership:
-    """What partitions know of the brokers around them.
-
-    Shape: `live_brokers()` are those that may join the in-sync replicas; `propose(partition)` has
-    the controller asked for the partition's `isr.proposed`.
-    Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` makes of the wall clock's time one
-    that does not jump, by which lag is measured: Apache Kafka uses the wall clock, and one that is
-    set back keeps dead followers in sync for so long.
-    """
-
-    __slots__ = ("flush", "live_brokers", "local_id", "max_lag_ms", "propose", "steady_ms")
-
-    def __init__(
-        self,
-        local_id: int,
-        *,
-        max_lag_ms: int = 30_000,
-        live_brokers: Callable[[], Collection[int]] = tuple,
-        propose: Callable[[Partition], None] = lambda _: None,
-        flush: Callable[[Partition], None] = lambda _: None,
-        steady_ms: Callable[[int], int] = lambda now_ms: now_ms,
-    ) -> None:
-        self.local_id = local_id
-        self.steady_ms = steady_ms
-        self.max_lag_ms = max_lag_ms
-        self.live_brokers = live_brokers
-        self.propose = propose
-        #: Force the partition's log to the device, then call its `on_flushed`.
-        self.flush = flush
-
-
-def refused(error: ErrorCode) -> ReadResult:
-    """The result of a read that was not made."""
-    return ReadResult(error, -1, -1, -1, b"", -1)
 
 
 class Partition:
@@ -105,18 +27,16 @@ class Partition:
 
     __slots__ = (
         "_membership",
-        "commit_waiters",
         "epoch_start_offset",
-        "fetch_waiters",
         "followers",
         "held_bytes",
         "is_leader",
         "isr",
         "log",
         "min_insync_replicas",
-        "start_waiters",
         "state",
         "tp",
+        "waiters",
         "writing",
     )
 
@@ -131,12 +51,8 @@ class Partition:
         #: While this broker leads: the other replicas by broker id.
         self.followers: dict[int, FollowerState] = {}
         self.min_insync_replicas = 1
-        #: Fetches that wait here, with the offset from which on bytes are new to each.
-        self.fetch_waiters: dict[FetchWaiter, int] = {}
-        #: (offset the high watermark must reach, who waits, that one's row).
-        self.commit_waiters: list[tuple[int, CommitWaiter, int]] = []
-        #: (offset at which all live replicas must begin, who waits, that one's row).
-        self.start_waiters: list[tuple[int, LowWatermarkWaiter, int]] = []
+        #: Requests that wait for something to happen here.
+        self.waiters = Waiters()
         #: Bytes that nobody was told of, since flush.messages wants them on the device first.
         self.held_bytes = 0
         #: The last write that was put off to be rewritten first; later ones queue behind it.
@@ -167,7 +83,7 @@ class Partition:
             self.is_leader = False
             self.isr = IsrState(())
             self.followers = {}
-            self._release_waiters()
+            self.waiters.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return True
 
     def _lead(self, before: LeaderAndIsr, state: LeaderAndIsr, now_ms: int) -> None:
@@ -193,13 +109,13 @@ class Partition:
                 follower.reset(steady_ms, end, new_leader=new_leader, in_sync=in_sync)
         self.is_leader = True
         if new_leader:
-            self._release_waiters()  # those who read from a follower
+            self.waiters.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # those who read from a follower
         self._advance_high_watermark(0, now_ms)
 
     def close(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The replica leaves this broker, or its disk has failed: nobody waits for it any longer."""
         self.is_leader = False
-        self._release_waiters(error)
+        self.waiters.release(error)
 
     # -- the in-sync replicas ---------------------------------------------------------------------
 
@@ -237,8 +153,8 @@ class Partition:
             self._membership.propose(self)
         if follower.log_end_offset != before:
             self._advance_high_watermark(0, now_ms)
-        if self.start_waiters:
-            self._release_started()
+        if self.waiters.starts:
+            self.waiters.release_started(self.low_watermark)
 
     def idles(
         self,
@@ -274,8 +190,8 @@ class Partition:
         """Propose to drop in-sync followers that did not keep up. Source: maybeShrinkIsr."""
         if not self.is_leader or not self.followers:
             return
-        if self.start_waiters:
-            self._release_started()  # a follower may have left the cluster
+        if self.waiters.starts:
+            self.waiters.release_started(self.low_watermark)  # a follower may have left the cluster
         slow = out_of_sync(
             self.isr,
             self.log.log_end_offset,
@@ -333,18 +249,8 @@ class Partition:
         """
         error = self.log.delete_records_before(offset)
         if not error:
-            for waiter in list(self.fetch_waiters):
-                if waiter.of_replica:
-                    waiter.end()
+            self.waiters.end_replica_fetches()
         return error
-
-    def _release_started(self) -> None:
-        low_watermark = self.low_watermark
-        reached = [each for each in self.start_waiters if each[0] <= low_watermark]
-        if reached:
-            self.start_waiters[:] = [e for e in self.start_waiters if e[0] > low_watermark]
-            for _, waiter, row in reached:
-                waiter.end(row, ErrorCode.NONE, low_watermark)
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -388,8 +294,8 @@ class Partition:
         committed = min(high_watermark, log.log_end_offset)
         if committed > log.high_watermark:
             log.high_watermark = committed
-            if self.fetch_waiters:
-                self._wake_fetches(0)
+            if self.waiters.fetches:
+                self.waiters.wake_consumers(log, 0)
         if log_start_offset > log.log_start_offset:
             log.increment_log_start_offset(min(log_start_offset, log.log_end_offset))
 
@@ -400,8 +306,8 @@ class Partition:
             appended_bytes, end = self._hold_back(appended_bytes)
         alone = not self.followers
         if not alone:
-            if appended_bytes and self.fetch_waiters:
-                self._wake_followers(appended_bytes)
+            if appended_bytes and self.waiters.fetches:
+                self.waiters.wake_followers(appended_bytes)
             if self._under_min_isr():
                 return  # what the few have is not safe enough to be called committed
             end = committed_offset(
@@ -413,15 +319,15 @@ class Partition:
                 self._membership.max_lag_ms,
             )
             if end <= log.high_watermark:
-                if self.commit_waiters:
-                    self._release_committed(log.high_watermark)
+                if self.waiters.commits:
+                    self.waiters.release_committed(log.high_watermark, self.commit_error)
                 return
         if end != log.high_watermark:
             log.high_watermark = end
-        if self.commit_waiters:
-            self._release_committed(end)
-        if self.fetch_waiters:
-            self._wake_fetches(appended_bytes if alone else 0)
+        if self.waiters.commits:
+            self.waiters.release_committed(end, self.commit_error)
+        if self.waiters.fetches:
+            self.waiters.wake_consumers(log, appended_bytes if alone else 0)
 
     def _hold_back(self, appended_bytes: int) -> tuple[int, int]:
         # Apache Kafka flushes within the append; here others go on meanwhile, and hear of the
@@ -440,24 +346,9 @@ class Partition:
     def on_flushed(self, now_ms: int) -> None:
         """The flush that flush.messages wants is done, or the disk has failed."""
         if self.log.offline:
-            waiting, self.commit_waiters = self.commit_waiters, []
-            for _, waiter, row in waiting:
-                waiter.on_failed(row, ErrorCode.KAFKA_STORAGE_ERROR)
+            self.waiters.fail_commits(ErrorCode.KAFKA_STORAGE_ERROR)
         elif self.is_leader:
             self._advance_high_watermark(0, now_ms)
-
-    # -- who waits -------------------------------------------------------------------------------
-
-    def _release_committed(self, high_watermark: int) -> None:
-        reached = [each for each in self.commit_waiters if each[0] <= high_watermark]
-        if reached:
-            self.commit_waiters[:] = [e for e in self.commit_waiters if e[0] > high_watermark]
-            error = self.commit_error()
-            for _, waiter, row in reached:
-                if error:
-                    waiter.on_failed(row, error)
-                else:
-                    waiter.on_committed(row)
 
     def commit_error(self) -> ErrorCode:
         """What to say of records that the high watermark has passed.
@@ -469,51 +360,6 @@ class Partition:
         if in_sync < self.min_insync_replicas and in_sync < len(self.state.replicas):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
-
-    def _wake_followers(self, appended_bytes: int) -> None:
-        for waiter in list(self.fetch_waiters):
-            if waiter.of_replica:
-                waiter.on_readable(appended_bytes)
-
-    def _wake_fetches(self, readable_bytes: int) -> None:
-        """What consumers may read has grown, by so many bytes where that is known (else 0)."""
-        stable = self.log.last_stable_offset
-        for waiter, new_offset in list(self.fetch_waiters.items()):
-            if waiter.of_replica:
-                continue
-            if readable_bytes and not waiter.read_committed:
-                waiter.on_readable(readable_bytes)
-                continue
-            until = stable if waiter.read_committed else self.log.high_watermark
-            if until > new_offset:
-                self._wake_reader(waiter, new_offset, until)
-
-    def _wake_reader(self, waiter: FetchWaiter, new_offset: int, until: int) -> None:
-        # A marker, or a follower that caught up, makes readable what was appended long before, so
-        # that the appended bytes say little.
-        if waiter.missing_bytes > 1:
-            found = self.log.read(new_offset, INT32_MAX, until)
-            if isinstance(found, LogSlice) and found.next_offset >= until:
-                if not isinstance(found.data, bytes):
-                    found.data.close()
-                self.fetch_waiters[waiter] = until
-                waiter.on_readable(found.size)
-                return
-        waiter.end()  # one byte is enough, or there is a whole segment to read, or something is wrong
-
-    def _release_waiters(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Let go of all who wait: the role has changed or the replica is gone.
-
-        A fetch looks again; what was produced may be lost if this broker did not commit it.
-        """
-        for waiter in list(self.fetch_waiters):
-            waiter.end()
-        committing, self.commit_waiters = self.commit_waiters, []
-        for _, producer, row in committing:
-            producer.on_failed(row, error)
-        deleting, self.start_waiters = self.start_waiters, []
-        for _, deleter, row in deleting:
-            deleter.end(row, error, -1)
 
     def is_committed(self, required_offset: int) -> bool:
         """Whether the high watermark has reached an (exclusive) end offset."""

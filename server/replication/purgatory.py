@@ -10,12 +10,16 @@ the locks).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
+from ..log.log import LogSlice
+from ..log.segment import INT32_MAX
+
 if TYPE_CHECKING:
+    from ..log.log import Log
     from .partition import Partition
 
 
@@ -54,7 +58,7 @@ class FetchWaiter:
         self._partitions: list[Partition] = []
         for partition, new_offset in partitions:
             self._partitions.append(partition)
-            partition.fetch_waiters[self] = new_offset
+            partition.waiters.fetches[self] = new_offset
         self._timer = loop.call_later(max_wait_ms / 1000, self.end)
 
     def on_readable(self, size: int) -> None:
@@ -67,7 +71,7 @@ class FetchWaiter:
         """Stop waiting; safe to call twice."""
         self._timer.cancel()
         for partition in self._partitions:
-            partition.fetch_waiters.pop(self, None)
+            partition.waiters.fetches.pop(self, None)
         self._partitions = []
         if not self.future.done():
             self.future.set_result(None)
@@ -95,7 +99,7 @@ class CommitWaiter:
         self._failed: dict[int, ErrorCode] = {}
         for row, partition, required_offset in required:
             self._missing[row] = partition
-            partition.commit_waiters.append((required_offset, self, row))
+            partition.waiters.commits.append((required_offset, self, row))
         self._timer: asyncio.TimerHandle | None = None
         if timeout_ms is not None:
             self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
@@ -121,8 +125,8 @@ class CommitWaiter:
 
     def _time_out(self) -> None:
         for row, partition in self._missing.items():
-            partition.commit_waiters[:] = [
-                waiting for waiting in partition.commit_waiters if waiting[1] is not self
+            partition.waiters.commits[:] = [
+                waiting for waiting in partition.waiters.commits if waiting[1] is not self
             ]
             self._failed[row] = ErrorCode.REQUEST_TIMED_OUT
         self._missing = {}
@@ -151,7 +155,7 @@ class LowWatermarkWaiter:
         self._found: dict[int, tuple[ErrorCode, int]] = {}
         for row, partition, offset in required:
             self._missing[row] = partition
-            partition.start_waiters.append((offset, self, row))
+            partition.waiters.starts.append((offset, self, row))
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
 
     def end(self, row: int, error: ErrorCode, low_watermark: int) -> None:
@@ -164,7 +168,99 @@ class LowWatermarkWaiter:
 
     def _time_out(self) -> None:
         for row, partition in list(self._missing.items()):
-            partition.start_waiters[:] = [
-                waiting for waiting in partition.start_waiters if waiting[1] is not self
+            partition.waiters.starts[:] = [
+                waiting for waiting in partition.waiters.starts if waiting[1] is not self
             ]
             self.end(row, ErrorCode.REQUEST_TIMED_OUT, partition.low_watermark)
+
+
+class Waiters:
+    """All who wait at one partition.
+
+    Shape: `fetches` have the offset from which on bytes are new to each; `commits` are (offset the
+    high watermark must reach, who waits, that one's row); `starts` (offset at which all live
+    replicas must begin, who waits, that one's row).
+    """
+
+    __slots__ = ("commits", "fetches", "starts")
+
+    def __init__(self) -> None:
+        self.fetches: dict[FetchWaiter, int] = {}
+        self.commits: list[tuple[int, CommitWaiter, int]] = []
+        self.starts: list[tuple[int, LowWatermarkWaiter, int]] = []
+
+    def wake_followers(self, appended_bytes: int) -> None:
+        """So many bytes were appended, committed or not."""
+        for waiter in list(self.fetches):
+            if waiter.of_replica:
+                waiter.on_readable(appended_bytes)
+
+    def end_replica_fetches(self) -> None:
+        """Have followers hear without delay of what is no record."""
+        for waiter in list(self.fetches):
+            if waiter.of_replica:
+                waiter.end()
+
+    def wake_consumers(self, log: Log, readable_bytes: int) -> None:
+        """What consumers may read has grown, by so many bytes where that is known (else 0)."""
+        stable = log.last_stable_offset
+        for waiter, new_offset in list(self.fetches.items()):
+            if waiter.of_replica:
+                continue
+            if readable_bytes and not waiter.read_committed:
+                waiter.on_readable(readable_bytes)
+                continue
+            until = stable if waiter.read_committed else log.high_watermark
+            if until > new_offset:
+                self._wake_reader(waiter, log, new_offset, until)
+
+    def _wake_reader(self, waiter: FetchWaiter, log: Log, new_offset: int, until: int) -> None:
+        # A marker, or a follower that caught up, makes readable what was appended long before, so
+        # that the appended bytes say little.
+        if waiter.missing_bytes > 1:
+            found = log.read(new_offset, INT32_MAX, until)
+            if isinstance(found, LogSlice) and found.next_offset >= until:
+                if not isinstance(found.data, bytes):
+                    found.data.close()
+                self.fetches[waiter] = until
+                waiter.on_readable(found.size)
+                return
+        waiter.end()  # one byte is enough, or there is a whole segment to read, or something is wrong
+
+    def release_committed(self, high_watermark: int, error: Callable[[], ErrorCode]) -> None:
+        """End the waits that the high watermark has passed; `error()` is what to say to them."""
+        reached = [each for each in self.commits if each[0] <= high_watermark]
+        if reached:
+            self.commits[:] = [each for each in self.commits if each[0] > high_watermark]
+            failed = error()
+            for _, waiter, row in reached:
+                if failed:
+                    waiter.on_failed(row, failed)
+                else:
+                    waiter.on_committed(row)
+
+    def release_started(self, low_watermark: int) -> None:
+        """End the waits for logs that begin no earlier than this."""
+        reached = [each for each in self.starts if each[0] <= low_watermark]
+        if reached:
+            self.starts[:] = [each for each in self.starts if each[0] > low_watermark]
+            for _, waiter, row in reached:
+                waiter.end(row, ErrorCode.NONE, low_watermark)
+
+    def fail_commits(self, error: ErrorCode) -> None:
+        """End all waits for the high watermark with an error."""
+        waiting, self.commits = self.commits, []
+        for _, waiter, row in waiting:
+            waiter.on_failed(row, error)
+
+    def release(self, error: ErrorCode) -> None:
+        """Let go of all: the role has changed or the replica is gone.
+
+        A fetch looks again; what was produced may be lost if this broker did not commit it.
+        """
+        for waiter in list(self.fetches):
+            waiter.end()
+        self.fail_commits(error)
+        waiting, self.starts = self.starts, []
+        for _, deleter, row in waiting:
+            deleter.end(row, error, -1)

@@ -30,7 +30,8 @@ from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import TOPICS, MetadataImage
 from ..topic_partition import TopicPartition
-from .partition import LeaderAndIsr, Membership, Partition
+from .membership import LeaderAndIsr, Membership
+from .partition import Partition
 
 if TYPE_CHECKING:
     from ..log.log import Log

@@ -13,7 +13,7 @@ from kwire.errors import ErrorCode
 from server.coordinator.internal_topic import InternalTopicLog
 from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction_markers import LocalMarkers
-from server.replication.partition import FollowerFetch
+from server.replication.read_result import FollowerFetch
 from tests.support.replicas import NOW, Replicas, batch, turns
 
 TOPIC = "t"

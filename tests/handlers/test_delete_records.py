@@ -14,7 +14,7 @@ from kwire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from server.handlers.delete_records import delete_records
-from server.replication.partition import FollowerFetch
+from server.replication.read_result import FollowerFetch
 from tests.support.replicas import Replicas, topic_image, turns, values
 
 

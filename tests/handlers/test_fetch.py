@@ -309,7 +309,7 @@ def test_client_that_goes_away_leaves_nothing_behind(room: Replicas) -> None:
         answer = waits(room, ("a", 0, 0))
         assert answer.on_disconnect is not None
         answer.on_disconnect()
-        assert not partition.fetch_waiters and answer.awaitable.done()  # type: ignore[attr-defined]
+        assert not partition.waiters.fetches and answer.awaitable.done()  # type: ignore[attr-defined]
 
     asyncio.run(run())
 
@@ -394,7 +394,7 @@ def test_old_client_waits_and_is_converted_what_came(room: Replicas) -> None:
         request = fetch_request(("a", 0, 0), max_wait_ms=60_000)
         asking = asyncio.ensure_future(room.ask(fetch, request, 2))
         await asyncio.sleep(0)
-        assert partition.fetch_waiters
+        assert partition.waiters.fetches
         room.produce("a", b"1")
         assert values(only(await asking).records) == [b"1"]
 

@@ -23,7 +23,9 @@ from server.replication.alter_partition import (
     take_answers,
 )
 from server.replication.isr import IsrState
-from server.replication.partition import FollowerFetch, LeaderAndIsr, Partition
+from server.replication.membership import LeaderAndIsr
+from server.replication.partition import Partition
+from server.replication.read_result import FollowerFetch
 from tests.support.replicas import NOW, Replicas
 
 

@@ -11,14 +11,10 @@ from kwire.errors import ErrorCode
 from server.log.append import AppendInfo
 from server.log.log import AppendError
 from server.replication.isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
-from server.replication.partition import (
-    FollowerFetch,
-    LeaderAndIsr,
-    Membership,
-    Partition,
-    ReadResult,
-)
+from server.replication.membership import LeaderAndIsr, Membership
+from server.replication.partition import Partition
 from server.replication.purgatory import FetchWaiter, LowWatermarkWaiter
+from server.replication.read_result import FollowerFetch, ReadResult
 from tests.support.replicas import NOW, Replicas, batch, values
 
 LAG = 1000
@@ -315,7 +311,7 @@ def test_deletion_is_done_when_every_live_replica_begins_there(room: Replicas) -
         assert not future.done()
         led.fetch(2, 3, start=3)
         assert future.result() == {7: (ErrorCode.NONE, 2)}
-        assert led.partition.start_waiters == []
+        assert led.partition.waiters.starts == []
 
     asyncio.run(main())
 

@@ -32,7 +32,7 @@ def test_fetch_wakes_when_enough_bytes_came_from_any_partition(room: Replicas) -
         assert not waiter.future.done()
         room.produce("b")
         assert waiter.future.done()
-        assert not first.fetch_waiters and not second.fetch_waiters
+        assert not first.waiters.fetches and not second.waiters.fetches
 
     asyncio.run(run())
 
@@ -42,7 +42,7 @@ def test_fetch_gives_up_when_its_time_is_over(room: Replicas) -> None:
         partition = room.create("a")
         waiter = fetch_waiter([(partition, 0)], wait_ms=1)
         await asyncio.wait_for(waiter.future, 10)
-        assert not partition.fetch_waiters
+        assert not partition.waiters.fetches
 
     asyncio.run(run())
 
@@ -121,7 +121,7 @@ def test_produce_is_done_when_every_partition_is_committed(room: Replicas) -> No
         assert not waiter.future.done()
         room.produce("b")
         assert waiter.future.result() == {}
-        assert not first.commit_waiters and not second.commit_waiters
+        assert not first.waiters.commits and not second.waiters.commits
 
     asyncio.run(run())
 
@@ -135,7 +135,7 @@ def test_produce_names_the_partitions_that_were_too_late(room: Replicas) -> None
         room.produce("a")
         failed = await asyncio.wait_for(waiter.future, 10)
         assert failed == {3: ErrorCode.REQUEST_TIMED_OUT}
-        assert not second.commit_waiters
+        assert not second.waiters.commits
 
     asyncio.run(run())
 

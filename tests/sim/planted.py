@@ -14,7 +14,8 @@ from server.coordinator.result import Result
 from server.coordinator.transaction.shard import TransactionShard
 from server.replication import fetcher, partition
 from server.replication.isr import IsrState
-from server.replication.partition import Partition, ReadResult
+from server.replication.partition import Partition
+from server.replication.read_result import ReadResult
 
 Patches = list[tuple[Any, str, Any]]
 

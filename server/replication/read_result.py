@@ -1,0 +1,37 @@
+"""What is read of a partition, and by which follower."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from ..log.file_layer import FileSlice
+
+
+class FollowerFetch(NamedTuple):
+    """Who fetches as a replica, and what it says of its own log."""
+
+    broker_id: int
+    broker_epoch: int
+    log_start_offset: int
+
+
+class ReadResult(NamedTuple):
+    """What a fetch of one partition found; all offsets -1 beside an error."""
+
+    error: ErrorCode
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    data: bytes | FileSlice
+    next_offset: int
+    diverging: tuple[int, int] | None = None
+    aborted: list[tuple[int, int]] | None = None
+    #: The broker that a consumer should rather read from (KIP-392), -1 for this one.
+    preferred_replica: int = -1
+
+
+def refused(error: ErrorCode) -> ReadResult:
+    """The result of a read that was not made."""
+    return ReadResult(error, -1, -1, -1, b"", -1)
