@@ -1,0 +1,427 @@
+"""`kwire pipeline aggregate KIND`: logs, metrics and sessions of topics, to a topic and to Parquet.
+
+One streaming query (`aggregates/batches.py` says what is in it) with one checkpoint. Results are given out once, when the
+watermark has closed their window. To Parquet exactly once; to topics, and dead letters, at least once: after a crash the
+last batch is given out again, the same keys and values.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StringType, StructField, StructType
+
+from .aggregates.batches import BatchWriter, Counts, Outputs, check_owner, rows_of_batch
+from .aggregates.durations import duration_ms, positive_ms
+from .aggregates.files import Folder
+from .aggregates.kinds import GROUPS, SCHEMAS, Grouping, check_grouping, check_store
+from .aggregates.records import TIME_UNITS, Format, group_numbers, make_format, parse
+from .aggregates.schema import column, read_schema
+from .cluster import Cluster, reason
+from .following import follow
+from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
+from .problems import Problem
+from .session import kafka_options, start_session
+
+#: Says in a checkpoint what it is of.
+DEFINITION = "kwire-aggregate.json"
+#: Tasks, and parts of the state, where Spark was not told otherwise; its own default is meant for large clusters.
+PARTITIONS = "8"
+
+
+def percentile(text: str) -> float:
+    """A percentile, 0 to 100."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 100:
+        raise ArgumentTypeError(f"{text!r} is no percentile between 0 and 100")
+    return number
+
+
+def percentiles(text: str) -> tuple[float, ...]:
+    """Percentiles separated by commas; none for an empty text."""
+    return tuple(dict.fromkeys(percentile(word) for word in text.split(",") if word.strip()))
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the job."""
+    parser.add_argument(
+        "kind",
+        choices=sorted(SCHEMAS),
+        help="logs: a searchable store, and counts by service and level; metrics: counts, least, most, mean and"
+        " percentiles by name; sessions: start, end and events by user",
+    )
+    add_cluster(parser)
+    add_topics(parser)
+    parser.add_argument(
+        "--starting-offsets",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where a new checkpoint begins (default: %(default)s)",
+    )
+    _add_values(parser)
+    _add_windows(parser)
+    _add_outputs(parser)
+    add_spark(parser)
+
+
+def _add_values(parser: ArgumentParser) -> None:
+    values = parser.add_argument_group("values")
+    values.add_argument(
+        "--schema",
+        metavar="SCHEMA",
+        help="columns of the values: Spark's DDL ('name STRING NOT NULL, value DOUBLE'), a JSON Schema, or Spark's JSON;"
+        " the default is that of the kind: "
+        + "; ".join(f"{kind} {text}" for kind, text in SCHEMAS.items()),
+    )
+    values.add_argument("--schema-file", metavar="FILE", type=Path, help="the same from a file")
+    values.add_argument(
+        "--pattern",
+        metavar="REGEX",
+        help="values are lines, taken apart by a regular expression with named groups, instead of JSON",
+    )
+    values.add_argument(
+        "--require",
+        metavar="COLUMN[,COLUMN]",
+        type=names,
+        default=[],
+        help="columns without which a record is malformed, beside those used here and those that are NOT NULL",
+    )
+    values.add_argument(
+        "--time-column",
+        metavar="COLUMN",
+        default="time",
+        help="event time: a timestamp, a string or a whole number (default: %(default)s)",
+    )
+    values.add_argument(
+        "--record-time",
+        action="store_true",
+        help="event time is the record's own timestamp instead",
+    )
+    values.add_argument(
+        "--time-unit",
+        choices=sorted(TIME_UNITS),
+        default="ms",
+        help="unit since 1970 of a time that is a whole number (default: %(default)s)",
+    )
+    values.add_argument(
+        "--time-format",
+        metavar="PATTERN",
+        help="form of a time that is text, as dd/MMM/yyyy:HH:mm:ss Z (default: ISO 8601; without a zone, UTC)",
+    )
+    values.add_argument(
+        "--max-ahead",
+        metavar="TIME",
+        type=duration_ms,
+        default=3_600_000,
+        help="an event time this much after the record's own timestamp is malformed, lest one wrong clock make all"
+        " others late (default: 1 hour)",
+    )
+
+
+def _add_windows(parser: ArgumentParser) -> None:
+    windows = parser.add_argument_group("windows")
+    windows.add_argument(
+        "--group-by",
+        metavar="COLUMN[,COLUMN]",
+        type=names,
+        default=[],
+        help="what is grouped by; of logs the first is the service, which partitions the store (default: "
+        + "; ".join(f"{kind} {','.join(columns)}" for kind, columns in GROUPS.items())
+        + ")",
+    )
+    windows.add_argument(
+        "--window",
+        metavar="TIME",
+        type=positive_ms,
+        default=60_000,
+        help="length of a window (default: 1 minute)",
+    )
+    windows.add_argument(
+        "--slide",
+        metavar="TIME",
+        type=positive_ms,
+        help="time from one window's start to the next one's (default: their length)",
+    )
+    windows.add_argument(
+        "--gap",
+        metavar="TIME",
+        type=positive_ms,
+        default=1_800_000,
+        help="time without events that ends a session (default: 30 minutes)",
+    )
+    windows.add_argument(
+        "--watermark",
+        metavar="TIME",
+        type=duration_ms,
+        default=600_000,
+        help="how long records may come after younger ones and still count (default: 10 minutes)",
+    )
+    windows.add_argument(
+        "--value-column",
+        metavar="COLUMN",
+        default="value",
+        help="the number (metrics; default: %(default)s)",
+    )
+    windows.add_argument(
+        "--percentiles",
+        metavar="P[,P]",
+        type=percentiles,
+        default=(50.0, 95.0, 99.0),
+        help="percentiles of metrics (default: 50,95,99; '' for none)",
+    )
+    windows.add_argument(
+        "--accuracy",
+        metavar="N",
+        type=positive,
+        default=10_000,
+        help="a percentile's rank is wrong by at most 1/N of the values (default: %(default)s)",
+    )
+    windows.add_argument(
+        "--exact",
+        action="store_true",
+        help="exact percentiles; the state keeps every different value",
+    )
+
+
+def _add_outputs(parser: ArgumentParser) -> None:
+    outputs = parser.add_argument_group("outputs")
+    outputs.add_argument(
+        "--to-topic", metavar="TOPIC", help="results as JSON, with the group as key; at least once"
+    )
+    outputs.add_argument(
+        "--to-parquet",
+        metavar="DIR",
+        help="results, and of logs all records, as Parquet; exactly once",
+    )
+    outputs.add_argument(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="where malformed records go, with headers that say why and whence; without it the first one ends the job",
+    )
+    outputs.add_argument(
+        "--late",
+        choices=("count", "dead-letter"),
+        default="count",
+        help="what becomes of records whose window is closed: counted, or also sent to --dead-letter-topic"
+        " (default: %(default)s)",
+    )
+    outputs.add_argument(
+        "--checkpoint-dir", metavar="DIR", required=True, help="where the job keeps how far it is"
+    )
+    outputs.add_argument(
+        "--group",
+        metavar="GROUP",
+        default="kwire-aggregate",
+        help="consumer group that shows how far the job is (default: %(default)s)",
+    )
+    outputs.add_argument("--once", action="store_true", help="work on what is there now, then end")
+    outputs.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=duration_ms,
+        default=10_000,
+        help="time between two batches (default: 10 seconds)",
+    )
+    outputs.add_argument(
+        "--max-records",
+        metavar="N",
+        type=positive,
+        default=1_000_000,
+        help="most records of a batch (default: %(default)s)",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Run the job until it is stopped, or, with `--once`, until it has read what is there."""
+    check_options(options)
+    spark = start_session(options, f"aggregate {options.kind}")
+    if spark.sparkContext.getConf().get("spark.sql.shuffle.partitions") is None:
+        spark.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
+    try:
+        counts = aggregate(spark, options)
+    finally:
+        spark.stop()
+    print(f"aggregate {options.kind}: {counts}")
+    return 0
+
+
+def check_options(options: Namespace) -> None:
+    """Raises Problem for options that do not go together."""
+    check_topics(options)
+    if not options.to_topic and not options.to_parquet:
+        raise Problem("say --to-topic, --to-parquet or both: where shall results go?")
+    if options.late == "dead-letter" and not options.dead_letter_topic:
+        raise Problem("--late dead-letter needs --dead-letter-topic")
+    if options.to_topic and options.to_topic == options.dead_letter_topic:
+        raise Problem("--to-topic and --dead-letter-topic are the same")
+
+
+def aggregate(spark: SparkSession, options: Namespace) -> Counts:
+    """The job on a running Spark; returns what was seen. Raises Problem, or Spark's error where it must be a bug."""
+    form, grouping = plan(options)
+    outputs = Outputs(
+        kafka=kafka_options(options),
+        topic=options.to_topic,
+        parquet=options.to_parquet,
+        dead_letters=options.dead_letter_topic,
+        late_letters=options.late == "dead-letter",
+        job=f"aggregate {options.kind}",
+    )
+    with Cluster(options.bootstrap_server, options.client_properties) as cluster:
+        _make_ready(cluster, options)
+        _check_checkpoint(spark, options, grouping, form.schema)
+        try:
+            rows = rows_of_batch(parse(_source(spark, options), form), grouping, outputs)
+        except AnalysisException as error:
+            raise Problem(str(error).splitlines()[0]) from error
+        writer = BatchWriter(spark, options.checkpoint_dir, grouping, outputs, options.quiet)
+        query = _query(rows, writer, options)
+        try:
+            follow(spark, query.start, cluster, options.group, options.quiet)
+        except Exception as error:
+            if writer.problem is not None:
+                raise writer.problem from error
+            raise
+    return writer.counts
+
+
+def plan(options: Namespace) -> tuple[Format, Grouping]:
+    """How values are read and grouped. Needs a running Spark, which reads DDL. Raises Problem."""
+    default = SCHEMAS[options.kind]
+    if options.pattern and options.schema is None and options.schema_file is None:
+        columns = [StructField(name, StringType()) for name in group_numbers(options.pattern)]
+        schema = StructType(columns)
+    else:
+        schema = read_schema(options.schema, options.schema_file, default)
+    wanted = options.group_by or GROUPS[options.kind]
+    groups = [column(schema, name, "--group-by") for name in wanted]
+    value = None
+    if options.kind == "metrics":
+        value = column(schema, options.value_column, "--value-column")
+    slide = options.slide or options.window
+    grouping = Grouping(
+        kind=options.kind,
+        groups=tuple(dict.fromkeys(field.name for field in groups)),
+        window_ms=options.window,
+        slide_ms=slide,
+        gap_ms=options.gap,
+        watermark_ms=options.watermark,
+        value=None if value is None else value.name,
+        percentiles=options.percentiles if options.kind == "metrics" else (),
+        exact=options.exact,
+        accuracy=options.accuracy,
+    )
+    check_grouping(grouping, groups, value)
+    if options.kind == "logs":
+        check_store(schema)
+    used = [*grouping.groups, *([] if value is None else [value.name]), *options.require]
+    form = make_format(
+        schema,
+        used,
+        None if options.record_time else options.time_column,
+        time_unit=options.time_unit,
+        time_format=options.time_format,
+        max_ahead_ms=options.max_ahead,
+        pattern=options.pattern,
+    )
+    return form, grouping
+
+
+def _source(spark: SparkSession, options: Namespace) -> DataFrame:
+    settings = {
+        # What a transaction took back is not counted.
+        "kafka.isolation.level": "read_committed",
+        **kafka_options(options),
+        "startingOffsets": options.starting_offsets,
+        "maxOffsetsPerTrigger": str(options.max_records),
+        "includeHeaders": "true",
+    }
+    if options.topics_pattern:
+        settings["subscribePattern"] = options.topics_pattern
+    else:
+        settings["subscribe"] = ",".join(topic_names(options))
+    rows = spark.readStream.format("kafka").options(**settings).load()
+    # A pattern may match what this job writes.
+    written = [name for name in (options.to_topic, options.dead_letter_topic) if name]
+    return rows.where(~F.col("topic").isin(written)) if options.topics_pattern and written else rows
+
+
+def _query(rows: DataFrame, writer: BatchWriter, options: Namespace) -> DataStreamWriter:
+    query = (
+        rows.writeStream.queryName(f"aggregate {options.kind}")
+        .outputMode("append")
+        .option("checkpointLocation", options.checkpoint_dir)
+        .foreachBatch(writer)
+    )
+    if options.once:
+        return query.trigger(availableNow=True)
+    return query.trigger(processingTime=f"{options.interval} milliseconds")
+
+
+def _make_ready(cluster: Cluster, options: Namespace) -> None:
+    """Look whether what is read is there, and create what is written to with the brokers' defaults."""
+    read = cluster.chosen(options)
+    written = [name for name in (options.to_topic, options.dead_letter_topic) if name]
+    for name in written:
+        if name in topic_names(options):
+            raise Problem(f"topic {name} would be read and written")
+    there = {*cluster.partitions(), *read}
+    absent = [NewTopic(name, -1, -1) for name in written if name not in there]
+    if not absent:
+        return
+    admin = AdminClient(cluster.settings())
+    for name, answer in admin.create_topics(absent, operation_timeout=15).items():
+        try:
+            answer.result()
+        except KafkaException as error:
+            raise Problem(f"cannot create topic {name}: {reason(error)}") from error
+        print(f"created topic {name}", file=sys.stderr)
+
+
+def _check_checkpoint(
+    spark: SparkSession, options: Namespace, grouping: Grouping, schema: StructType
+) -> None:
+    """Raises Problem where a checkpoint, or an output, belongs to something else than what is asked for now."""
+    checkpoint = Folder(spark, options.checkpoint_dir)
+    types = {name: column(schema, name, "").dataType.simpleString() for name in grouping.groups}
+    wanted = {**grouping.definition(), "group_types": types}
+    found = checkpoint.read_json(DEFINITION)
+    if found is None:
+        if not checkpoint.is_empty():
+            raise Problem(f"--checkpoint-dir {options.checkpoint_dir} belongs to something else")
+        if options.to_parquet:
+            check_owner(Folder(spark, options.to_parquet), checkpoint)
+        checkpoint.write_json(DEFINITION, wanted)
+        return
+    for key in sorted(wanted.keys() | found.keys()):
+        if wanted.get(key) != found.get(key):
+            raise Problem(
+                f"checkpoint {options.checkpoint_dir} was made with {key.replace('_', ' ')} {found.get(key)}, now it is"
+                f" {wanted.get(key)}: what it holds cannot be gone on with; take another folder"
+            )
+    if options.to_parquet:
+        check_owner(Folder(spark, options.to_parquet), checkpoint)

@@ -1,0 +1,292 @@
+"""What is done with each batch: faults to the dead-letter topic, records and results to where they belong.
+
+Spark commits a batch after all of this has succeeded, and gives it again, with the same rows and the same number, if not.
+Parquet is partitioned by that number and a batch replaces its own partitions, so that a second time leaves no trace.
+Topics get the same records again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, fields
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..problems import Problem
+from .files import Folder
+from .kinds import RESULTS, STORE, Grouping
+
+RECORD, MALFORMED, RESULT = "record", "malformed", "result"
+#: Beginning of the headers that say where a dead letter comes from.
+HEADER = "kwire.dead-letter."
+#: Says which checkpoint an output belongs to; readers of Parquet pass over names that begin so.
+OWNER = "_kwire-aggregate.json"
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where everything goes: topics by name, `parquet` a folder; None where not wanted."""
+
+    kafka: dict[str, str]
+    topic: str | None = None
+    parquet: str | None = None
+    dead_letters: str | None = None
+    late_letters: bool = False
+    job: str = "aggregate"
+
+
+@dataclass
+class Counts:
+    """What a run has seen so far; records do not include the malformed ones, but the late ones."""
+
+    batches: int = 0
+    records: int = 0
+    malformed: int = 0
+    late: int = 0
+    results: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add another one's figures."""
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.records:,} records, {self.late:,} of them late, {self.malformed:,} malformed,"
+            f" {self.results:,} results in {self.batches:,} batches"
+        )
+
+
+def rows_of_batch(parsed: DataFrame, grouping: Grouping, outputs: Outputs) -> DataFrame:
+    """All that a batch needs, as one stream: every row read (`record`, `malformed`) and every result (`result`).
+
+    One query with one checkpoint and one watermark does it all; the source stands in it twice and is read twice.
+    """
+    good = parsed.where(F.col("reason").isNull())
+    results = grouping.results(good.select("event_time", "data.*"))
+    result = F.struct(*(F.col(f"`{name}`") for name in results.columns))
+    shape = results.select(result.alias("result")).schema["result"].dataType
+    stored = outputs.parquet is not None and grouping.kind == "logs"
+    kept = F.lit(True) if outputs.late_letters else F.col("reason").isNotNull()
+    read = parsed.select(
+        F.when(F.col("reason").isNull(), RECORD).otherwise(MALFORMED).alias("what"),
+        # What nobody will ask for does not lie in memory.
+        *(F.when(kept, F.col(name)).alias(name) for name in ("key", "value", "headers")),
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "reason",
+        F.when(F.col("reason").isNull(), grouping.first_end()).alias("first_end"),
+        *((F.col(name) if stored else _null(parsed, name)) for name in ("event_time", "data")),
+        F.lit(None).cast(shape).alias("result"),
+    )
+    closed = results.select(
+        F.lit(RESULT).alias("what"),
+        *(_null(parsed, name) for name in ("key", "value", "headers")),
+        *(_null(parsed, name) for name in ("topic", "partition", "offset", "timestamp", "reason")),
+        F.lit(None).cast("bigint").alias("first_end"),
+        *(_null(parsed, name) for name in ("event_time", "data")),
+        result.alias("result"),
+    )
+    return read.unionByName(closed)
+
+
+def _null(like: DataFrame, name: str) -> Column:
+    return F.lit(None).cast(like.schema[name].dataType).alias(name)
+
+
+class BatchWriter:
+    """Called by Spark with each batch. `problem` is why it failed, if that is something to tell the user."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        checkpoint: str,
+        grouping: Grouping,
+        outputs: Outputs,
+        quiet: bool = False,
+    ) -> None:
+        self.grouping = grouping
+        self.outputs = outputs
+        self.quiet = quiet
+        self.counts = Counts()
+        self.problem: Problem | None = None
+        self._checkpoint = Folder(spark, checkpoint)
+        self._parquet = None if outputs.parquet is None else Folder(spark, outputs.parquet)
+        self._owned = False
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write one batch; raises when anything of it could not be written."""
+        batch.persist()
+        try:
+            self._write(batch, number)
+        except Problem as problem:
+            self.problem = problem
+            raise
+        finally:
+            batch.unpersist()
+
+    def _write(self, batch: DataFrame, number: int) -> None:
+        if not self._owned:
+            self._own()
+        closed_us = self._closed_before(number)
+        late = (F.col("what") == RECORD) & (F.col("first_end") <= closed_us)
+        counts = _count(batch, late)
+        letters = F.col("what") == MALFORMED
+        if self.outputs.late_letters:
+            letters = letters | late
+        if counts.malformed or (counts.late and self.outputs.late_letters):
+            self._send_letters(batch.where(letters), closed_us)
+        if counts.records and self._parquet is not None and self.grouping.kind == "logs":
+            self._store(batch.where(F.col("what") == RECORD), number)
+        if counts.results:
+            self._give_out(batch.where(F.col("what") == RESULT).select("result.*"), number)
+        self.counts.add(counts)
+        if (counts.malformed or counts.late) and not self.quiet:
+            print(
+                f"batch {number}: {counts.malformed:,} malformed, {counts.late:,} late of"
+                f" {counts.records + counts.malformed:,} records",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _own(self) -> None:
+        """Write into the output whose it is: batch numbers of another checkpoint would replace what lies there."""
+        if self._parquet is not None:
+            check_owner(self._parquet, self._checkpoint)
+            self._parquet.write_json(OWNER, {"checkpoint": checkpoint_id(self._checkpoint)})
+            for name in (STORE, RESULTS[self.grouping.kind]):
+                Folder(self._parquet.spark, f"{self._parquet.path}/{name}").remove_staging()
+        self._owned = True
+
+    def _closed_before(self, number: int) -> int:
+        """The watermark by which Spark drops late records of this batch, in microseconds.
+
+        It is that of the batch before: what was closed then is gone, and what this batch closes takes records still.
+        Spark writes it into the checkpoint before the batch runs.
+        """
+        text = self._checkpoint.read(f"offsets/{number - 1}") if number else None
+        if text is None:
+            return 0
+        return watermark_ms(text) * 1000
+
+    def _send_letters(self, letters: DataFrame, closed_us: int) -> None:
+        if self.outputs.dead_letters is None:
+            raise self._first_letter(letters)
+        reason = F.coalesce("reason", self._late_reason(closed_us))
+        said = {
+            "job": F.lit(self.outputs.job),
+            "reason": reason,
+            "topic": F.col("topic"),
+            "partition": F.col("partition").cast("string"),
+            "offset": F.col("offset").cast("string"),
+            "timestamp": F.unix_millis("timestamp").cast("string"),
+        }
+        own = [
+            F.struct(F.lit(HEADER + name).alias("key"), F.encode(text, "UTF-8").alias("value"))
+            for name, text in said.items()
+        ]
+        headers = F.concat(F.coalesce("headers", F.array().cast(_headers(letters))), F.array(*own))
+        self._to_topic(letters.select("key", "value", headers.alias("headers")), "dead_letters")
+
+    def _late_reason(self, closed_us: int) -> Column:
+        mark = F.date_format(F.timestamp_micros(F.lit(closed_us)), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
+        window = "session" if self.grouping.kind == "sessions" else "window"
+        return F.concat(F.lit("late: the watermark, "), mark, F.lit(f", had closed its {window}"))
+
+    def _first_letter(self, letters: DataFrame) -> Problem:
+        row = letters.orderBy("topic", "partition", "offset").select(
+            "topic", "partition", "offset", "reason"
+        )
+        first = row.first()
+        assert first is not None
+        return Problem(
+            f"record {first.offset} of {first.topic}-{first.partition} is malformed ({first.reason}), and there is"
+            " no --dead-letter-topic; with one, the same command goes on from here"
+        )
+
+    def _store(self, records: DataFrame, number: int) -> None:
+        service = self.grouping.groups[0]
+        data = records.schema["data"].dataType
+        assert isinstance(data, StructType)
+        columns = [name for name in data.fieldNames() if name != service]
+        rows = records.select(
+            "event_time",
+            *(F.col("data").getField(name).alias(name) for name in columns),
+            F.struct("topic", "partition", "offset", "timestamp").alias("source"),
+            F.date_format("event_time", "yyyy-MM-dd").alias("date"),
+            F.col("data").getField(service).alias(service),
+            F.lit(number).alias("batch"),
+        )
+        # One file for each partition, in the order of time, so that readers of a time range skip most of it.
+        rows = rows.repartition("date", service).sortWithinPartitions("date", service, "event_time")
+        self._to_parquet(rows, STORE, ["date", service, "batch"])
+
+    def _give_out(self, results: DataFrame, number: int) -> None:
+        grouping = self.grouping
+        if self._parquet is not None:
+            rows = results.withColumns(
+                {
+                    "date": F.date_format(grouping.result_time, "yyyy-MM-dd"),
+                    "batch": F.lit(number),
+                }
+            )
+            rows = rows.repartition("date").sortWithinPartitions("date", grouping.result_time)
+            self._to_parquet(rows, RESULTS[grouping.kind], ["date", "batch"])
+        if self.outputs.topic is not None:
+            groups = [F.col(f"`{name}`") for name in grouping.groups]
+            key = groups[0].cast("string") if len(groups) == 1 else F.to_json(F.struct(*groups))
+            value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
+            rows = results.select(key.alias("key"), value.alias("value"))
+            self._to_topic(rows, "topic")
+
+    def _to_topic(self, rows: DataFrame, which: str) -> None:
+        topic = getattr(self.outputs, which)
+        options = {**self.outputs.kafka, "topic": topic, "includeHeaders": "true"}
+        rows.write.format("kafka").options(**options).save()
+
+    def _to_parquet(self, rows: DataFrame, name: str, partitions: list[str]) -> None:
+        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy(*partitions).parquet(f"{self.outputs.parquet}/{name}")
+
+
+def _count(batch: DataFrame, late: Column) -> Counts:
+    """Count a batch, which also computes and keeps it."""
+    what = F.col("what")
+    row = batch.select(
+        *(F.count_if(what == name).alias(name) for name in (RECORD, MALFORMED, RESULT)),
+        F.count_if(late).alias("late"),
+    ).first()
+    assert row is not None
+    return Counts(1, row.record, row.malformed, row.late, row.result)
+
+
+def _headers(rows: DataFrame) -> str:
+    return rows.schema["headers"].dataType.simpleString()
+
+
+def watermark_ms(entry: str) -> int:
+    """The watermark in an entry of Spark's offset log: a version, a line of JSON, the sources' offsets."""
+    return int(json.loads(entry.splitlines()[1])["batchWatermarkMs"])
+
+
+def checkpoint_id(checkpoint: Folder) -> str | None:
+    """Spark's name of the query a checkpoint belongs to, or None before its first start."""
+    tree = checkpoint.read_json("metadata")
+    return None if tree is None else str(tree["id"])
+
+
+def check_owner(parquet: Folder, checkpoint: Folder) -> None:
+    """Raises Problem if something else has written here."""
+    owner = parquet.read_json(OWNER)
+    if owner is None and not parquet.is_empty():
+        raise Problem(f"{parquet.path} is not empty, and not of this job")
+    if owner is not None and owner["checkpoint"] != checkpoint_id(checkpoint):
+        raise Problem(
+            f"{parquet.path} was written with another checkpoint than {checkpoint.path};"
+            " use that one, or another folder"
+        )

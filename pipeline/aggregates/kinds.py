@@ -1,0 +1,181 @@
+"""What the three kinds of aggregate group by and compute; each is rows of records in, rows of results out.
+
+A record is late when the window it belongs to is closed: Spark has given out its result and forgotten it. `first_end`
+says when the first window of a record closes, so that lateness can be told by comparing it with the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from ..problems import Problem
+from .durations import words
+
+#: Kind -> schema where none is given.
+SCHEMAS = {
+    "logs": "time TIMESTAMP, service STRING, level STRING, message STRING",
+    "metrics": "time TIMESTAMP, name STRING, value DOUBLE",
+    "sessions": "time TIMESTAMP, user STRING",
+}
+#: Kind -> group columns where none are given; for logs the first one partitions the store, too.
+GROUPS = {"logs": ("service", "level"), "metrics": ("name",), "sessions": ("user",)}
+#: Kind -> name of its results, as a folder.
+RESULTS = {"logs": "windows", "metrics": "windows", "sessions": "sessions"}
+#: The folder of the records themselves (logs).
+STORE = "records"
+#: Columns the store has beside the schema's.
+STORE_COLUMNS = ("event_time", "source", "date", "batch")
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How records become results; times in milliseconds.
+
+    `value` and `percentiles` (0 to 100) are of metrics only, `gap_ms` of sessions only.
+    """
+
+    kind: str
+    groups: tuple[str, ...]
+    window_ms: int = 60_000
+    slide_ms: int = 60_000
+    gap_ms: int = 1_800_000
+    watermark_ms: int = 600_000
+    value: str | None = None
+    percentiles: tuple[float, ...] = field(default=())
+    exact: bool = False
+    accuracy: int = 10_000
+
+    def definition(self) -> dict[str, object]:
+        """What may not change between two runs on one checkpoint, since Spark's state is laid out by it."""
+        tree = asdict(self)
+        del tree["watermark_ms"]
+        del tree["slide_ms" if self.kind == "sessions" else "gap_ms"]
+        if self.kind == "sessions":
+            del tree["window_ms"]
+        return {
+            key: list(value) if isinstance(value, tuple) else value for key, value in tree.items()
+        }
+
+    def results(self, records: DataFrame) -> DataFrame:
+        """Rows of `event_time` and the schema's columns -> one row for each closed window or session of each group.
+
+        Raises Problem for a group column named like a column of the results.
+        """
+        marked = records.withWatermark("event_time", words(self.watermark_ms))
+        if self.kind == "sessions":
+            over = F.session_window("event_time", words(self.gap_ms))
+        else:
+            over = F.window("event_time", words(self.window_ms), words(self.slide_ms))
+        groups = [F.col(f"`{name}`").alias(f"_{number}") for number, name in enumerate(self.groups)]
+        wanted = [name for name, _ in self._columns()]
+        both = sorted({name.lower() for name in self.groups} & set(wanted))
+        if both:
+            raise Problem(f"--group-by {both[0]}: results have a column of this name")
+        found = marked.groupBy(over.alias("_over"), *groups).agg(
+            *(column.alias(f"_{name}") for name, column in self._aggregates())
+        )
+        return found.select(
+            *(F.col(f"_{number}").alias(name) for number, name in enumerate(self.groups)),
+            *(column.alias(name) for name, column in self._columns()),
+        )
+
+    def _aggregates(self) -> list[tuple[str, Column]]:
+        if self.kind == "sessions":
+            return [("count", F.count("*")), ("end", F.max("event_time"))]
+        found = [("count", F.count("*"))]
+        if self.value is not None:
+            value = F.col(f"`{self.value}`").cast("double")
+            found += [("min", F.min(value)), ("max", F.max(value)), ("mean", F.avg(value))]
+            if self.percentiles:
+                parts = [percentile / 100 for percentile in self.percentiles]
+                ranks = (
+                    F.percentile(value, parts)
+                    if self.exact
+                    else F.percentile_approx(value, parts, self.accuracy)
+                )
+                found.append(("ranks", ranks))
+        return found
+
+    def _columns(self) -> list[tuple[str, Column]]:
+        """Name and column of a result, beside the group's."""
+        if self.kind == "sessions":
+            start, end = F.col("_over.start"), F.col("_end")
+            length = F.unix_millis(end) - F.unix_millis(start)
+            return [
+                ("session_start", start),
+                ("session_end", end),
+                ("duration_ms", length),
+                ("count", F.col("_count")),
+            ]
+        columns = [
+            ("window_start", F.col("_over.start")),
+            ("window_end", F.col("_over.end")),
+            ("count", F.col("_count")),
+        ]
+        if self.value is not None:
+            columns += [(name, F.col(f"_{name}")) for name in ("min", "max", "mean")]
+            columns += [
+                (percentile_name(percentile), F.col("_ranks")[number])
+                for number, percentile in enumerate(self.percentiles)
+            ]
+        return columns
+
+    @property
+    def result_time(self) -> str:
+        """The column of a result whose day is its partition."""
+        return "session_start" if self.kind == "sessions" else "window_start"
+
+    def first_end(self) -> Column:
+        """When the first window of a record closes, in microseconds; Spark drops it from there if the watermark is not
+        before that."""
+        time = F.unix_micros("event_time")
+        if self.kind == "sessions":
+            return time + self.gap_ms * 1000
+        # Windows end at multiples of the slide plus the window's length; the first end after the event is meant.
+        slide = self.slide_ms * 1000
+        return time + slide - F.pmod(time - self.window_ms * 1000, F.lit(slide))
+
+
+def percentile_name(percentile: float) -> str:
+    """`p50`, `p99_9`: dots need quotes in SQL."""
+    return f"p{percentile:g}".replace(".", "_")
+
+
+def check_grouping(
+    grouping: Grouping, fields: Sequence[StructField], value: StructField | None
+) -> None:
+    """Raises Problem for columns of types that cannot be grouped or computed."""
+    for item in fields:
+        if isinstance(item.dataType, StructType | ArrayType | MapType | VariantType | BinaryType):
+            said = item.dataType.simpleString().upper()
+            raise Problem(f"--group-by {item.name} is {said}: a group needs a plain type")
+    if value is not None and not isinstance(
+        value.dataType, IntegralType | DoubleType | FloatType | DecimalType
+    ):
+        said = value.dataType.simpleString().upper()
+        raise Problem(f"--value-column {value.name} is {said}: no number")
+    if grouping.slide_ms > grouping.window_ms:
+        raise Problem("--slide is longer than --window: records between two windows would be lost")
+
+
+def check_store(schema: StructType) -> None:
+    """Raises Problem for columns named like those the store adds."""
+    for name in schema.fieldNames():
+        if name.lower() in STORE_COLUMNS:
+            raise Problem(f"column {name}: the store has a column of its own of this name")

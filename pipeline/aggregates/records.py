@@ -1,0 +1,203 @@
+"""Makes records of a topic's values, and says of each value that is none what is wrong with it.
+
+`parse` adds three columns to rows of the kafka source: `data` (the schema's columns), `event_time`, and `reason`, which is
+null for a record and else names the fault. A fault never ends the query: no value whatever does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ..problems import Problem
+from .schema import column, nullable
+
+#: Unit of a time that is a whole number -> microseconds.
+TIME_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+#: The largest time that counts, 9999-12-31, in microseconds: Spark's own functions fail beyond what they can hold.
+LAST_TIME_US = 253_402_300_799_999_999
+#: Characters of a wrong value that a reason quotes.
+QUOTED = 80
+
+
+@dataclass(frozen=True)
+class Format:
+    """How values are read.
+
+    `pattern` (a regular expression with named groups) takes lines apart, else values are JSON objects. `time` is the
+    column with the event time, None for the record's own timestamp.
+    """
+
+    schema: StructType
+    required: tuple[str, ...]
+    time: StructField | None
+    time_unit: str = "ms"
+    time_format: str | None = None
+    max_ahead_ms: int = 3_600_000
+    pattern: str | None = None
+
+
+def make_format(
+    schema: StructType,
+    required: Sequence[str],
+    time: str | None,
+    *,
+    time_unit: str,
+    time_format: str | None,
+    max_ahead_ms: int,
+    pattern: str | None,
+) -> Format:
+    """A format, after a look at all names and types. Raises Problem."""
+    if pattern is not None:
+        pattern = pattern.replace("(?P<", "(?<")
+        groups = group_numbers(pattern)
+        absent = [name for name in schema.fieldNames() if name not in groups]
+        if absent:
+            raise Problem(f"--pattern has no group named {absent[0]}, which the schema has")
+    field = None if time is None else column(schema, time, "--time-column")
+    if field is not None and not isinstance(
+        field.dataType, TimestampType | TimestampNTZType | IntegralType | StringType
+    ):
+        said = field.dataType.simpleString().upper()
+        raise Problem(f"--time-column {time} is {said}: no timestamp, whole number or string")
+    names = [item.name for item in schema.fields if not item.nullable]
+    names += [column(schema, name, "--require").name for name in required]
+    if field is not None:
+        names.append(field.name)
+    return Format(
+        schema,
+        tuple(dict.fromkeys(names)),
+        field,
+        time_unit,
+        time_format,
+        max_ahead_ms,
+        pattern,
+    )
+
+
+def group_numbers(pattern: str) -> dict[str, int]:
+    """Name -> number of the groups of a regular expression in Java's or Python's form. Raises Problem."""
+    try:
+        groups = dict(re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern)).groupindex)
+    except re.error as error:
+        raise Problem(f"--pattern {pattern!r}: {error}") from error
+    if not groups:
+        raise Problem(f"--pattern {pattern!r} has no named group such as (?<level>\\w+)")
+    return groups
+
+
+def parse(rows: DataFrame, form: Format) -> DataFrame:
+    """Rows of the kafka source with `data`, `event_time` and `reason`; each row stays, in whatever state."""
+    text = F.col("value").cast("string")
+    rows = rows.withColumn("_text", F.when(F.expr("is_valid_utf8(string(value))"), text))
+    rows = rows.withColumn("data", _line(form) if form.pattern else _json(form))
+    rows = rows.withColumn("event_time", _event_time(form))
+    rows = rows.withColumn("reason", _reason(form))
+    return rows.drop("_text")
+
+
+def _json(form: Format) -> Column:
+    # A value followed by more, as `{"a":1} x`, passes Spark's reader, which stops after the first; within another
+    # object it does not.
+    whole = F.concat(F.lit('{"v":'), F.col("_text"), F.lit("}"))
+    schema = StructType([StructField("v", nullable(form.schema))])
+    options = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
+    if form.time_format is not None:
+        options["timestampFormat"] = form.time_format
+    return F.from_json(whole, schema, options)["v"]
+
+
+def _line(form: Format) -> Column:
+    pattern = form.pattern or ""
+    numbers = group_numbers(pattern)
+    columns = []
+    for field in form.schema.fields:
+        found = F.regexp_extract("_text", pattern, numbers[field.name])
+        found = F.when(found != "", found)
+        if isinstance(field.dataType, TimestampType) and form.time_format is not None:
+            found = F.try_to_timestamp(found, F.lit(form.time_format))
+        elif not isinstance(field.dataType, StringType):
+            found = found.try_cast(field.dataType)
+        columns.append(found.alias(field.name))
+    return F.when(F.col("_text").rlike(pattern), F.struct(*columns))
+
+
+def _value(name: str) -> Column:
+    return F.col("data").getField(name)
+
+
+def _event_time(form: Format) -> Column:
+    if form.time is None:
+        # A record of the oldest format has none, which arrives as -1 ms.
+        known = (F.col("timestampType") >= 0) & (F.unix_micros("timestamp") >= 0)
+        return F.when(known, F.col("timestamp"))
+    value = _value(form.time.name)
+    kind = form.time.dataType
+    if isinstance(kind, IntegralType):
+        factor = TIME_UNITS[form.time_unit]
+        number = value.cast("bigint")
+        inside = number.between(0, LAST_TIME_US // factor)
+        return F.when(inside, F.timestamp_micros(number * factor))
+    if isinstance(kind, StringType):
+        if form.time_format is not None:
+            return F.try_to_timestamp(value, F.lit(form.time_format))
+        return value.try_cast("timestamp")
+    return value.cast("timestamp")
+
+
+def _reason(form: Format) -> Column:
+    """The first fault, or null."""
+    whole = "does not match the pattern" if form.pattern else "not a JSON object"
+    faults = [
+        F.when(F.col("value").isNull(), F.lit("no value")),
+        F.when(F.col("_text").isNull(), F.lit("not UTF-8")),
+        F.when(F.col("data").isNull(), F.lit(whole)),
+    ]
+    for name in form.required:
+        field = column(form.schema, name, "--require")
+        bad = _value(field.name).isNull()
+        if isinstance(field.dataType, StringType):
+            bad = bad | (_value(field.name) == "")
+        if isinstance(field.dataType, DoubleType | FloatType):
+            bad = bad | F.isnan(_value(field.name)) | (F.abs(_value(field.name)) == float("inf"))
+        faults.append(F.when(bad, _wrong(field, form)))
+    if form.time is None:
+        faults.append(F.when(F.col("event_time").isNull(), F.lit("the record has no timestamp")))
+    else:
+        said = _value(form.time.name).cast("string")
+        unread = F.concat(F.lit(f"{form.time.name} is no time: "), F.left(said, F.lit(QUOTED)))
+        faults.append(F.when(F.col("event_time").isNull(), unread))
+        # One clock that runs ahead would move the watermark, and make everybody else late.
+        written = F.unix_millis("timestamp")
+        ahead = (written >= 0) & (F.unix_millis("event_time") - written > form.max_ahead_ms)
+        text = F.concat(F.lit(f"{form.time.name} is ahead of the record's timestamp: "), said)
+        faults.append(F.when(ahead, text))
+    return F.coalesce(*faults)
+
+
+def _wrong(field: StructField, form: Format) -> Column:
+    """Whether a column is missing, or what stands there instead of its type."""
+    kind = field.dataType.simpleString().upper()
+    if form.pattern:
+        found = F.regexp_extract("_text", form.pattern, group_numbers(form.pattern)[field.name])
+        found = F.when(found != "", found)
+    else:
+        # The path language has no escape for a quote.
+        plain = "'" not in field.name
+        found = F.get_json_object("_text", f"$['{field.name}']") if plain else F.lit(None)
+    wrong = F.concat(F.lit(f"{field.name} is not {kind}: "), F.left(found, F.lit(QUOTED)))
+    return F.coalesce(F.when(found != "", wrong), F.lit(f"{field.name} is missing"))

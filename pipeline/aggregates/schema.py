@@ -1,0 +1,141 @@
+"""The columns of a topic's values: given as Spark's DDL, Spark's own JSON, or a JSON Schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import ParseException
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ..problems import Problem
+
+#: JSON Schema's type -> Spark's, where nothing else has to be looked at.
+PLAIN_TYPES: dict[str, DataType] = {
+    "integer": LongType(),
+    "number": DoubleType(),
+    "boolean": BooleanType(),
+}
+#: JSON Schema's format of a string -> Spark's type.
+FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
+
+
+def read_schema(text: str | None, file: Path | None, default: str) -> StructType:
+    """The schema of `--schema` or `--schema-file`, else the default; a column that is not nullable is required.
+
+    DDL needs a running Spark. Raises Problem for a file that cannot be read, and for a text that is no schema.
+    """
+    if text is not None and file is not None:
+        raise Problem("say either --schema or --schema-file")
+    where = "--schema"
+    if file is not None:
+        where = str(file)
+        try:
+            text = file.read_text()
+        except OSError as error:
+            raise Problem(f"cannot read {file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise Problem(f"{file} is not UTF-8") from error
+    schema = _schema_of((text if text is not None else default).strip(), where)
+    if not schema.fields:
+        raise Problem(f"{where}: no columns")
+    names = [field.name.lower() for field in schema.fields]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise Problem(f"{where}: column {twice[0]} stands there twice; case does not count")
+    return schema
+
+
+def _schema_of(text: str, where: str) -> StructType:
+    if text.startswith("{"):
+        try:
+            tree = json.loads(text)
+        except ValueError as error:
+            raise Problem(f"{where} is not JSON: {error}") from error
+        if tree.get("type") != "struct":
+            return _object(tree, where)
+        try:
+            return StructType.fromJson(tree)
+        except Exception as error:  # whatever it trips over
+            raise Problem(f"{where} is not a schema in Spark's JSON: {error!r}") from error
+    try:
+        found = StructType.fromDDL(text)
+    except ParseException as error:
+        raise Problem(f"{where} is not Spark's DDL: {_first_line(error)}") from error
+    if not isinstance(found, StructType):
+        raise Problem(f"{where} is not Spark's DDL: a type without a name")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    """What the parser says, without the text it quotes and its own codes."""
+    line = next(line for line in str(error).splitlines() if line.strip())
+    return re.sub(r"^\[[A-Z_.]+\] ?| SQLSTATE: \w+", "", line).strip()
+
+
+def _object(tree: dict[str, Any], where: str) -> StructType:
+    """A JSON Schema of `type: object` with `properties`; those in `required` are not nullable."""
+    properties = tree.get("properties")
+    if tree.get("type") != "object" or not isinstance(properties, dict):
+        raise Problem(
+            f"{where}: JSON must be a JSON Schema of type object with properties,"
+            " or a schema in Spark's JSON of type struct"
+        )
+    required = tree.get("required", [])
+    absent = [name for name in required if name not in properties]
+    if absent:
+        raise Problem(f"{where}: {absent[0]} is required, but not among the properties")
+    return StructType(
+        [
+            StructField(name, _type(item, f"{where}: {name}"), name not in required)
+            for name, item in properties.items()
+        ]
+    )
+
+
+def _type(tree: Any, where: str) -> DataType:
+    kinds = tree.get("type") if isinstance(tree, dict) else None
+    given = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
+    if len(given) != 1:
+        raise Problem(f"{where}: a type is wanted, one beside null")
+    kind = given[0]
+    if kind in PLAIN_TYPES:
+        return PLAIN_TYPES[kind]
+    if kind == "string":
+        return FORMATS.get(tree.get("format", ""), StringType())
+    if kind == "array":
+        return ArrayType(_type(tree.get("items"), f"{where}[]"))
+    if kind == "object" and "properties" in tree:
+        return _object(tree, where)
+    if kind == "object":
+        values = tree.get("additionalProperties")
+        of = _type(values, f"{where}.*") if isinstance(values, dict) else StringType()
+        return MapType(StringType(), of)
+    raise Problem(f"{where}: unknown type {kind!r}")
+
+
+def nullable(schema: StructType) -> StructType:
+    """The same columns, none required: what a value is first read as."""
+    return StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
+
+
+def column(schema: StructType, name: str, option: str) -> StructField:
+    """A column by the name an option gave. Raises Problem for one that is not there."""
+    for field in schema.fields:
+        if field.name.lower() == name.lower():
+            return field
+    raise Problem(f"{option} {name}: the schema has {', '.join(schema.fieldNames())}")
