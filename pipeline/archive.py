@@ -48,14 +48,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--once", action="store_true", help="end when all that is there now is archived"
     )
     how_long.add_argument(
+        "--compact", action="store_true", help="rewrite small files into larger ones, and end"
+    )
+    parser.add_argument(
         "--interval",
         metavar="TIME",
         type=duration_ms,
         default=60_000,
         help="begin a batch so often, as 30s or 5m (default: 1m)",
-    )
-    how_long.add_argument(
-        "--compact", action="store_true", help="rewrite small files into larger ones, and end"
     )
     parser.add_argument(
         "--starting-offsets",

@@ -1,0 +1,246 @@
+"""Manifests of an archive: what commits add up to, who comes second, what damage says. And the rules of a batch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.archive_compaction import runs
+from kwire.pipeline.archive_plan import Range, check, plan
+from kwire.pipeline.checkpoints import Checkpoint
+from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, ArchiveFile, Conflict, Entry
+from kwire.pipeline.problems import Problem
+from kwire.pipeline.storage import LocalStorage
+
+PLACE = ("orders", 0)
+
+
+def entry(first: int, last: int, hour: str = "05", size: int = 100) -> Entry:
+    path = f"topic=orders/date=2026-01-02/hour={hour}/orders-0-{first:020d}-{last:020d}-b0.parquet"
+    rows = last - first + 1
+    return Entry(
+        "orders", 0, first, last, rows, (ArchiveFile(path, rows, size, first, last, 1, 2),)
+    )
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "archive")
+    made.create()
+    return made
+
+
+def test_commits_add_up_for_a_reader_that_looks_again(archive: Archive) -> None:
+    reader = Archive(archive.path)
+    assert reader.entries() == []
+    archive.commit_batch([entry(0, 9)], 0)
+    archive.commit_batch([replace(entry(10, 19), lost=((10, 12),))], 1)
+    assert reader.entries() == []
+    reader.refresh()
+    assert reader.entries() == [entry(0, 9), replace(entry(10, 19), lost=((10, 12),))]
+    assert reader.ends() == {PLACE: 20}
+    assert reader.files(["orders"]) == [
+        str(Path(archive.path) / e.files[0].path) for e in reader.entries()
+    ]
+    assert reader.files(["payments"]) == []
+
+
+def test_second_writer_of_same_offsets_is_refused(archive: Archive) -> None:
+    other = Archive(archive.path)
+    assert other.ends() == {}
+    archive.commit_batch([entry(0, 9)], 0)
+    with pytest.raises(Conflict, match="orders-0 ends at 10"):
+        other.commit_batch([entry(0, 4)], 0)
+    other.commit_batch([entry(10, 14)], 1)
+    archive.refresh()
+    assert archive.ends() == {PLACE: 15}
+
+
+def test_compaction_swaps_entries_and_keeps_note_of_old_files(archive: Archive) -> None:
+    for first in (0, 10, 20):
+        archive.commit_batch([entry(first, first + 9)], first)
+    old = archive.entries()
+    late = Archive(archive.path)
+    assert len(late.entries()) == 3
+    archive.commit_compaction(old, [entry(0, 29)])
+    assert archive.entries() == [entry(0, 29)]
+    assert set(archive.replaced()) == {file.path for e in old for file in e.files}
+    with pytest.raises(Conflict, match="was replaced meanwhile"):
+        late.commit_compaction(old[:2], [entry(0, 19)])
+    archive.commit_swept(list(archive.replaced()))
+    assert Archive(archive.path).replaced() == {}
+
+
+def test_snapshot_gives_what_all_commits_give(archive: Archive) -> None:
+    for number in range(SNAPSHOT_EVERY + 3):
+        archive.commit_batch([entry(number, number)], number)
+    manifests = Path(archive.path, "_archive")
+    assert [path.name for path in manifests.glob("*.snapshot.json")] == [
+        f"{SNAPSHOT_EVERY:020d}.snapshot.json"
+    ]
+    # What the snapshot has is not read again.
+    (manifests / f"{1:020d}.json").write_text("{")
+    assert Archive(archive.path).entries() == archive.entries()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        (1, None, "00000000000000000001.json is missing"),
+        (2, "{", "00000000000000000002.json is damaged"),
+        (0, '{"format": 9}', "archive of another layout"),
+        (0, '{"format": 1, "columns": ["offset"]}', r"another layout \(format 1, columns offset\)"),
+    ],
+)
+def test_damaged_or_foreign_archive_is_named(
+    archive: Archive, file: int, text: str | None, said: str
+) -> None:
+    archive.commit_batch([entry(0, 9)], 0)
+    archive.commit_batch([entry(10, 19)], 1)
+    path = Path(archive.path, "_archive", f"{file:020d}.json")
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    with pytest.raises(Problem, match=said):
+        Archive(archive.path).create()
+
+
+def test_folder_of_others_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "part-0.parquet").write_bytes(b"")
+    with pytest.raises(Problem, match=r"holds part-0.parquet"):
+        Archive(tmp_path).create()
+    with pytest.raises(Problem, match="there is no archive"):
+        Archive(tmp_path).entries()
+
+
+def test_taken_name_is_not_written_again(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    assert storage.create("a/b", b"first")
+    assert not storage.create("a/b", b"second")
+    assert storage.read("a/b") == b"first"
+    assert storage.read("a/b", last=3) == b"rst"
+    assert [item.name for item in storage.list("a")] == ["b"]
+
+
+# What a batch is to archive
+
+
+def test_batch_goes_on_where_the_archive_ends() -> None:
+    ranges = plan({PLACE: 5}, {PLACE: 20}, {PLACE: 0}, {PLACE: 12}, {PLACE: 3}, go_on=False)
+    assert ranges == {PLACE: Range(12, 20)}
+    assert plan({PLACE: 5}, {PLACE: 12}, {PLACE: 0}, {PLACE: 12}, {PLACE: 3}, go_on=False) == {}
+
+
+def test_new_partition_is_read_from_its_beginning() -> None:
+    assert plan({}, {PLACE: 4}, {}, {}, {PLACE: 0}, go_on=False) == {PLACE: Range(0, 4)}
+    assert plan({PLACE: 7}, {PLACE: 9}, {PLACE: 7}, {}, {PLACE: 0}, go_on=False) == {
+        PLACE: Range(7, 9)
+    }
+
+
+def test_deleted_offsets_are_told_or_noted() -> None:
+    with pytest.raises(Problem, match=r"orders-0: offset 5 is wanted next.*there is 8: 3 offsets"):
+        plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=False)
+    assert plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
+        PLACE: Range(5, 20, (5, 7))
+    }
+    # Spark may have moved on to what is there.
+    assert plan({PLACE: 8}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
+        PLACE: Range(5, 20, (5, 7))
+    }
+
+
+def test_checkpoint_beyond_the_archive_is_refused() -> None:
+    with pytest.raises(Problem, match="ends at offset 5, but the checkpoint goes on at 9"):
+        plan({PLACE: 9}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 0}, go_on=True)
+
+
+def test_partition_that_became_shorter_is_refused() -> None:
+    with pytest.raises(Problem, match="offset 9 is wanted next, but the partition ends at 2"):
+        plan({PLACE: 9}, {PLACE: 2}, {}, {PLACE: 9}, {PLACE: 0}, go_on=True)
+    with pytest.raises(Problem, match="offset 9 is wanted next, but the partition ends at 2"):
+        check({PLACE: 9}, {PLACE: 0}, {PLACE: 2}, go_on=True)
+
+
+# Compaction
+
+
+def test_run_ends_where_it_would_become_too_large() -> None:
+    entries = [entry(first, first + 9, size=100) for first in range(0, 70, 10)]
+    assert [[e.first_offset for e in run.entries] for run in runs(entries, 300)] == [
+        [0, 10, 20],
+        [30, 40, 50],
+    ]
+
+
+def test_hours_with_one_file_are_not_rewritten() -> None:
+    entries = [entry(0, 9, "05"), entry(10, 19, "05"), entry(20, 29, "06")]
+    (run,) = runs(entries, 1000)
+    alone, rewritten = run.split()
+    assert [file.first_offset for file in alone] == [20]
+    assert [file.first_offset for file in rewritten] == [0, 10]
+    assert runs([entry(0, 9, "05"), entry(10, 19, "06")], 1000) == []
+
+
+# Checkpoints
+
+
+def checkpoint(path: Path) -> Checkpoint:
+    """As Spark leaves it after batch 1 is done and batch 2 was begun."""
+    files = {
+        "metadata": '{"id":"5f1c"}',
+        "sources/0/0": '\0v1\n{"orders":{"0":3}}',
+        **{f"offsets/{n}": f'v1\n{{"a":1}}\n{{"orders":{{"0":{10 * n}}}}}' for n in range(3)},
+        **{f"commits/{n}": 'v1\n{"nextBatchWatermarkMs":0}' for n in range(2)},
+    }
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
+    return Checkpoint(path)
+
+
+def test_checkpoint_tells_the_offsets_of_a_batch(tmp_path: Path) -> None:
+    made = checkpoint(tmp_path)
+    made.check()
+    assert made.initial() == {PLACE: 3}
+    assert made.batch(0) == ({PLACE: 3}, {PLACE: 0})
+    assert made.batch(2) == made.last() == ({PLACE: 10}, {PLACE: 20})
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("metadata", "{"),
+        ("offsets/2", ""),
+        ("offsets/2", 'v1\n{"a":1}'),
+        ("offsets/2", 'v1\n{"a":1}\n{"orders":{"0"'),
+        ("commits/1", "v2\n{}"),
+        ("commits/7", "v1\n{}"),
+        ("sources/0/0", "\0v1\n[]"),
+    ],
+)
+def test_damaged_checkpoint_is_named(tmp_path: Path, file: str, text: str) -> None:
+    made = checkpoint(tmp_path)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(Problem, match=f"checkpoint {tmp_path} is damaged"):
+        made.check()
+        made.initial()
+
+
+def test_checkpoint_belongs_to_one_job(tmp_path: Path) -> None:
+    made = Checkpoint(tmp_path / "new")
+    made.claim("archive", {"archive": "/a"})
+    made.claim("archive", {"archive": "/a"})
+    for job, about in (("replay", {}), ("archive", {"archive": "/b"})):
+        with pytest.raises(Problem, match=r"belongs to job archive \(archive /a\)"):
+            made.claim(job, about)
+    strange = checkpoint(tmp_path / "strange")
+    with pytest.raises(Problem, match="is no checkpoint of kwire's"):
+        strange.claim("archive", {})
+    (tmp_path / "new" / "kwire.json").write_text(json.dumps([]))
+    with pytest.raises(Problem, match=r"kwire.json is damaged"):
+        made.claim("archive", {})
