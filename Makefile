@@ -11,12 +11,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench docs compat clean
+.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench bench-long docs compat clean
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
 	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
-	@echo 'make fmt | golden | test-long | e2e | bench | docs | compat | clean'
+	@echo 'make fmt | golden | test-long | e2e | bench | bench-long | docs | compat | clean'
 
 # The virtual environment
 
@@ -54,9 +54,11 @@ check: lint
 	@.ci/stage unit $(BIN)/pytest -q -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
 
 # One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
-# clients, java and spark in this order and tells at the end what each took.
+# clients, java and spark in this order, file by file in WORKERS processes, and tells at the end what each took.
+WORKERS ?= 2
+IN_WORKERS := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: lint golden-if-present jars
-	@.ci/stage tests $(BIN)/pytest -q $(ARGS)
+	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(ARGS)
 
 test-long: lint golden-if-present jars
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
@@ -74,10 +76,16 @@ golden-if-present: $(READY)
 jars:
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
 
-# BENCH="codec log" chooses; each module of bench/ is one measurement.
-BENCH ?= $(patsubst bench/%.py,%,$(filter-out bench/_%,$(wildcard bench/*.py)))
-bench: $(READY)
-	@for name in $(BENCH); do .ci/stage "bench $$name" $(BIN)/python -m bench.$$name $(ARGS) || exit; done
+# Beside Apache Kafka: the short form in under ten minutes, the long one in hours; both write docs/performance.md.
+# BENCH="codec log" runs modules of bench/ instead, each of which measures one thing.
+BENCH ?=
+bench: $(READY) jars
+	@if [ -n '$(BENCH)' ]; then \
+		for name in $(BENCH); do .ci/stage "bench $$name" $(BIN)/python -m bench.$$name $(ARGS) || exit; done; \
+	else .ci/stage bench $(BIN)/python -m bench.suite $(ARGS); fi
+
+bench-long: $(READY) jars
+	@.ci/stage bench $(BIN)/python -m bench.suite --long $(ARGS)
 
 docs: $(READY)
 	$(BIN)/python -m docs.generate $(ARGS)

@@ -1,0 +1,76 @@
+"""python -m bench.suite [--long|--tiny] [--only SECTION,...] | --render FILE: see docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from tests.support.broker_process import REPOSITORY
+
+from ..broker import note
+from . import report
+from .plan import FORMS, Bench, describe_machine
+from .results import Results
+from .sections import SECTIONS
+from .subjects import NAMES, Subject
+
+PAGE = REPOSITORY / "docs" / "performance.md"
+
+
+def main() -> None:
+    """Measure and write the page, or write the page from results."""
+    parser = argparse.ArgumentParser(prog="python -m bench.suite", description=__doc__)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--long", action="store_const", const="long", dest="form")
+    form.add_argument("--tiny", action="store_const", const="tiny", dest="form")
+    parser.add_argument("--only", default="", help=f"of: {', '.join(SECTIONS)}")
+    parser.add_argument("--subjects", default=",".join(NAMES), help="by name, with commas")
+    parser.add_argument("--directory", type=Path, help="for the brokers' data; default: a new one")
+    parser.add_argument("--results", type=Path, help="where the raw figures go, as JSON")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="write the page from this file")
+    options = parser.parse_args()
+    if options.render is not None:
+        report.write(Results.load(options.render), options.page)
+        return
+    form_name = options.form or "short"
+    only = [word for word in options.only.split(",") if word]
+    unknown = set(only) - set(SECTIONS)
+    if unknown:
+        parser.error(f"unknown sections: {', '.join(sorted(unknown))}")
+    path = options.results
+    if path is None:
+        folder = options.page.with_suffix("")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "results.json"
+    results = Results(form=form_name, machine=describe_machine(), path=path)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kwire is compiled
+    with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:
+        root = Path(directory)
+        settings = {"log.retention.check.interval.ms": "2000"} if form_name == "long" else {}
+        subjects = [
+            Subject(name, root / name.replace(" ", "-"), settings)
+            for name in options.subjects.split(",")
+        ]
+        bench = Bench(FORMS[form_name], subjects, results, root, time.monotonic())
+        try:
+            for name, section in SECTIONS.items():
+                if only and name not in only and name != "start":
+                    continue
+                bench.progress(f"== {name}")
+                began = time.monotonic()
+                section(bench)
+                results.machine.setdefault("seconds", {})[name] = round(time.monotonic() - began)
+        finally:
+            for subject in subjects:
+                subject.stop()
+    results.save()
+    report.write(results, options.page)
+    note(f"wrote {options.page} and {path} after {time.monotonic() - bench.began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

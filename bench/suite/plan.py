@@ -1,0 +1,136 @@
+"""How much of everything a form of the benchmark does, and what all measurements share while it runs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..broker import note
+from .clients import ClientFailed
+from .results import Results
+from .subjects import KAFKA_39, Subject
+from .tools import Missing
+
+
+@dataclass(frozen=True)
+class Form:
+    """The amounts of the short, the long, or the tiny form (which only shows that everything runs)."""
+
+    name: str
+    rounds: int
+    produce_s: float
+    all_cells: bool
+    starts: int
+    first_minute_s: float
+    warm_up_gb: float
+    consume_gb: float
+    tail_s: float
+    latency_s: float
+    members: tuple[int, ...]
+    idle: int
+    partitions: int
+    short_work_s: float
+    limit_gb: float
+    curves: tuple[int, ...]
+    cold: bool
+
+
+FORMS = {
+    "tiny": Form(
+        "tiny", 1, 0.3, False, 1, 2.0, 0.02, 0.05, 1.0, 1.0, (10,), 50, 50, 0.5, 0.05, (1, 2), True
+    ),
+    "short": Form(
+        *("short", 2, 2.5, False, 2, 20.0, 1.0, 0.6, 5.0, 4.0, (100, 1000), 10_000, 1000, 2.0),
+        *(1.0, (1, 10), False),
+    ),
+    "long": Form(
+        *("long", 3, 32.0, True, 5, 60.0, 4.0, 3.0, 20.0, 30.0, (100, 1000), 10_000, 10_000, 10.0),
+        *(2.0, (1, 10, 100, 1000), True),
+    ),
+}
+
+
+@dataclass
+class Bench:
+    """One run: the subjects, the results so far, and where files go."""
+
+    form: Form
+    subjects: list[Subject]
+    results: Results
+    directory: Path
+    began: float
+
+    def progress(self, text: str) -> None:
+        """Show what is measured, with the time since the start."""
+        note(f"[{time.monotonic() - self.began:5.0f} s] {text}")
+
+    def in_turn(self, rounds: int | None = None) -> Iterator[tuple[int, Subject]]:
+        """Every subject in every round: A B C, A B C, so that noise falls on all alike."""
+        for number in range(self.form.rounds if rounds is None else rounds):
+            for subject in self.subjects:
+                if subject.is_running:
+                    yield number, subject
+
+    def measure(
+        self,
+        kind: str,
+        case: str,
+        subject: Subject,
+        number: int,
+        work: Callable[[], dict[str, float]],
+    ) -> dict[str, float] | None:
+        """Do one measurement and keep its figures, or its failure: the others go on."""
+        try:
+            figures = work()
+        except (ClientFailed, RuntimeError, OSError, TimeoutError) as problem:
+            self.results.add_failure(kind, case, subject.name, number, str(problem)[-800:])
+            self.progress(f"{kind}, {case}, {subject.name}: FAILED: {problem}")
+            return None
+        self.results.add(kind, case, subject.name, number, figures)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        self.progress(f"{kind}, {case}, {subject.name}: {shown}")
+        return figures
+
+    def reference(self) -> Subject:
+        """The subject that sizes the work: Apache Kafka 3.9.2, or the first there is."""
+        running = [subject for subject in self.subjects if subject.is_running]
+        return next((one for one in running if one.name == KAFKA_39), running[0])
+
+    def skip(self, what: str, reason: Missing) -> None:
+        """Remember that something could not be measured here."""
+        text = f"{what}: not measured, {reason}"
+        if text not in self.results.notes:
+            self.results.notes.append(text)
+            self.progress(text)
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "none"
+    return (done.stdout + done.stderr).strip().splitlines()[0]
+
+
+def describe_machine() -> dict[str, Any]:
+    """What a reader has to know of the machine."""
+    about = Path("/proc/cpuinfo").read_text().splitlines()
+    model = [line.split(":", 1)[1].strip() for line in about if line.startswith("model name")]
+    total_kb = int(Path("/proc/meminfo").read_text().split()[1])
+    return {
+        "processor": model[0] if model else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(total_kb / 2**20, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "java": _first_line(["java", "-version"]),
+        "go": _first_line(["go", "version"]),
+        "load_before": [round(one, 2) for one in os.getloadavg()],
+        "date": time.strftime("%Y-%m-%d"),
+    }

@@ -1,0 +1,292 @@
+"""Writes the page and its plots from results, and nothing but results (and the file that explains them)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import goals, plots
+from .results import Results, Spread
+from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES
+
+SHORT_NAMES = {KAFKA_39: "3.9.2", KAFKA_43: "4.3.0", KWIRE: "kwire"}
+
+
+class Column(NamedTuple):
+    """One figure of a kind, shown for every subject. Shape: best is min where less is better."""
+
+    figure: str
+    label: str
+    best: Callable[..., float] = min
+
+
+class Table(NamedTuple):
+    """What one kind of measurement is called on the page, and what a reader has to know of it."""
+
+    kind: str
+    heading: str
+    text: str
+    columns: tuple[Column, ...]
+
+
+CPU = Column("cpu_s_per_gb", "broker CPU s per GB of record values")
+TABLES = (
+    Table(
+        "start",
+        "Start and rest",
+        "From the start of the process to the first answer to Metadata; memory (resident set of all the broker's processes) 4 s "
+        "later. ZooKeeper ran already and is not counted, anywhere on this page.",
+        (Column("seconds", "s"), Column("rest_mb", "MB at rest")),
+    ),
+    Table(
+        "first minute",
+        "Just after start",
+        "A fixed load by the Go client from the first answer on; the CPU time of the start itself is in the second table only.",
+        (CPU, Column("with_start_cpu_s_per_gb", "broker CPU s per GB, start included")),
+    ),
+    Table(
+        "produce",
+        "Produce",
+        "A cell names client (java: kafka-producer-perf-test 3.9.2; rdkafka: confluent-kafka; go: franz-go), record and batch "
+        "size, compression, acks, partitions, producers with a connection each, and idempotence. The number of records is the same "
+        "for all brokers and is counted at the broker afterwards; the time of acks=0 ends when the broker has them all.",
+        (Column("mb_s", "MB/s", max), CPU),
+    ),
+    Table(
+        "catch-up",
+        "Consume: catch-up",
+        "Reading 1 KB records of six partitions from the first to the last, by as many consumers as named, each all of it; "
+        "`discard` walks the headers of the batches it gets and looks at no record, over two connections when it is one consumer.",
+        (Column("mb_s", "MB/s", max), CPU),
+    ),
+    Table(
+        "tail",
+        "Consume: tail",
+        "20 MB/s come in and are read as they come by clients that discard. The CPU time of the same load without consumers, "
+        "in the first row, is taken off before it is divided by the GB read.",
+        (CPU,),
+    ),
+    Table(
+        "latency",
+        "End-to-end latency",
+        "From when a record of 100 bytes was to be sent to when the consumer has it; one process (franz-go, acks=all, no linger) "
+        "does both. Records that had to wait because the broker, or the client, was late count from their intended time.",
+        (Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs"), Column("p999_us", "p99.9 µs")),
+    ),
+    Table(
+        "rebalance",
+        "Rebalance",
+        "Members on connections of their own. Forming: until all are in one generation, with heartbeats every 200 ms. Rebalance: "
+        "the leader asks for it, and when a heartbeat tells of it all others join at once; until the last has its assignment.",
+        (Column("rebalance_ms", "ms for a rebalance"), Column("form_ms", "ms to form")),
+    ),
+    Table(
+        "transactions",
+        "Transactions",
+        "One record and a commit each, by franz-go.",
+        (Column("per_s", "transactions/s", max),),
+    ),
+    Table(
+        "idle",
+        "Idle connections",
+        "What the resident set grows by, for each connection that was used once and then kept.",
+        (Column("kb_each", "KB each"), Column("ping_max_ms", "longest ping in ms beside them")),
+    ),
+    Table(
+        "partitions",
+        "Many partitions",
+        "Created 100 topics at a time; memory 5 s later; then a clean stop and a start, until the end offset of every partition "
+        "could be asked for.",
+        (
+            Column("create_s", "s to create"),
+            Column("memory_mb", "MB"),
+            Column("kb_each", "KB each"),
+            Column("start_s", "s to start again"),
+        ),
+    ),
+    Table(
+        "metadata",
+        "Metadata requests beside these partitions",
+        "Two connections that ask as fast as they are answered.",
+        (Column("per_s", "requests/s", max),),
+    ),
+)
+CURVES = Table("curve", "How cost grows", "", ())
+
+
+def number(value: float) -> str:
+    """Three digits that matter, thousands separated."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def spread(value: Spread | None) -> str:
+    """Median, and the range if there was more than one round."""
+    if value is None:
+        return "--"
+    if value.rounds == 1:
+        return number(value.middle)
+    return f"{number(value.middle)} ({number(value.low)} to {number(value.high)})"
+
+
+def ratio(value: float | None) -> str:
+    """Two digits."""
+    return "--" if value is None else f"{value:.2f}"
+
+
+def rows_of(header: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """A table in Markdown."""
+    head = list(header)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def comparison(results: Results, kind: str, column: Column) -> list[str]:
+    """One figure: a row for each case, a column for each subject, kwire's ratios."""
+    subjects = [name for name in NAMES if any(row["subject"] == name for row in results.rows)]
+    rows = []
+    for case in results.cases(kind):
+        values = [results.spread(kind, case, name, column.figure) for name in subjects]
+        if not any(values):
+            continue
+        to_39 = results.ratio(kind, case, KWIRE, [KAFKA_39], column.figure)
+        to_best = results.ratio(kind, case, KWIRE, [KAFKA_39, KAFKA_43], column.figure, column.best)
+        rows.append([case, *map(spread, values), ratio(to_39), ratio(to_best)])
+    if not rows:
+        return []
+    header = [column.label, *(SHORT_NAMES[name] for name in subjects), "to 3.9.2", "to the better"]
+    return rows_of(header, rows)
+
+
+def _machine(results: Results) -> list[str]:
+    about: dict[str, Any] = results.machine
+    seconds = sum(about.get("seconds", {}).values())
+    return [
+        f"The {results.form} form, `make bench{'-long' if results.form == 'long' else ''}`, on {about.get('date', '?')}, in "
+        f"{seconds / 60:.0f} minutes: {about.get('processor', '?')}, {about.get('cores', '?')} cores, "
+        f"{about.get('memory_gib', '?')} GiB; {about.get('kernel', '?')}, Python {about.get('python', '?')}, "
+        f"{about.get('java', '?')}, {about.get('go', '?')}. Load average before: "
+        f"{', '.join(map(str, about.get('load_before', [])))}.",
+        "",
+    ]
+
+
+INTRODUCTION = """# Performance
+
+<!-- Written by `python -m bench.suite`; `python -m bench.suite --render docs/performance/results.json` writes it again. -->
+
+Apache Kafka 3.9.2 (with ZooKeeper) and 4.3.0 (KRaft) with the JVM flags of their own start script, and kwire, do the same work
+for the same clients on one machine, which the clients share. One broker works at a time, the others are idle; they take turns,
+A B C, A B C. Figures are medians of the rounds, with the range. Ratios are kwire's median to that of 3.9.2, and to the better
+of the two. kwire checks header and CRC of each batch, Apache Kafka every record as well:
+[omissions](omissions.md#what-is-checked-of-a-produced-batch). More measurements, each of one topic, are in
+[performance-more.md](performance-more.md).
+"""
+
+
+def _limits(results: Results) -> list[str]:
+    cases = results.cases("limit")
+    if not cases:
+        return []
+    rows = [
+        [
+            case,
+            *(
+                spread(results.spread("limit", case, "machine", f))
+                for f in ("mb_s", "cpu_s_per_gb")
+            ),
+        ]
+        for case in cases
+    ]
+    text = (
+        "A C program without a protocol: it receives and writes batches of a size to a file, with a CRC-32C of each or without, "
+        "or sends a file by `sendfile` to two connections that discard. CPU of that process alone."
+    )
+    return ["## The machine's limits", "", text, "", *rows_of(["", "MB/s", "CPU s per GB"], rows)]
+
+
+def _pings(results: Results) -> list[str]:
+    rows = []
+    subjects = [name for name in NAMES if any(row["subject"] == name for row in results.rows)]
+    for kind in dict.fromkeys(row["kind"] for row in results.rows):
+        if kind == "idle":
+            continue
+        longest = {}
+        for name in subjects:
+            found = [
+                value
+                for case in results.cases(kind)
+                for value in results.values(kind, case, name, "ping_max_ms")
+            ]
+            if found:
+                longest[name] = max(found)
+        if longest:
+            rows.append([kind, *(number(longest[n]) if n in longest else "--" for n in subjects)])
+    if not rows:
+        return []
+    text = (
+        "Beside every load a connection of its own asks for ApiVersions every 5 ms. The longest answer in ms of all runs: what a "
+        "stall of kwire's event loop, a pause of a collector, or a machine with too few cores costs a bystander."
+    )
+    header = ["load", *(SHORT_NAMES[name] for name in subjects)]
+    return ["## The longest stall", "", text, "", *rows_of(header, rows)]
+
+
+def _failures(results: Results) -> list[str]:
+    lines = [f"- {text}" for text in results.notes]
+    for row in results.rows:
+        if "failed" in row:
+            reason = " ".join(row["failed"].split())[:300].replace("|", "/")
+            lines.append(f"- {row['kind']}, {row['case']}, {row['subject']}: failed: `{reason}`")
+    return ["## Not measured", "", *lines, ""] if lines else []
+
+
+def _why(page: Path) -> list[str]:
+    path = page.with_suffix("") / "why.md"
+    if not path.exists():
+        return []
+    return ["## Why", "", path.read_text().strip(), ""]
+
+
+def page_of(results: Results, page: Path) -> str:
+    """The whole page as text; plots are named as if they were in its folder."""
+    folder = page.stem
+    text = [INTRODUCTION, *_machine(results), "## Goals", ""]
+    text += rows_of(["", "goal", "value", ""], goals.lines(results))
+    text += _why(page)
+    drawn = plots.wanted(results)
+    for table in TABLES:
+        columns = [comparison(results, table.kind, column) for column in table.columns]
+        if not any(columns):
+            continue
+        text += [f"## {table.heading}", "", table.text, ""]
+        if table.kind in drawn:
+            text += [f"![{table.heading}]({folder}/{table.kind}.svg)", ""]
+        for lines in columns:
+            text += lines
+    text += _limits(results) + _pings(results) + _curves(results, folder) + _failures(results)
+    return "\n".join(text).rstrip() + "\n"
+
+
+def _curves(results: Results, folder: str) -> list[str]:
+    if not results.cases("curve"):
+        return []
+    text = ["## How cost grows", ""]
+    for name in plots.curves_of(results):
+        text += [f"![{name}]({folder}/{plots.curve_file(name)})", ""]
+    for figure in results.figures_of("curve"):
+        if not figure.startswith("ping"):
+            text += comparison(results, "curve", Column(figure, plots.AXES.get(figure, figure)))
+    return text
+
+
+def write(results: Results, page: Path) -> None:
+    """Write the page and its plots."""
+    folder = page.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    plots.draw(results, folder)
+    page.write_text(page_of(results, page))
