@@ -13,7 +13,7 @@ class Problem(Exception):
 #: Groups of the pattern fill the message.
 KNOWN: tuple[tuple[str, str], ...] = (
     # What a job's own code raised inside Spark, in a batch or in a task.
-    (r"(?:^|[\s.])Problem: ([^\n]+)", "{0}"),
+    (r"(?:^|[\s.])(?:Problem|SegmentError): ([^\n]+)", "{0}"),
     (
         r"(?:No space left on device|Disk quota exceeded)",
         "the disk is full; nothing written so far is lost: make room and run the same command again",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from . import segments
 from .problems import Problem
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -27,6 +29,8 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         master = options.master or os.environ.get("KWIRE_SPARK_MASTER") or "local[*]"
         settings["spark.ui.enabled"] = "false"
         if master.startswith("local"):
+            # Python workers are to find what the driver finds; any `python3` may not.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             settings["spark.driver.bindAddress"] = "127.0.0.1"
             settings["spark.driver.host"] = "127.0.0.1"
         if connector:
@@ -41,7 +45,10 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         settings["spark.driver.extraJavaOptions"] = f"{own} {more}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # Spark finds it by itself where kwire was installed as a wheel, not from a checkout.
+    segments.register(session)
+    return session
 
 
 def _connector(folder: str | None) -> dict[str, str]:

@@ -1,0 +1,143 @@
+"""History without the brokers: Spark reads the segments of log directories, `format("kwire-log")`.
+
+options.py  what a source is told         logs.py     what lies in a directory
+plan.py     from options to offsets       slices.py   what one task reads
+walk.py     from a file to batches        decode.py   from batches to where fields lie, by numpy
+columns.py  from there to Arrow           stream.py   offsets of a streaming query
+source.py   Spark's interface; `pyspark_kwire` is where Spark finds it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Path = str | Sequence[str]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `kwire-log` known to a session; needed only where Spark does not find `pyspark_kwire` by itself."""
+    from .source import SegmentSource
+
+    spark.dataSource.register(SegmentSource)
+
+
+def read(
+    spark: SparkSession,
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    topics: str | Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Records of log directories; only what the columns need is decoded.
+
+    Path is a log directory, a pattern of such, or several. Options are those of `docs/pipeline/segments.md`.
+    """
+    return _load(spark.read, path, columns, topics, options)
+
+
+def read_stream(
+    spark: SparkSession,
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    topics: str | Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """As `read`, following what is appended."""
+    return _load(spark.readStream, path, columns, topics, options)
+
+
+def batches(
+    spark: SparkSession,
+    path: Path,
+    *,
+    columns: Sequence[str] | None = None,
+    topics: str | Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The record batches of log directories, one row each, from their headers."""
+    return read(spark, path, columns=columns, topics=topics, rows="batches", **options)
+
+
+def counts(
+    spark: SparkSession,
+    path: Path,
+    *,
+    topics: str | Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Of each partition that has any: records, firstOffset, lastOffset, bytes, from batch headers alone."""
+    from pyspark.sql import functions as f
+
+    columns = ("topic", "partition", "firstOffset", "lastOffset", "records", "bytes")
+    found = batches(spark, path, columns=columns, topics=topics, **options)
+    return found.groupBy("topic", "partition").agg(
+        f.sum("records").alias("records"),
+        f.min("firstOffset").alias("firstOffset"),
+        f.max("lastOffset").alias("lastOffset"),
+        f.sum("bytes").alias("bytes"),
+    )
+
+
+def damaged(
+    spark: SparkSession,
+    path: Path,
+    *,
+    topics: str | Sequence[str] | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The batches that are damaged, with file, position and what is wrong; all are read for it."""
+    columns = (
+        "topic",
+        "partition",
+        "firstOffset",
+        "lastOffset",
+        "bytes",
+        "file",
+        "position",
+        "valid",
+        "problem",
+    )
+    found = batches(spark, path, columns=columns, topics=topics, **options)
+    return found.where("not valid").drop("valid")
+
+
+def _load(
+    reader: Any,
+    path: Path,
+    columns: Sequence[str] | None,
+    topics: str | Sequence[str] | None,
+    options: dict[str, Any],
+) -> DataFrame:
+    import json
+
+    from .options import parse
+    from .schemas import schema_of
+
+    words = {name: _text(value) for name, value in options.items()}
+    if topics is not None:
+        words["topics"] = topics if isinstance(topics, str) else ",".join(topics)
+    if isinstance(path, str):
+        words["path"] = path
+    else:
+        words["paths"] = json.dumps(list(path))
+    # Errors are told here, in one line, before Spark wraps them.
+    parsed = parse(words)
+    reader = reader.format("kwire-log").options(**words)
+    if columns is not None:
+        reader = reader.schema(schema_of(tuple(columns), parsed))
+    found: DataFrame = reader.load()
+    return found
+
+
+def _text(value: Any) -> str:
+    import json
+
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)

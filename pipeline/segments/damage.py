@@ -1,0 +1,53 @@
+"""What becomes of damaged batches: an error that names the place, or a count of what was skipped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from .errors import SegmentError
+from .slices import Slice
+
+FAIL = "fail"
+SKIP = "skip"
+#: Each damaged batch is a row of its own (rows=batches with the column `valid`).
+SHOW = "show"
+
+
+class Damage:
+    """The damage met in one slice."""
+
+    def __init__(self, cut: Slice, path: str, mode: str, fail_on_data_loss: bool) -> None:
+        self._cut = cut
+        self._path = path
+        self._mode = mode
+        self._fail_on_data_loss = fail_on_data_loss
+        self._places: list[str] = []
+        self._bytes = 0
+        self.write: Callable[[str], object] = sys.stderr.write
+
+    def batch(self, position: int, size: int, offsets: str, reason: object) -> None:
+        """A batch cannot be used. Errors: SegmentError, where damage is to fail."""
+        place = f"{offsets} at position {position} of {self._path}: {reason}"
+        if self._mode == FAIL:
+            raise SegmentError(
+                f"{self._cut} has a damaged batch, {place} (corrupt=skip goes on without it)"
+            )
+        self._places.append(place)
+        self._bytes += size
+
+    def missing(self, offset: int, reason: str) -> None:
+        """Records from offset on, which should be there, are not. Errors: SegmentError, unless loss is accepted."""
+        text = f"{self._cut}, offset {offset}: {reason}"
+        if self._fail_on_data_loss:
+            raise SegmentError(f"{text} (failOnDataLoss=false goes on without)")
+        self.write(f"kwire-log: {text}\n")
+
+    def report(self) -> None:
+        """Write what was skipped, one line, to the log of the task."""
+        if self._places and self._mode == SKIP:
+            more = f" and {len(self._places) - 1} more" if len(self._places) > 1 else ""
+            self.write(
+                f"kwire-log: {self._cut}: skipped {len(self._places)} damaged batches, {self._bytes} bytes: "
+                f"{self._places[0]}{more}\n"
+            )

@@ -1,0 +1,197 @@
+"""Records of magic 2 read many at a time: one walk finds where each ends, numpy reads their fields.
+
+`kwire.records.record` has the layout, and reads one record after another; this reads thousands with a few dozen
+array operations. What is in a key or value is never touched: only where it lies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kwire.errors import CorruptRecord
+from kwire.records.record import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, MIN_RECORD_SIZE, read_varint
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+#: Records of one size in a row, from which on comparing them all at once is quicker than the walk.
+_RUN = 48
+
+
+class Spans(NamedTuple):
+    """Byte ranges of a buffer: where each begins, and its length, -1 for null."""
+
+    at: Longs
+    length: Longs
+
+
+class Fields(NamedTuple):
+    """What records hold, one element a record."""
+
+    timestamp_delta: Longs
+    offset_delta: Longs
+    key: Spans
+    value: Spans
+    headers_at: Longs
+    """Where the number of headers stands."""
+
+
+class Headers(NamedTuple):
+    """All headers of some records, in their order: record n has those from first[n] to first[n + 1]."""
+
+    first: Longs
+    key: Spans
+    value: Spans
+
+
+def append_record_ends(data: bytearray, at: int, end: int, count: int, ends: list[int]) -> None:
+    """Append where each of the `count` records between `at` and `end` ends.
+
+    Errors: CorruptRecord where their lengths do not lead from `at` to `end`.
+    """
+    last = 0  # size of the record before, and how many in a row had it
+    run = 0
+    left = count
+    append = ends.append
+    try:
+        while left:
+            start = at
+            byte = data[at]
+            if byte < 0x80:
+                at += 1 + (byte >> 1)
+            elif (second := data[at + 1]) < 0x80:
+                at += 2 + ((byte & 0x7F) >> 1 | second << 6)
+            else:
+                length, after = read_varint(data, at)  # type: ignore[arg-type]
+                at = after + length
+            size = at - start
+            if size < MIN_RECORD_SIZE or byte & 1 or at > end:
+                raise CorruptRecord(f"record of {size} bytes", offset=start)
+            append(at)
+            left -= 1
+            if size != last:
+                last = size
+                run = 0
+                continue
+            run += 1
+            if run == 2 and left >= _RUN:
+                same = _same_size(data, start, size, min(left, (end - at) // size))
+                ends.extend(range(at + size, at + same * size + 1, size))
+                at += same * size
+                left -= same
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=at) from None
+    if at != end:
+        raise CorruptRecord(f"{end - at} bytes after the last record", offset=at)
+
+
+def _same_size(data: bytearray, start: int, size: int, limit: int) -> int:
+    """How many records after the one at start begin with its length and so have its size, at most limit."""
+    if limit <= 0:
+        return 0
+    after = read_varint(data, start)[1]  # type: ignore[arg-type]
+    table = np.frombuffer(data, np.uint8, limit * size, start + size).reshape(limit, size)
+    same = table[:, 0] == data[start]
+    for column in range(1, after - start):
+        same &= table[:, column] == data[start + column]
+    return limit if same.all() else int(same.argmin())
+
+
+def varints(data: Bytes, at: Longs, max_size: int = MAX_VARINT_SIZE) -> tuple[Longs, Longs]:
+    """The zig-zag varints at these positions, and the positions after them.
+
+    Errors: CorruptRecord for one that does not end within max_size bytes, IndexError beyond the buffer.
+    """
+    byte = data[at]
+    raw = (byte & 0x7F).astype(np.uint64)
+    after = at + 1
+    more = np.flatnonzero(byte & 0x80)
+    shift = 7
+    while more.size:
+        if shift >= 7 * max_size:
+            raise CorruptRecord(
+                f"varint does not end within {max_size} bytes", offset=int(at[more[0]])
+            )
+        byte = data[after[more]]
+        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        after[more] += 1
+        more = more[byte >= 0x80]
+        shift += 7
+    if max_size == MAX_VARINT_SIZE:
+        raw &= np.uint64(0xFFFFFFFF)
+    value = (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
+    return value, after
+
+
+def read_fields(data: Bytes, starts: Longs, ends: Longs) -> Fields:
+    """Read the records that lie between starts and ends.
+
+    Shape: negative lengths of keys and values mean null, as for Apache Kafka. Errors: CorruptRecord for a field that
+    leaves its record.
+    """
+    try:
+        _, at = varints(data, starts)
+        timestamp, at = varints(data, at + 1, MAX_VARLONG_SIZE)
+        offset, at = varints(data, at)
+        length, key_at = varints(data, at)
+        key = Spans(key_at, np.maximum(length, -1))
+        at = key_at + np.maximum(length, 0)
+        _within(at, ends)
+        length, value_at = varints(data, at)
+        value = Spans(value_at, np.maximum(length, -1))
+        at = value_at + np.maximum(length, 0)
+        _within(at, ends)
+        plain = data[at] == 0
+    except IndexError:
+        raise CorruptRecord("record is cut short") from None
+    if (plain & (at + 1 != ends)).any():
+        wrong = int(np.flatnonzero(plain & (at + 1 != ends))[0])
+        raise CorruptRecord("record is longer than its fields", offset=int(starts[wrong]))
+    return Fields(timestamp, offset, key, value, at)
+
+
+def _within(at: Longs, ends: Longs) -> None:
+    beyond = at >= ends
+    if beyond.any():
+        raise CorruptRecord("field leaves its record", offset=int(at[beyond.argmax()]))
+
+
+def read_headers(data: Bytes, at: Longs, ends: Longs) -> Headers:
+    """Read the headers whose number stands at these positions, of records that end there.
+
+    Shape: the first header of all records is read, then the second of those that have one, and so on. Errors:
+    CorruptRecord where they do not end with their record.
+    """
+    try:
+        counts, at = varints(data, at)
+        if (counts < 0).any() or (counts * 2 > ends - at).any():
+            raise CorruptRecord("impossible number of record headers")
+        first = np.zeros(len(at) + 1, np.int64)
+        np.cumsum(counts, out=first[1:])
+        total = int(first[-1])
+        key = Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
+        value = Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
+        number = 0
+        having = np.flatnonzero(counts)
+        while having.size:
+            place = first[having] + number
+            length, start = varints(data, at[having])
+            if (length < 0).any():
+                raise CorruptRecord("record header without a key")
+            key.at[place] = start
+            key.length[place] = length
+            _within(start + length, ends[having])
+            length, start = varints(data, start + length)
+            value.at[place] = start
+            value.length[place] = np.maximum(length, -1)
+            at[having] = start + np.maximum(length, 0)
+            number += 1
+            having = having[counts[having] > number]
+    except IndexError:
+        raise CorruptRecord("record is cut short") from None
+    if (at != ends).any():
+        raise CorruptRecord("record headers do not end with their record")
+    return Headers(first, key, value)

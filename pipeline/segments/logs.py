@@ -1,0 +1,350 @@
+"""The partitions of log directories as they lie there: segments, offsets, times, transactions.
+
+Nothing is written, and a broker may be at work meanwhile: what counts is what it has committed, by its
+`replication-offset-checkpoint`. A directory without that file is a copy, and is read to its last whole valid batch.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from kwire.errors import RecordError
+from kwire.records.batch import BatchHeader, RecordBatch
+from kwire.server.log.checkpoint import (
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    CorruptCheckpoint,
+    read_offsets,
+)
+from kwire.server.log.file_layer import FileLayer
+from kwire.server.log.log_directory import parse_directory_name
+from kwire.server.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, parse_snapshot
+from kwire.server.log.segment import LOG_SUFFIX, LogSegment, offset_of
+from kwire.server.log.transaction_index import CorruptIndex
+
+from .errors import SegmentError
+from .slices import Aborted, Slice
+
+
+class SegmentFile(NamedTuple):
+    """A segment as it was listed."""
+
+    base_offset: int
+    size: int
+    inode: int
+
+
+class PartitionLog:
+    """One partition's directory, as it was when it was listed."""
+
+    def __init__(self, layer: FileLayer, directory: str, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.directory = directory
+        self._layer = layer
+        paths = list(Path(directory).iterdir())
+        self.files = sorted(_segment_files(paths))
+        self._snapshots = sorted(
+            offset
+            for path in paths
+            if path.suffix == SNAPSHOT_SUFFIX and (offset := offset_of(path.name)) is not None
+        )
+        self._bases = [file.base_offset for file in self.files]
+        first = self.files[0].base_offset if self.files else 0
+        name = (topic, partition)
+        log_dir = Path(directory).parent
+        self.log_start_offset = max(
+            first, _checkpoint(layer, log_dir, LOG_START_OFFSET).get(name, 0)
+        )
+        self._is_live = (log_dir / HIGH_WATERMARK).exists()
+        committed = _checkpoint(layer, log_dir, HIGH_WATERMARK).get(name, 0)
+        self._committed = max(committed, self.log_start_offset)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} partition {self.partition}"
+
+    def segment(self, number: int) -> LogSegment:
+        """The segment of that number, to look things up in."""
+        file = self.files[number]
+        return LogSegment(self._layer, self.directory, file.base_offset, file.size, created_ms=0)
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    @cached_property
+    def high_watermark(self) -> int:
+        """The offset after the last record that can be read."""
+        if self._is_live or not self.files:
+            return self._committed
+        return max(self._valid_end(), self._committed)
+
+    def _valid_end(self) -> int:
+        segment = self.segment(-1)
+        starts = {segment.offset_index.floor_position(segment.size), 0}
+        for start in sorted(starts, reverse=True):
+            found: int = segment.base_offset
+            try:
+                for position, header in segment.headers(start):
+                    batch = RecordBatch(segment.log.read_at(header.size, position))
+                    try:
+                        batch.verify_crc()
+                    except RecordError:
+                        continue
+                    found = header.next_offset
+            except RecordError:
+                pass
+            if found > segment.base_offset:
+                return found
+        return self.files[-1].base_offset
+
+    def _number_of(self, offset: int) -> int:
+        """The segment that has the offset, or would have it."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def headers(self, offset: int, end: int) -> Iterator[BatchHeader]:
+        """Yield the headers of the batches between two offsets. Errors: SegmentError for damage."""
+        for number in range(self._number_of(offset), len(self.files)):
+            segment = self.segment(number)
+            if segment.base_offset >= end:
+                return
+            position = self._sound(segment, segment.offset_index.lookup(offset), offset)
+            try:
+                for _, header in segment.headers(position):
+                    if header.base_offset >= end:
+                        return
+                    if header.last_offset >= offset:
+                        yield header
+                    if header.next_offset >= end:
+                        return
+            except RecordError as error:
+                raise SegmentError(f"{self}: {segment.log.path}: {error}") from error
+
+    @staticmethod
+    def _sound(segment: LogSegment, position: int, offset: int) -> int:
+        """The position, or 0 where no batch that is at or before the offset begins there: after a crash, indexes can be wrong."""
+        if position:
+            try:
+                for _, header in segment.headers(position):
+                    if segment.base_offset <= header.base_offset <= offset:
+                        return position
+                    break
+            except RecordError:
+                pass
+        return 0
+
+    def offset_at(self, timestamp_ms: int) -> int | None:
+        """The first offset, from the log's start on, whose record is not older; None if there is none.
+
+        Source: UnifiedLog.fetchOffsetByTimestamp.
+        """
+        for number in range(len(self.files)):
+            segment = self.segment(number)
+            times = segment.time_index
+            sealed = number < len(self.files) - 1
+            if sealed and len(times) and times.last()[0] < timestamp_ms:
+                continue
+            offset = times.lookup(timestamp_ms)
+            position = self._sound(segment, segment.offset_index.lookup(offset), offset)
+            found = self._first_not_older(segment, position, timestamp_ms)
+            if found is not None:
+                return found if found < self.high_watermark else None
+        return None
+
+    def _first_not_older(self, segment: LogSegment, position: int, timestamp_ms: int) -> int | None:
+        end = self.high_watermark
+        try:
+            for at, header in segment.headers(position):
+                if header.base_offset >= end:
+                    return None
+                if header.max_timestamp >= timestamp_ms:
+                    batch = RecordBatch(segment.log.read_at(header.size, at))
+                    for record in batch.records():
+                        if (
+                            record.timestamp >= timestamp_ms
+                            and record.offset >= self.log_start_offset
+                        ):
+                            return record.offset
+                if header.next_offset >= end:
+                    return None
+        except RecordError as error:
+            raise SegmentError(f"{self}: {segment.log.path}: {error}") from error
+        return None
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    @cached_property
+    def last_stable_offset(self) -> int:
+        """The offset before which every transaction has ended."""
+        end = self.high_watermark
+        start, ongoing = self._ongoing_by_snapshot(end)
+        for header in self.headers(start, end) if self.files else ():
+            if not header.is_transactional:
+                continue
+            if header.is_control:
+                ongoing.pop(header.producer_id, None)
+            else:
+                ongoing.setdefault(header.producer_id, header.base_offset)
+        return min(ongoing.values(), default=end)
+
+    def _ongoing_by_snapshot(self, end: int) -> tuple[int, dict[int, int]]:
+        """Where to begin looking at batches, and producer id -> first offset of transactions open there."""
+        for offset in reversed([offset for offset in self._snapshots if offset <= end]):
+            try:
+                data = self._layer.read_file(f"{self.directory}/{offset:020d}{SNAPSHOT_SUFFIX}")
+                entries = parse_snapshot(data)
+            except (CorruptSnapshot, FileNotFoundError):
+                continue
+            return offset, {
+                entry.producer_id: entry.current_txn_first_offset
+                for entry in entries
+                if entry.current_txn_first_offset >= 0
+            }
+        return self.log_start_offset, {}
+
+    @cached_property
+    def _aborted(self) -> list[tuple[int, int, int]]:
+        found = []
+        for number in range(len(self.files)):
+            segment = self.segment(number)
+            try:
+                entries = segment.transaction_index.entries()
+            except CorruptIndex as error:
+                raise SegmentError(
+                    f"{self}: which transactions were aborted cannot be told: {error}"
+                ) from error
+            found += [(e.producer_id, e.first_offset, e.last_offset) for e in entries]
+        return found
+
+    def aborted(self, start: int, end: int) -> Aborted:
+        """The aborted transactions between two offsets."""
+        found: Aborted = {}
+        for producer_id, first, last in self._aborted:
+            if last >= start and first < end:
+                found.setdefault(producer_id, []).append((first, last))
+        return found
+
+    # -- slices ------------------------------------------------------------------------------------
+
+    def slices(self, start: int, end: int, size: int, *, committed: bool) -> Iterator[Slice]:
+        """Cut the records between two offsets into pieces of about `size` bytes, within segments."""
+        if start >= end or not self.files:
+            return
+        for number in range(self._number_of(start), len(self.files)):
+            file = self.files[number]
+            newest = number == len(self.files) - 1
+            if file.base_offset >= end:
+                return
+            if not newest and self.files[number + 1].base_offset <= start:
+                continue
+            pieces = list(self._pieces(number, start, end, size))
+            for piece, (position, limit, first, after) in enumerate(pieces):
+                yield Slice(
+                    self.topic,
+                    self.partition,
+                    self.directory,
+                    file.base_offset,
+                    file.inode,
+                    position,
+                    limit,
+                    first,
+                    after,
+                    newest and piece == len(pieces) - 1,
+                    self.aborted(first, after) if committed else {},
+                )
+
+    def _pieces(
+        self, number: int, start: int, end: int, size: int
+    ) -> Iterator[tuple[int, int | None, int, int]]:
+        """(position, limit, first offset, offset after the last) of each piece of a segment."""
+        segment = self.segment(number)
+        after = end
+        if number + 1 < len(self.files):
+            after = min(end, self.files[number + 1].base_offset)
+        offset = max(start, segment.base_offset)
+        position = self._sound(segment, segment.offset_index.lookup(offset), offset)
+        while True:
+            cut, base = self._boundary(segment, position, size)
+            if cut <= position or not offset < base < after:
+                yield position, None, offset, after
+                return
+            yield position, cut, offset, base
+            position, offset = cut, base
+
+    def _boundary(self, segment: LogSegment, position: int, size: int) -> tuple[int, int]:
+        """Where the batch begins that is about `size` bytes after a position, and its base offset."""
+        if segment.size - position <= size * 3 // 2:
+            return position, -1
+        cut, base, length = segment.boundary(position, position + size)
+        if cut == position and length:
+            cut, base, length = segment.boundary(position, position + length)
+        return (cut, base) if length else (position, -1)
+
+
+def _segment_files(paths: list[Path]) -> Iterator[SegmentFile]:
+    for path in paths:
+        base_offset = offset_of(path.name)
+        if base_offset is None or path.suffix != LOG_SUFFIX:
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue
+        yield SegmentFile(base_offset, status.st_size, status.st_ino)
+
+
+def _checkpoint(layer: FileLayer, log_dir: Path, name: str) -> dict[tuple[str, int], int]:
+    try:
+        found: dict[tuple[str, int], int] = read_offsets(layer, str(log_dir / name))
+    except CorruptCheckpoint as error:
+        raise SegmentError(str(error)) from error
+    return found
+
+
+def find_logs(
+    paths: Iterable[str], wants: Callable[[str], bool]
+) -> dict[tuple[str, int], PartitionLog]:
+    """The partitions below log directories, or those that are named themselves; patterns as of glob.
+
+    Shape: of replicas of one partition, that which has committed most. Errors: SegmentError where there is no such
+    directory.
+    """
+    layer = FileLayer()
+    found: dict[tuple[str, int], PartitionLog] = {}
+    for directory in _matching(paths):
+        for place, topic, partition in _partition_directories(directory):
+            if not wants(topic):
+                continue
+            try:
+                log = PartitionLog(layer, str(place), topic, partition)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # deleted meanwhile
+            other = found.get((topic, partition))
+            if other is None or other.high_watermark < log.high_watermark:
+                found[topic, partition] = log
+    return dict(sorted(found.items()))
+
+
+def _matching(paths: Iterable[str]) -> Iterator[Path]:
+    for path in paths:
+        pattern = path.removeprefix("file://").removeprefix("file:")
+        matching = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207 - absolute ones too
+        directories = [Path(match).absolute() for match in matching if Path(match).is_dir()]
+        if not directories:
+            raise SegmentError(f"{path} is no directory on {os.uname().nodename}")
+        yield from directories
+
+
+def _partition_directories(directory: Path) -> Iterator[tuple[Path, str, int]]:
+    own = parse_directory_name(directory.name)
+    if own is not None and any(path.suffix == LOG_SUFFIX for path in directory.iterdir()):
+        yield directory, own.topic, own.partition
+        return
+    for path in directory.iterdir():
+        parsed = parse_directory_name(path.name)
+        if parsed is not None and path.is_dir():
+            yield path, parsed.topic, parsed.partition

@@ -1,0 +1,138 @@
+"""From options to offsets, and from offsets to slices: what a query reads."""
+
+from __future__ import annotations
+
+from .errors import SegmentError
+from .logs import PartitionLog, find_logs
+from .options import EARLIEST, LATEST, Bound, Options
+from .slices import Slice
+
+Place = tuple[str, int]
+Logs = dict[Place, PartitionLog]
+Offsets = dict[Place, int]
+
+
+def find(options: Options) -> Logs:
+    """The partitions that are asked for. Errors: SegmentError for a topic that is not there."""
+    logs = find_logs(options.paths, options.wants())
+    if options.partitions is not None:
+        missing = [place for place in options.partitions if place not in logs]
+        if missing:
+            names = ", ".join(f"{topic}-{number}" for topic, number in missing)
+            raise SegmentError(f"there is no partition {names} in {', '.join(options.paths)}")
+        logs = {place: logs[place] for place in sorted(options.partitions)}
+    if options.topics is not None:
+        there = {topic for topic, _ in logs}
+        missing_topics = [topic for topic in options.topics if topic not in there]
+        if missing_topics:
+            raise SegmentError(
+                f"there is no topic {', '.join(missing_topics)} in {', '.join(options.paths)}"
+            )
+    return logs
+
+
+def latest(log: PartitionLog, options: Options) -> int:
+    """The offset after the last record that the isolation level lets be seen."""
+    return log.last_stable_offset if options.read_committed else log.high_watermark
+
+
+def starts(logs: Logs, options: Options) -> Offsets:
+    """The first offset of each partition. Errors: SegmentError."""
+    found: Offsets = {}
+    _known(options.start, logs, "startingOffsets")
+    named = dict(options.start.named)
+    for place, log in logs.items():
+        timestamp = _timestamp(options.start, named, place)
+        if timestamp is not None:
+            offset = log.offset_at(timestamp)
+            if offset is None:
+                if not options.no_match_is_latest:
+                    raise SegmentError(
+                        f"{log} has no record from timestamp {timestamp} on "
+                        "(startingOffsetsByTimestampStrategy=latest begins at its end)"
+                    )
+                offset = latest(log, options)
+            found[place] = offset
+            continue
+        offset = (
+            options.start.offset
+            if options.start.by_time
+            else named.get(place, options.start.offset)
+        )
+        found[place] = _real(log, offset, options)
+    return found
+
+
+def ends(logs: Logs, options: Options) -> Offsets:
+    """The offset after the last one to be read, of each partition. Errors: SegmentError."""
+    found: Offsets = {}
+    _known(options.end, logs, "endingOffsets")
+    named = dict(options.end.named)
+    for place, log in logs.items():
+        last = latest(log, options)
+        timestamp = _timestamp(options.end, named, place)
+        if timestamp is not None:
+            offset = log.offset_at(timestamp)
+            found[place] = last if offset is None else min(offset, last)
+            continue
+        offset = options.end.offset if options.end.by_time else named.get(place, options.end.offset)
+        if offset > last:
+            if options.fail_on_data_loss:
+                raise SegmentError(
+                    f"{log} ends at offset {last}, before endingOffsets {offset} "
+                    "(failOnDataLoss=false reads what is there)"
+                )
+            offset = last
+        found[place] = _real(log, offset, options)
+    return found
+
+
+def _timestamp(bound: Bound, named: dict[Place, int], place: Place) -> int | None:
+    if bound.timestamp_ms is not None:
+        return bound.timestamp_ms
+    return named.get(place) if bound.by_time else None
+
+
+def _known(bound: Bound, logs: Logs, option: str) -> None:
+    for (topic, partition), _ in bound.named:
+        if (topic, partition) not in logs:
+            raise SegmentError(f"{option} names {topic}-{partition}, which is not read")
+
+
+def _real(log: PartitionLog, offset: int, options: Options) -> int:
+    if offset == EARLIEST:
+        return log.log_start_offset
+    return latest(log, options) if offset == LATEST else offset
+
+
+def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[Slice]:
+    """The slices from start to end; what is not in start begins with its log.
+
+    Errors: SegmentError where records are not there any more, unless failOnDataLoss is false.
+    """
+    slices: list[Slice] = []
+    for place, until in end.items():
+        log = logs.get(place)
+        first = start.get(place)
+        if log is None:
+            if (first is None or first < until) and options.fail_on_data_loss:
+                raise SegmentError(
+                    f"topic {place[0]} partition {place[1]} is gone, offsets {first or 0} to {until} of it "
+                    "were not read (failOnDataLoss=false goes on without)"
+                )
+            continue
+        if first is None:
+            first = log.log_start_offset
+        if first > until:
+            raise SegmentError(f"{log}: starting offset {first} is after ending offset {until}")
+        if first < log.log_start_offset and first < until:
+            if options.fail_on_data_loss:
+                raise SegmentError(
+                    f"{log} begins at offset {log.log_start_offset}: offset {first} was deleted "
+                    "(failOnDataLoss=false begins there)"
+                )
+            first = min(log.log_start_offset, until)
+        slices += log.slices(
+            first, until, options.bytes_per_partition, committed=options.read_committed
+        )
+    return slices

@@ -1,0 +1,176 @@
+"""Reads the records of one slice as Arrow batches: many batches of the log make one of Arrow's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kwire.errors import RecordError
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, RECORDS_AT, BatchHeader, RecordBatch
+from kwire.records.compression import decompress
+
+from .columns import (
+    HEADER_COLUMNS,
+    NO_TIMESTAMP_TYPE,
+    BatchRows,
+    HeaderRows,
+    RecordRows,
+    Rows,
+    is_dense,
+    record_batch,
+)
+from .damage import Damage
+from .slices import Slice
+from .walk import Found, Walk
+
+#: Bytes, and rows, of batches that are put together into one Arrow batch.
+CHUNK_BYTES = 8 << 20
+CHUNK_ROWS = 1 << 17
+
+HEADERS, PLAIN, PACKED, OLD = range(4)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader is asked for."""
+
+    columns: tuple[str, ...]
+    check_crc: bool = False
+    """Whether bodies are checked that need not be read."""
+
+    @property
+    def from_headers(self) -> bool:
+        """Whether batch headers can tell all that is asked for, if no record was compacted away."""
+        return HEADER_COLUMNS.issuperset(self.columns)
+
+
+class SliceReader:
+    """The records of one slice."""
+
+    def __init__(self, descriptor: int, cut: Slice, wanted: Wanted, damage: Damage) -> None:
+        self._descriptor = descriptor
+        self._cut = cut
+        self._wanted = wanted
+        self._damage = damage
+        self._place = 0
+
+    def is_hidden(self, header: BatchHeader) -> bool:
+        """Whether the batch is part of a transaction that was aborted."""
+        aborted = self._cut.aborted
+        if not aborted or not header.is_transactional:
+            return False
+        spans = aborted.get(header.producer_id, ())
+        return any(first <= header.base_offset <= last for first, last in spans)
+
+    def damaged(self, found: Found, reason: object) -> None:
+        """A batch cannot be used. Errors: SegmentError, where damage is to fail."""
+        assert found.header is not None
+        offsets = f"offsets {found.header.base_offset} to {found.header.last_offset}"
+        self._damage.batch(self._place + found.at, found.size, offsets, reason)
+
+    def batches(self) -> Iterator[Any]:
+        """Yield Arrow batches of the wanted columns. Errors: SegmentError, OSError."""
+        whole = self._wanted.check_crc or not self._wanted.from_headers
+        walk = Walk(self._descriptor, self._cut, self._damage, whole=whole)
+        for window in walk.windows():
+            self._place = window.position
+            for kind, chunk in _chunks(window.batches, self._kind):
+                for batch in self._arrow(kind, chunk, window.buffer):
+                    if batch.num_rows:
+                        yield batch
+
+    def _kind(self, found: Found) -> int | None:
+        """How a batch is to be read; None: not at all."""
+        header = found.header
+        if header is None or found.problem is not None or not header.records_count:
+            return None
+        if header.magic < 2:
+            return OLD
+        if header.is_control or self.is_hidden(header):
+            return None
+        if self._wanted.from_headers and is_dense(header):
+            return HEADERS
+        return PACKED if header.codec else PLAIN
+
+    def _arrow(self, kind: int, chunk: Sequence[Found], buffer: bytearray) -> Iterator[Any]:
+        cut = self._cut
+        try:
+            rows = self._decode(kind, chunk, buffer)
+            batch = record_batch(
+                rows, self._wanted.columns, cut.topic, cut.partition, cut.start, cut.end
+            )
+        except RecordError as error:
+            if len(chunk) == 1:
+                self.damaged(chunk[0], error)
+                return
+            for found in chunk:
+                yield from self._arrow(kind, [found], buffer)
+            return
+        yield batch
+
+    def _decode(self, kind: int, chunk: Sequence[Found], buffer: bytearray) -> Rows | HeaderRows:
+        headers = [found.header for found in chunk if found.header is not None]
+        if kind == HEADERS:
+            return HeaderRows(headers)
+        if self._wanted.from_headers and not self._wanted.check_crc:
+            # The walk has not read the bodies.
+            chunk, buffer = self._load(chunk)
+        if kind == OLD:
+            return _old_rows(chunk, buffer)
+        if kind == PLAIN:
+            return BatchRows(
+                headers, buffer, [(found.at + RECORDS_AT, found.at + found.size) for found in chunk]
+            )
+        view = memoryview(buffer)
+        bodies = bytearray()
+        spans = []
+        for found, header in zip(chunk, headers, strict=True):
+            begin = len(bodies)
+            packed = view[found.at + RECORDS_AT : found.at + found.size]
+            bodies += decompress(header.codec, header.magic, packed, MAX_DECOMPRESSED_BYTES)
+            spans.append((begin, len(bodies)))
+        return BatchRows(headers, bodies, spans)
+
+    def _load(self, chunk: Sequence[Found]) -> tuple[list[Found], bytearray]:
+        buffer = bytearray()
+        moved = []
+        for found in chunk:
+            moved.append(found._replace(at=len(buffer)))
+            buffer += os.pread(self._descriptor, found.size, self._place + found.at)
+            RecordBatch(buffer, moved[-1].at).verify_crc()
+        return moved, buffer
+
+
+def _old_rows(chunk: Sequence[Found], buffer: bytearray) -> Rows:
+    records = []
+    types = []
+    for found in chunk:
+        batch = RecordBatch(buffer, found.at)
+        read = list(batch.records())
+        records += read
+        types += [int(batch.timestamp_type) if batch.magic else NO_TIMESTAMP_TYPE] * len(read)
+    return RecordRows(records, types)
+
+
+def _chunks(batches: Sequence[Found], kind_of: Any) -> Iterator[tuple[int, list[Found]]]:
+    """Batches of the same kind in a row, as many as make an Arrow batch of good size."""
+    chunk: list[Found] = []
+    current = rows = size = 0
+    for found in batches:
+        kind = kind_of(found)
+        if kind is None:
+            continue
+        if chunk and (kind != current or rows >= CHUNK_ROWS or size >= CHUNK_BYTES):
+            yield current, chunk
+            chunk = []
+            rows = size = 0
+        current = kind
+        chunk.append(found)
+        assert found.header is not None
+        rows += max(found.header.records_count, 1)
+        # What is packed is likely to be some times as large.
+        size += found.size * 4 if kind == PACKED else found.size
+    if chunk:
+        yield current, chunk

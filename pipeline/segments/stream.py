@@ -1,0 +1,92 @@
+"""Offsets of a streaming query: where it begins, how far it may go now, what lies between.
+
+An offset is JSON, `{"topic": {"0": 23}}`: for each partition the offset after the last record that was read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import plan
+from .options import Options
+from .plan import Logs, Offsets
+from .slices import Slice
+
+Json = dict[str, dict[str, int]]
+
+
+def to_json(offsets: Offsets) -> Json:
+    """Sorted, since Spark compares the text."""
+    found: Json = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(json: Json) -> Offsets:
+    """What `to_json` made."""
+    return {
+        (topic, int(partition)): offset
+        for topic, offsets in json.items()
+        for partition, offset in offsets.items()
+    }
+
+
+class Follower:
+    """What a streaming query has to remember: how far it was planned, which Spark tells with each plan.
+
+    After a restart Spark first plans the batch it was in, or an empty one at the offset it had reached.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._planned: Offsets | None = None
+
+    def initial(self) -> Json:
+        """Where a new query begins."""
+        options = self._options
+        logs = plan.find(options)
+        self._planned = plan.starts(logs, options)
+        return to_json(self._planned)
+
+    def latest(self) -> Json:
+        """How far the next batch may go: at most maxOffsetsPerTrigger beyond what was planned last."""
+        options = self._options
+        logs = self._find()
+        ends = {place: plan.latest(log, options) for place, log in logs.items()}
+        planned = self._planned or {}
+        # What is gone stays in the offset, so that its absence is seen when it is planned; no offset goes back.
+        for place, offset in planned.items():
+            ends[place] = max(ends.get(place, offset), offset)
+        limit = options.max_offsets_per_trigger
+        if limit is not None and self._planned is not None:
+            begins = {
+                place: planned.get(place, logs[place].log_start_offset if place in logs else end)
+                for place, end in ends.items()
+            }
+            ends = limited(begins, ends, limit)
+        return to_json(ends)
+
+    def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+        """What lies between two offsets. Errors: SegmentError for records that are gone."""
+        until = from_json(end)
+        self._planned = until
+        return plan.between(self._find(), from_json(start), until, self._options)
+
+    def _find(self) -> Logs:
+        return plan.find(self._options)
+
+
+def limited(begins: Offsets, ends: Offsets, limit: int) -> Offsets:
+    """Ends that are together at most `limit` offsets after the begins, each partition by its share of what waits.
+
+    Shape: a partition with something waiting goes on by one at least. Source: KafkaMicroBatchStream.rateLimit.
+    """
+    waiting = {place: max(end - begins[place], 0) for place, end in ends.items()}
+    total = sum(waiting.values())
+    if total <= limit:
+        return ends
+    return {
+        place: begins[place] + min(count, max(limit * count // total, 1)) if count else ends[place]
+        for place, count in waiting.items()
+    }

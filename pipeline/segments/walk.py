@@ -1,0 +1,164 @@
+"""From a segment file to windows of whole batches; damage is told apart from what is not written yet.
+
+Files are read, not mapped: a follower may cut its newest segment, and a mapping of bytes that are gone kills the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kwire.errors import CorruptRecord
+from kwire.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kwire.server.log.file_layer import FileLayer
+from kwire.server.log.offset_index import OffsetIndex
+from kwire.server.log.segment import stem_of
+
+from .damage import Damage
+from .slices import Slice
+
+#: Bytes read at once, where bodies are wanted and where only headers are.
+WINDOW = 4 << 20
+HEADER_WINDOW = 4096
+
+
+class Found(NamedTuple):
+    """A batch, or what damage left of one."""
+
+    at: int
+    """Byte in the window."""
+    size: int
+    header: BatchHeader | None
+    """None where not even that can be read."""
+    problem: str | None = None
+
+
+class Window(NamedTuple):
+    """Bytes of a file and the batches in it; the buffer is used again for the next one."""
+
+    buffer: bytearray
+    position: int
+    """Of the buffer's first byte, in the file."""
+    batches: list[Found]
+
+
+class Walk:
+    """The batches of one slice, in order, from those that hold its first offset to those that hold its last."""
+
+    def __init__(self, descriptor: int, cut: Slice, damage: Damage, *, whole: bool) -> None:
+        """`whole` says that bodies are wanted, and so checked; else only headers are read."""
+        self._descriptor = descriptor
+        self._cut = cut
+        self._damage = damage
+        self._whole = whole
+        self._position = cut.position
+        size = os.fstat(descriptor).st_size
+        self._limit = size if cut.limit is None else min(cut.limit, size)
+        self._suspect: int | None = None
+        """Where the batch before begins, if it was damaged: perhaps its length was."""
+        self._ended = False
+
+    def windows(self) -> Iterator[Window]:
+        """Yield windows with at least one batch. Errors: SegmentError, OSError."""
+        buffer = bytearray(WINDOW if self._whole else HEADER_WINDOW)
+        while not self._ended and self._position < self._limit:
+            begin = self._position
+            filled = self._read(buffer)
+            batches: list[Found] = []
+            needed = self._step(buffer, filled, batches)
+            if batches:
+                yield Window(buffer, begin, batches)
+            if self._position == begin and not self._ended:
+                if needed <= filled or filled < min(len(buffer), self._limit - begin):
+                    break  # the file was cut meanwhile
+                buffer = bytearray(needed)
+        if self._cut.reaches_end and not self._ended:
+            self._damage.missing(
+                self._cut.end - 1, "its newest segment ends before it, though it was committed"
+            )
+
+    def _read(self, buffer: bytearray) -> int:
+        view = memoryview(buffer)[: self._limit - self._position]
+        filled = 0
+        while filled < len(view):
+            got = os.preadv(self._descriptor, [view[filled:]], self._position + filled)
+            if not got:
+                break
+            filled += got
+        return filled
+
+    def _step(self, buffer: bytearray, filled: int, batches: list[Found]) -> int:
+        """Walk over what is in the buffer; return how many bytes the next batch needs in one piece."""
+        start, end = self._cut.start, self._cut.end
+        whole = self._whole
+        at = 0
+        left = self._limit - self._position
+        try:
+            while left > at:
+                if filled - at < min(HEADER_SIZE, left - at):
+                    return HEADER_SIZE
+                try:
+                    header = read_header(buffer, at)
+                    size = header.size
+                    if size > left - at:
+                        raise CorruptRecord(f"batch of {size} bytes where {left - at} remain")
+                    if header.last_offset_delta < 0:
+                        raise CorruptRecord(f"last offset delta {header.last_offset_delta}")
+                except CorruptRecord as error:
+                    at = self._lost(at, error, batches)
+                    return 0
+                if header.base_offset >= end:
+                    self._ended = True
+                    return 0
+                last = header.base_offset + header.last_offset_delta
+                if last >= start:
+                    if whole:
+                        if size > filled - at:
+                            return size
+                        problem = self._problem(buffer, at, header)
+                        batches.append(Found(at, size, header, problem))
+                    else:
+                        batches.append(Found(at, size, header))
+                at += size
+                if last + 1 >= end:
+                    # What follows may be half written: it is not looked at.
+                    self._ended = True
+                    return 0
+            return 0
+        finally:
+            self._position += at
+
+    def _problem(self, buffer: bytearray, at: int, header: BatchHeader) -> str | None:
+        try:
+            verify_crc(buffer, at, header)
+        except CorruptRecord as error:
+            self._suspect = self._position + at
+            offsets = f"offsets {header.base_offset} to {header.last_offset}"
+            self._damage.batch(self._suspect, header.size, offsets, error)
+            return str(error)
+        self._suspect = None
+        return None
+
+    def _lost(self, at: int, error: CorruptRecord, batches: list[Found]) -> int:
+        """Where a batch may begin again, after one whose length cannot be believed; counted like `at`."""
+        begin = self._position + at
+        resume = self._next_indexed(begin if self._suspect is None else self._suspect)
+        resume = max(resume, begin + 1)
+        self._suspect = None
+        self._damage.batch(begin, resume - begin, "unknown offsets", error)
+        batches.append(Found(at, resume - begin, None, str(error)))
+        return resume - self._position
+
+    def _next_indexed(self, position: int) -> int:
+        """The next position after this one at which the index says that a batch begins; else the limit."""
+        index = OffsetIndex(
+            FileLayer(),
+            stem_of(self._cut.directory, self._cut.base_offset),
+            self._cut.base_offset,
+        )
+        for number in range(len(index)):
+            found: int = index.entry(number)[1]
+            if found > position:
+                return min(found, self._limit)
+        return self._limit
