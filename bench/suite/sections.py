@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import consuming, limits, producing
+from . import consuming, coordinating, growing, limits, producing
 from .plan import Bench
 
+#: Those before the last run on the same brokers, which get warmer; the last one ends them and has its own.
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "start": producing.start_all,
     "warm-up": producing.warm_up,
@@ -14,4 +15,9 @@ SECTIONS: dict[str, Callable[[Bench], None]] = {
     "catch-up": consuming.catch_up,
     "tail": consuming.tail,
     "limits": limits.measure,
+    "latency": coordinating.latency,
+    "rebalance": coordinating.rebalance,
+    "transactions": coordinating.transactions,
+    "curves": growing.curves,
+    "partitions": growing.many_partitions,
 }

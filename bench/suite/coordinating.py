@@ -1,0 +1,100 @@
+"""Latency at a fixed load, group rebalances, transactions: where time counts, not bytes."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from . import clients
+from .plan import Bench
+from .subjects import Subject
+from .tools import Missing
+
+#: Records/s.
+LOADS = (1000, 10_000, 50_000)
+PRODUCERS = (1, 10)
+
+
+def latency(bench: Bench) -> None:
+    """End to end, at every load."""
+    seconds, partitions = bench.form.latency_s, 6
+    try:
+        for number in range(bench.form.rounds):
+            for load in LOADS:
+                for _, subject in bench.in_turn(1):
+
+                    def one(subject: Subject = subject, load: int = load) -> dict[str, float]:
+                        topic = subject.new_topic(partitions)
+                        figures: dict[str, float] = {}
+                        try:
+                            with clients.probed(subject, figures):
+                                answer = clients.go(
+                                    "latency",
+                                    brokers=subject.address,
+                                    topic=topic,
+                                    rate=load,
+                                    seconds=seconds,
+                                )
+                            subject.wait_count(topic, partitions, answer["records"])
+                        finally:
+                            subject.delete(topic)
+                        quantiles = {f"{name}_us": us for name, us in answer["us"].items()}
+                        return {**quantiles, **figures}
+
+                    bench.measure("latency", f"{load:,} records/s", subject, number, one)
+    except Missing as reason:
+        bench.skip("latency", reason)
+
+
+def rebalance(bench: Bench) -> None:
+    """Groups of some sizes."""
+    try:
+        for number, subject in bench.in_turn():
+            for members in bench.form.members:
+
+                def one(subject: Subject = subject, members: int = members) -> dict[str, float]:
+                    figures: dict[str, float] = {}
+                    name = f"group-{time.monotonic_ns()}"
+                    with clients.probed(subject, figures):
+                        answer = clients.go(
+                            "members", brokers=subject.address, group=name, members=members
+                        )
+                    return {
+                        "rebalance_ms": median(answer["rebalance_seconds"]) * 1e3,
+                        "form_ms": answer["form_seconds"] * 1e3,
+                        **figures,
+                    }
+
+                bench.measure("rebalance", f"{members:,} members", subject, number, one)
+    except Missing as reason:
+        bench.skip("rebalances", reason)
+
+
+def transactions(bench: Bench) -> None:
+    """Producers that commit one record at a time."""
+    try:
+        for number, subject in bench.in_turn(bench.form.rounds if bench.form.all_cells else 1):
+            for producers in PRODUCERS:
+
+                def one(subject: Subject = subject, producers: int = producers) -> dict[str, float]:
+                    topic = subject.new_topic(producers)
+                    figures: dict[str, float] = {}
+                    try:
+                        with clients.probed(subject, figures):
+                            answer = clients.go(
+                                "transact",
+                                brokers=subject.address,
+                                topic=topic,
+                                producers=producers,
+                                seconds=bench.form.short_work_s,
+                            )
+                        # A record and the marker that commits it.
+                        subject.wait_count(topic, producers, 2 * answer["all_transactions"])
+                    finally:
+                        subject.delete(topic)
+                    return {"per_s": answer["transactions"] / answer["seconds"], **figures}
+
+                case = f"{producers} producer{'s' if producers > 1 else ''}"
+                bench.measure("transactions", case, subject, number, one)
+    except Missing as reason:
+        bench.skip("transactions", reason)
