@@ -40,7 +40,7 @@ class Cluster:
             "socket.connection.setup.timeout.ms": 5000,
             **dict(properties),
         }
-        self._admin = AdminClient(self._settings, logger=_silent())
+        self._admin = AdminClient(self._settings, logger=silent())
 
     def __enter__(self) -> Cluster:
         return self
@@ -153,7 +153,7 @@ class Cluster:
     def consumer(self, **more: str | int | float | bool) -> Consumer:
         """A consumer that commits nothing and joins no group unless told to."""
         more = {"group.id": "kwire-pipeline", "enable.auto.commit": False, **more}
-        return Consumer(self.settings(**more), logger=_silent())
+        return Consumer(self.settings(**more), logger=silent())
 
 
 def reason(error: KafkaException) -> str:
@@ -162,7 +162,7 @@ def reason(error: KafkaException) -> str:
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
 
 
-def _silent() -> object:
+def silent() -> object:
     """librdkafka's own lines (a connection refused, again and again) say less than our message."""
     import logging
 

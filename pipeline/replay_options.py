@@ -1,0 +1,148 @@
+"""What replay is told, and what its values mean."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from .cluster import Offsets
+from .options import add_cluster, add_spark, add_topics
+from .problems import Problem
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """What is replayed, which part of it, where to, and how fast."""
+    add_cluster(parser)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="DIR", help="what `kwire pipeline archive` wrote")
+    source.add_argument(
+        "--segments",
+        metavar="DIR[,DIR]",
+        help="log folders of a kwire or Apache Kafka broker; committed records only",
+    )
+    add_topics(parser)
+    parser.add_argument(
+        "--to",
+        metavar="TOPIC|SOURCE=TARGET",
+        action="append",
+        required=True,
+        help="topic to write, or one for each source, separated by commas or repeated; it must exist",
+    )
+    parser.add_argument(
+        "--keep-partitions",
+        action="store_true",
+        help="each record to the partition it was in (default: by its key, as producers do)",
+    )
+    parser.add_argument(
+        "--from-offset",
+        metavar="JSON",
+        type=offsets,
+        default={},
+        help='first offset, as {"orders": {"0": 1200}}; other partitions begin at their first',
+    )
+    parser.add_argument(
+        "--to-offset",
+        metavar="JSON",
+        type=offsets,
+        default={},
+        help="offset after the last one, likewise",
+    )
+    parser.add_argument(
+        "--from-time",
+        metavar="TIME",
+        type=time_ms,
+        help="oldest timestamp, in ISO 8601 (UTC unless it says otherwise) or ms since 1970",
+    )
+    parser.add_argument(
+        "--to-time",
+        metavar="TIME",
+        type=time_ms,
+        help="records of this timestamp and later are left out",
+    )
+    parser.add_argument(
+        "--rate",
+        metavar="N",
+        type=positive(float),
+        help="records a second at most, of all partitions together",
+    )
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of this replay; one that was replayed goes on where it was, so once more to"
+        " the same topic needs another (default: derived from the options)",
+    )
+    parser.add_argument(
+        "--transaction-records",
+        metavar="N",
+        type=positive(int),
+        default=20_000,
+        help="about how many records a transaction has at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=positive(float),
+        default=120.0,
+        help="how long to try without success before giving up (default: %(default)s)",
+    )
+    add_spark(parser)
+
+
+def positive(kind: Callable[[str], float]) -> Callable[[str], float]:
+    """A type of option: a number above 0."""
+
+    def convert(text: str) -> float:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = 0
+        if not 0 < number < float("inf"):
+            raise ArgumentTypeError(f"{text!r} is not a number above 0")
+        return number
+
+    return convert
+
+
+def offsets(text: str) -> Offsets:
+    """`{"orders": {"0": 1200}}`, as Spark's kafka source takes offsets."""
+    try:
+        return {
+            (str(topic), int(number)): int(offset)
+            for topic, numbers in json.loads(text).items()
+            for number, offset in numbers.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise ArgumentTypeError(f'{text!r} is not of the form {{"topic": {{"0": 1200}}}}') from None
+
+
+def time_ms(text: str) -> int:
+    """`2026-05-01T12:00`, `2026-05-01T14:00+02:00` or milliseconds since 1970."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is neither ISO 8601 nor milliseconds") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def targets(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
+    """The topic for all that is not mapped, and source -> target. Raises Problem for two of one source."""
+    everything: str | None = None
+    mapped: dict[str, str] = {}
+    for word in (part.strip() for text in words for part in text.split(",")):
+        source, equals, target = word.partition("=")
+        if not word or (equals and not (source and target)):
+            raise Problem(f"--to {word!r} is neither TOPIC nor SOURCE=TARGET")
+        if equals:
+            if mapped.setdefault(source, target) != target:
+                raise Problem(f"--to says two targets for {source}: {mapped[source]} and {target}")
+        elif everything is not None:
+            raise Problem(f"--to says two topics for everything: {everything} and {word}")
+        else:
+            everything = word
+    return everything, mapped
