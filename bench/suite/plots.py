@@ -27,7 +27,11 @@ AXES = {
 
 def wanted(results: Results) -> list[str]:
     """The kinds of which there is a plot."""
-    return [kind for kind in BARS if results.cases(kind)]
+    return [
+        kind
+        for kind, figures in BARS.items()
+        if {name for name, _ in figures} & set(results.figures_of(kind))
+    ]
 
 
 def curves_of(results: Results) -> list[str]:
