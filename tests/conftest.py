@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,13 +42,15 @@ def stage_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tests first; within a stage the random order stays.
+    """Quick stages first, and in them what takes longest; otherwise the random order stays.
 
     In CI a test that talks to other processes gets a second try, and pytest counts it as `rerun`: a
     machine that stalls for seconds must not look like a broken broker. What needs nothing but this
     process gets one try everywhere.
     """
-    items.sort(key=lambda item: ORDER.index(stage_of(item)))
+    # Workers take file after file: a long one that began last would run alone at the end.
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (ORDER.index(stage_of(item)), item.path not in long))
     if IN_CI:
         for item in items:
             if stage_of(item) in ("clients", "java", "spark"):
@@ -66,8 +69,25 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         STAGE_TESTS[stage] = STAGE_TESTS.get(stage, 0) + 1
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker hands its times over."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["stages"] = (STAGE_SECONDS, STAGE_TESTS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add up what the workers took."""
+    seconds, tests = getattr(node, "workeroutput", {}).get("stages", ({}, {}))
+    for stage in seconds:
+        STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + seconds[stage]
+        STAGE_TESTS[stage] = STAGE_TESTS.get(stage, 0) + tests[stage]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each stage that ran."""
+    """One line for each stage that ran; with workers, the sum of their times."""
     for stage in ORDER:
         if stage in STAGE_SECONDS:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]

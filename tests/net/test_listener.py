@@ -236,7 +236,7 @@ async def test_connection_above_the_maximum_waits_until_one_goes() -> None:
     [
         b"GET / HTTP/1.1\r\n\r\n",
         bytes.fromhex("160301020001000000"),
-        os.urandom(7) + b"\xff",
+        bytes.fromhex("95a172548ddbcfff"),
         b"\xff" * 100,
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import select
 import signal
 import socket
@@ -32,12 +34,24 @@ class BrokerFailed(Exception):
     """A broker process ended, or did not answer in time; carries the end of its log."""
 
 
+#: Below what Linux gives to outgoing connections, so that none of these takes a port before its server does;
+#: a part of it for each process that runs tests.
+PORTS = range(12_000, 32_000)
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+_ports = itertools.count(random.Random(os.getpid()).randrange(2500))
+
+
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port of 127.0.0.1 that was free a moment ago, and that this process has not given lately."""
+    while True:
+        port = PORTS.start + 2500 * _WORKER + next(_ports) % 2500
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def end_process(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> int:
