@@ -1,0 +1,250 @@
+"""`kwire pipeline audit`: what is wrong with topics, archives and log directories, and whether they agree."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .auditing.compare import Comparison, common_ranges, compare, pairs
+from .auditing.facts import Facts, Where
+from .auditing.findings import Finding
+from .auditing.places import Place, TopicPlace, archive_at
+from .auditing.progress import Progress, watched
+from .auditing.report import Report, print_report, write_json
+from .cluster import Cluster
+from .durations import duration_ms
+from .options import add_cluster, add_spark, add_topics, check_topics, key_value, topic_names
+from .problems import Problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the job."""
+    parser.epilog = (
+        "Places that have the same topic are compared. Exit status: 0 nothing is wrong, 1 something is"
+        " or the audit failed."
+    )
+    add_cluster(parser)
+    add_topics(parser)
+    parser.add_argument(
+        "--archive",
+        metavar="DIR",
+        dest="archives",
+        action="append",
+        default=[],
+        help="an archive that kwire pipeline archive wrote; repeatable",
+    )
+    parser.add_argument(
+        "--log-dir",
+        metavar="GLOB",
+        dest="log_dirs",
+        action="append",
+        default=[],
+        help="log directories of brokers, each one a place of its own; repeatable",
+    )
+    parser.add_argument(
+        "--map",
+        metavar="SOURCE=TARGET",
+        dest="renamed",
+        type=key_value,
+        action="append",
+        default=[],
+        help="TARGET is a replay of SOURCE: same records in the same order; repeatable",
+    )
+    parser.add_argument(
+        "--with-offsets", action="store_true", help="with --map: offsets are to be equal too"
+    )
+    parser.add_argument(
+        "--ignore",
+        choices=("timestamp", "headers"),
+        action="append",
+        default=[],
+        help="leave these out when records are compared; repeatable",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="whether records of aborted and open transactions count (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="it is wrong, too, if one place has a range that the other has not",
+    )
+    parser.add_argument(
+        "--time-order",
+        metavar="SPAN",
+        type=_span,
+        help="it is wrong, too, if a producer's timestamps go back by more than this, as 5m",
+    )
+    parser.add_argument(
+        "--open-after",
+        metavar="SPAN",
+        type=_span,
+        help="transactions open for longer than this are wrong (default: 15m in topics, never in log directories)",
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report as JSON")
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="write it as a page with plots, in one file"
+    )
+    add_spark(parser)
+
+
+def _span(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+
+
+def run(options: Namespace) -> int:
+    """Audit, report, and return 1 if something is wrong."""
+    report = audit(options)
+    print_report(report, sys.stdout)
+    if options.json:
+        write_json(report, options.json)
+    if options.html:
+        from .auditing.page import write_page
+
+        write_page(report, options.html)
+    return 1 if report.is_wrong else 0
+
+
+def audit(options: Namespace) -> Report:
+    """Read all places and say what was found. Raises Problem where one cannot be read at all."""
+    # Without Spark first: what is wrong with the options is said at once.
+    wanted = topic_names(options)
+    has_topics = bool(wanted or options.topics_pattern)
+    if has_topics:
+        check_topics(options)
+    if not (has_topics or options.archives or options.log_dirs):
+        raise Problem("say what to audit: --topics, --archive or --log-dir")
+    began = time.time()
+    with ExitStack() as stack:
+        places: list[Place] = []
+        names = None
+        if has_topics:
+            cluster = stack.enter_context(
+                Cluster(options.bootstrap_server, options.client_properties)
+            )
+            topics = cluster.chosen(options)
+            if not topics:
+                raise Problem(f"no topic at {options.bootstrap_server} matches")
+            names = set(topics)
+            committed = options.isolation == "read_committed"
+            places.append(TopicPlace(options, cluster, topics, committed))
+        _say(options, "starting Spark")
+        from .session import start_session
+
+        spark = start_session(options, "audit", connector=has_topics)
+        places += _log_places(options, spark, names, places)
+        places += [archive_at(path, names) for path in options.archives]
+        return _Audit(options, spark, places, began).run()
+
+
+def _log_places(
+    options: Namespace, spark: SparkSession, names: set[str] | None, places: list[Place]
+) -> list[Place]:
+    """The log directories, scanned."""
+    if not options.log_dirs:
+        return []
+    from .auditing.log_place import LogPlace, directories, scan
+
+    configs = places[0].configs if places and isinstance(places[0], TopicPlace) else {}
+    found = [LogPlace(options, path, names, configs) for path in directories(options.log_dirs)]
+    _say(options, f"scanning {sum(len(place.tasks()) for place in found):,} segments")
+    progress = Progress(options.quiet)
+    scan(spark, found, lambda done, all_: progress.show(f"{done:,} of {all_:,} segments"))
+    progress.end()
+    return [*found]
+
+
+class _Audit:
+    """One run over places that are open."""
+
+    def __init__(
+        self, options: Namespace, spark: SparkSession, places: list[Place], began: float
+    ) -> None:
+        self._options = options
+        self._spark = spark
+        self._places = places
+        self._began = began
+        self._facts: dict[tuple[int, Where], Facts] = {
+            (number, where): Facts(place.name, *where, own)
+            for number, place in enumerate(places)
+            for where, own in sorted(place.ranges.items())
+        }
+
+    def run(self) -> Report:
+        """Measure, judge, compare."""
+        from .auditing.measure import Rows
+        from .auditing.rules import judge_rows
+
+        options, places = self._options, self._places
+        renamed = {target: source for source, target in options.renamed}
+        findings = self._absent(renamed)
+        pairs_ = pairs(places, renamed, with_offsets=options.with_offsets)
+        common = common_ranges(pairs_)
+        for key, shared in common.items():
+            self._facts[key].common = shared
+        frames = [
+            (number, frame)
+            for number, place in enumerate(places)
+            if (frame := place.rows(self._spark)) is not None
+        ]
+        offsets = sum(facts.range.size for facts in self._facts.values())
+        _say(options, f"reading {len(self._facts)} partitions with {offsets:,} offsets")
+        comparisons: list[Comparison] = []
+        self._size_shuffles()
+        rows = Rows(self._spark, frames, options.ignore) if frames else None
+        if rows is not None:
+            with watched(self._spark, options.quiet):
+                rows.measure(self._facts, common)
+        for (number, where), facts in self._facts.items():
+            place = places[number]
+            gaps = partial(rows.gaps, number, where) if rows is not None else tuple
+            findings += place.judge(facts, gaps)
+            if rows is not None:
+                findings += judge_rows(facts, rows, number, options)
+            if options.html and isinstance(place, TopicPlace):
+                place.batch_sizes(facts)
+        if rows is not None:
+            _say(options, f"comparing {len(pairs_)} pairs of partitions")
+            for pair in pairs_:
+                comparison, found = compare(pair, self._facts, rows, strict=options.strict)
+                comparisons.append(comparison)
+                findings += found
+            rows.close()
+        return Report(
+            places=[(place.name, place.kind) for place in places],
+            partitions=list(self._facts.values()),
+            comparisons=comparisons,
+            findings=findings,
+            began=self._began,
+            seconds=time.time() - self._began,
+        )
+
+    def _size_shuffles(self) -> None:
+        """One task for each partition, up to Spark's default of 200, unless somebody chose."""
+        key = "spark.sql.shuffle.partitions"
+        conf = self._spark.sparkContext.getConf()
+        if not conf.contains(key):
+            least = self._spark.sparkContext.defaultParallelism
+            self._spark.conf.set(key, str(max(least, min(len(self._facts), 200))))
+
+    def _absent(self, renamed: dict[str, str]) -> list[Finding]:
+        """Partitions that a place lacks altogether though another one has them."""
+        return []
+
+
+def _say(options: Namespace, text: str) -> None:
+    if not options.quiet:
+        print(f"audit: {text}", file=sys.stderr, flush=True)

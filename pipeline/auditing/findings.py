@@ -1,0 +1,50 @@
+"""What an audit found: faults, and what is worth knowing without being one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .facts import Facts
+
+#: What a kind of finding is, for people.
+KINDS = {
+    "gap": "offsets without a record, and nothing that explains it",
+    "lost": "offsets that were deleted before they were archived",
+    "duplicate": "an offset that is there twice",
+    "damage": "bytes that are not what was appended",
+    "time-order": "timestamps that go back",
+    "open-transaction": "a transaction without an end",
+    "file": "a file of an archive is missing or has changed",
+    "count": "more or fewer records than there should be",
+    "difference": "two places do not have the same",
+    "coverage": "one place has a range that the other lacks",
+    "look": "something could not be looked at",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about one partition in one place; `is_wrong` decides the exit status."""
+
+    is_wrong: bool
+    kind: str
+    place: str
+    topic: str
+    partition: int
+    text: str
+    offset: int | None = None
+
+
+def wrong(kind: str, facts: Facts, text: str, offset: int | None = None) -> Finding:
+    """A fault."""
+    return _finding(True, kind, facts, text, offset)
+
+
+def note(kind: str, facts: Facts, text: str, offset: int | None = None) -> Finding:
+    """Something that is not one."""
+    return _finding(False, kind, facts, text, offset)
+
+
+def _finding(is_wrong: bool, kind: str, facts: Facts, text: str, offset: int | None) -> Finding:
+    assert kind in KINDS
+    return Finding(is_wrong, kind, facts.place, facts.topic, facts.partition, text, offset)

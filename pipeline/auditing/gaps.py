@@ -1,0 +1,175 @@
+"""Why offsets of a topic have no record: the broker is asked for the batches that lie there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import NamedTuple
+
+from kwire.errors import CorruptRecord
+from kwire.records.batch import RecordBatch, iter_batches
+from kwire.records.control import ControlType, control_type
+
+from ..plain_client import PlainClient, StoredBatches
+from ..problems import Problem
+from .facts import Facts, Span, end_gaps
+from .findings import Finding, note, wrong
+
+#: Bytes asked for at once; neighbouring gaps are answered from one answer.
+WINDOW = 1 << 20
+#: Bytes of a sample, and how many samples of a partition are taken for its batch sizes.
+SAMPLE = 64 << 10
+SAMPLES = 8
+
+CONTROL = "transaction markers"
+ABORTED = "aborted transactions"
+COMPACTED = "compaction"
+DELETED = "deleted meanwhile"
+
+
+class _Piece(NamedTuple):
+    """One stored batch: offsets it spans (end exclusive), why it has no visible records (None: it has)."""
+
+    start: int
+    end: int
+    reason: str | None
+
+
+class TopicGaps:
+    """Looks at gaps of partitions of one cluster; a context manager. What it cannot say is in `findings`."""
+
+    def __init__(self, bootstrap: str, properties: Mapping[str, str], *, committed: bool) -> None:
+        self.findings: list[Finding] = []
+        self._committed = committed
+        self._reachable = properties.get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
+        self._client = PlainClient(bootstrap)
+        self._pieces: list[_Piece] = []
+        self._starts: list[int] = []
+        self._log_start = 0
+
+    def __enter__(self) -> TopicGaps:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.__exit__(kind, error, trace)
+
+    def explain(
+        self, facts: Facts, inner: Iterable[Span], log_start: int, *, compacted: bool
+    ) -> None:
+        """Fill in why offsets are missing: `inner` are the gaps between records; those at the ends are added.
+
+        Shape: log_start is the log start offset after the records were read: retention may have come first. A compacted topic explains all of its gaps; otherwise batches are looked at.
+        """
+        if compacted:
+            facts.explain(COMPACTED, facts.missing)
+            return
+        self._log_start = log_start
+        if not self._reachable:
+            facts.explain("not looked at", facts.missing)
+            text = "gaps can be explained only by a broker without TLS and SASL"
+            self.findings.append(note("look", facts, text))
+            return
+        try:
+            for gap in (*end_gaps(facts), *inner):
+                self._explain(facts, gap)
+        except (OSError, Problem, CorruptRecord) as error:
+            self.findings.append(wrong("look", facts, f"gaps cannot be looked at: {error}"))
+        for span in facts.unexplained:
+            text = f"{span.size} offsets without a record: {span}"
+            self.findings.append(wrong("gap", facts, text, span.first))
+
+    def _explain(self, facts: Facts, gap: Span) -> None:
+        at = gap.first
+        missed: int | None = None
+        if at < self._log_start:
+            until = min(self._log_start, gap.last + 1)
+            facts.explain(DELETED, until - at)
+            at = until
+        while at <= gap.last:
+            piece = self._piece(facts, at)
+            if piece is None:  # nothing from here on
+                until, reason = gap.last + 1, None
+            elif piece.start > at:
+                until, reason = min(piece.start, gap.last + 1), None
+            else:
+                until, reason = min(piece.end, gap.last + 1), piece.reason
+            if reason is None:
+                missed = at if missed is None else missed
+            else:
+                if missed is not None:
+                    facts.miss(Span(missed, at - 1))
+                    missed = None
+                facts.explain(reason, until - at)
+            at = until
+        if missed is not None:
+            facts.miss(Span(missed, gap.last))
+
+    def _piece(self, facts: Facts, offset: int) -> _Piece | None:
+        """The stored batch that has an offset, or the next one after it."""
+        found = self._known(offset)
+        if found is None:
+            stored = self._client.fetch(
+                facts.topic, facts.partition, offset, WINDOW, committed=self._committed
+            )
+            self._pieces = _pieces(stored)
+            self._starts = [piece.start for piece in self._pieces]
+            found = self._known(offset)
+        return found
+
+    def _known(self, offset: int) -> _Piece | None:
+        if not self._pieces or offset < self._starts[0] or offset >= self._pieces[-1].end:
+            return None
+        piece = self._pieces[max(bisect_right(self._starts, offset) - 1, 0)]
+        if piece.end <= offset:
+            piece = self._pieces[bisect_right(self._starts, offset)]
+        return piece
+
+    def sample(self, facts: Facts) -> None:
+        """Count the sizes of some batches, evenly over the range."""
+        if not self._reachable or facts.range.is_empty:
+            return
+        offsets = {
+            facts.range.start + facts.range.size * number // SAMPLES for number in range(SAMPLES)
+        }
+        seen = set()
+        try:
+            for offset in sorted(offsets):
+                stored = self._client.fetch(facts.topic, facts.partition, offset, SAMPLE)
+                for batch in iter_batches(stored.records):
+                    if batch.header.base_offset not in seen:
+                        seen.add(batch.header.base_offset)
+                        bucket = max(batch.header.size - 1, 1).bit_length()
+                        facts.batch_bytes[bucket] = facts.batch_bytes.get(bucket, 0) + 1
+        except (OSError, Problem, CorruptRecord):
+            return  # a plot less
+
+
+def _pieces(stored: StoredBatches) -> list[_Piece]:
+    """What each batch is to a reader of committed records. Source: CompletedFetch.nextFetchedRecord."""
+    pending = sorted(stored.aborted, key=lambda one: one[1], reverse=True)
+    aborted: set[int] = set()
+    pieces = []
+    for batch in iter_batches(stored.records):
+        header = batch.header
+        while pending and pending[-1][1] <= header.last_offset:
+            aborted.add(pending.pop()[0])
+        reason = None
+        if header.is_control:
+            reason = CONTROL
+            if _is_abort(batch):
+                aborted.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in aborted:
+            reason = ABORTED
+        pieces.append(_Piece(header.base_offset, header.next_offset, reason))
+    return pieces
+
+
+def _is_abort(batch: RecordBatch) -> bool:
+    record = next(batch.records(), None)
+    return record is not None and control_type(record.key) is ControlType.ABORT

@@ -1,0 +1,133 @@
+"""The scans of a partition's segments put together: what its range is, what is open, which offsets rightly have no record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .facts import Range, Span
+from .segment_scan import DESCRIBED, Damage, SegmentScan
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker: no consumer that reads committed records gets past its first offset.
+
+    Shape: open_ms is how long it was open when the place was last written.
+    """
+
+    producer_id: int
+    first_offset: int
+    open_ms: int
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What the batches of a partition say.
+
+    Shape: `records` has those of aborted transactions too; holes are offsets between batches, thinned offsets that
+    batches span without having a record for them, damaged ones those of batches with a wrong checksum.
+    """
+
+    range: Range
+    log_end_offset: int
+    records: int = 0
+    aborted_records: int = 0
+    control_offsets: int = 0
+    thinned: int = 0
+    hole_offsets: int = 0
+    damaged_offsets: int = 0
+    holes: list[Span] = field(default_factory=list)
+    open: list[OpenTransaction] = field(default_factory=list)
+    damages: list[Damage] = field(default_factory=list)
+    damage_count: dict[str, int] = field(default_factory=dict)
+    batch_bytes: dict[int, int] = field(default_factory=dict)
+    batches: int = 0
+    bytes: int = 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records stop."""
+        return min((one.first_offset for one in self.open), default=self.log_end_offset)
+
+
+class _Open(NamedTuple):
+    first_offset: int
+    records: int
+    timestamp: int
+
+
+def put_together(scans: Iterable[SegmentScan], start: int, end: int | None = None) -> LogFacts:
+    """The facts of a partition from those of its segments.
+
+    Shape: start and end (None: the log's) are those that the scans were told to count. A file that is cut short is
+    damage unless it is the last one: there a write may be under way, and recovery will cut it.
+    """
+    segments = sorted(scans, key=lambda scan: scan.base_offset)
+    facts = LogFacts(Range(start, start), start)
+    if not segments:
+        return facts
+    facts.log_end_offset = max(max(one.next_offset, one.base_offset) for one in segments)
+    facts.range = Range(
+        max(start, segments[0].base_offset), facts.log_end_offset if end is None else end
+    )
+    _add_up(facts, segments)
+    open_, facts.aborted_records = _transactions(segments)
+    newest = max(scan.max_timestamp for scan in segments)
+    facts.open = [
+        OpenTransaction(producer_id, one.first_offset, max(newest - one.timestamp, 0))
+        for producer_id, one in sorted(open_.items(), key=lambda item: item[1].first_offset)
+    ]
+    return facts
+
+
+def _add_up(facts: LogFacts, segments: list[SegmentScan]) -> None:
+    last = segments[-1]
+    for scan in segments:
+        facts.batches += scan.batches
+        facts.bytes += scan.size
+        facts.records += scan.records
+        facts.control_offsets += scan.control_offsets
+        facts.thinned += scan.thinned
+        facts.hole_offsets += scan.hole_offsets
+        facts.damaged_offsets += scan.damaged_offsets
+        facts.holes += scan.holes
+        for bucket, count in scan.batch_bytes.items():
+            facts.batch_bytes[bucket] = facts.batch_bytes.get(bucket, 0) + count
+        is_last = scan is last
+        facts.damages += [one for one in scan.damages if not (is_last and one.kind == "cut")]
+        for kind, count in scan.damage_count.items():
+            if not (is_last and kind == "cut"):
+                facts.damage_count[kind] = facts.damage_count.get(kind, 0) + count
+    # Between the segments, and before the first batch, where compaction or a loss left none.
+    expected = facts.range.start
+    for scan in segments:
+        if scan.first_offset < 0:
+            continue
+        hole = Range(expected, scan.first_offset).common(facts.range)
+        if not hole.is_empty:
+            facts.hole_offsets += hole.size
+            facts.holes.append(Span(hole.start, hole.end - 1))
+        expected = max(expected, scan.next_offset)
+    if expected < facts.range.end:  # the last segments are empty, but named after a later offset
+        facts.hole_offsets += facts.range.end - expected
+        facts.holes.append(Span(expected, facts.range.end - 1))
+    facts.holes.sort()
+    del facts.holes[DESCRIBED:]
+
+
+def _transactions(segments: list[SegmentScan]) -> tuple[dict[int, _Open], int]:
+    """(what is open at the end by producer id, records of aborted transactions)."""
+    open_: dict[int, _Open] = {}
+    aborted = 0
+    for scan in segments:
+        for step in scan.steps:
+            earlier = open_.pop(step.producer_id, None)
+            records = step.records + (earlier.records if earlier else 0)
+            if step.marker is None:
+                first = earlier.first_offset if earlier else step.first_offset
+                begun = earlier.timestamp if earlier else step.timestamp
+                open_[step.producer_id] = _Open(first, records, begun)
+            elif step.marker == "abort":
+                aborted += records
+    return open_, aborted

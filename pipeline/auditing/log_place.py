@@ -1,0 +1,256 @@
+"""A log directory as a place: its batches are scanned first, one Spark task a segment, then its records are read."""
+
+from __future__ import annotations
+
+import glob
+import json
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kwire.records.record import MAX_INT64
+from kwire.server.log.checkpoint import (
+    CLEANER_OFFSET,
+    HIGH_WATERMARK,
+    LOG_START_OFFSET,
+    CorruptCheckpoint,
+    read_offsets,
+)
+from kwire.server.log.file_layer import FileLayer
+from kwire.server.log.log_directory import parse_directory_name
+from kwire.server.log.segment import LOG_SUFFIX, offset_of
+
+from ..problems import Problem
+from ..topic_configs import is_compacted
+from .facts import Facts, Range, Where
+from .findings import Finding, wrong
+from .gaps import ABORTED, COMPACTED, CONTROL
+from .log_facts import LogFacts, put_together
+from .places import Gaps, open_transaction
+from .segment_scan import Damage, SegmentScan, scan_segment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DAMAGED = "damaged batches"
+#: Topics that brokers compact, whatever anybody says of them.
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+
+#: Path of a segment, and the offsets to count.
+Task = tuple[str, int, int]
+
+
+def directories(patterns: Iterable[str]) -> list[str]:
+    """The log directories that patterns mean. Raises Problem for one that means none."""
+    found: list[str] = []
+    for pattern in patterns:
+        # Not Path.glob, which has no absolute patterns.
+        matches = [path for path in sorted(glob.glob(pattern)) if Path(path).is_dir()]  # noqa: PTH207
+        if not matches:
+            raise Problem(f"no log directory is at {pattern}")
+        found += (path.rstrip("/") for path in matches)
+    return list(dict.fromkeys(found))
+
+
+class LogPlace:
+    """The partitions of one log directory."""
+
+    kind = "log directory"
+
+    def __init__(
+        self,
+        options: Namespace,
+        directory: str,
+        topics: Collection[str] | None,
+        configs: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """Configs are those of topics that a broker was asked for: they say which are compacted."""
+        self.name = directory
+        self._options = options
+        self._committed = options.isolation == "read_committed"
+        self._configs = configs
+        own = _parsed(Path(directory))
+        logs = (
+            Path(directory).parent if own and any(_segments(Path(directory))) else Path(directory)
+        )
+        found = [logs / Path(directory).name] if logs != Path(directory) else logs.iterdir()
+        self._logs: dict[Where, Path] = {
+            where: folder
+            for folder in sorted(found)
+            if (where := _parsed(folder)) is not None
+            and (topics is None or where[0] in topics)
+            and folder.is_dir()
+        }
+        self._cleaned = _offsets(logs, CLEANER_OFFSET)
+        self._starts = _offsets(logs, LOG_START_OFFSET)
+        # A directory without that file is a copy: all of it counts.
+        self._is_copy = not (logs / HIGH_WATERMARK).exists()
+        self._high_watermarks = _offsets(logs, HIGH_WATERMARK)
+        self.facts: dict[Where, LogFacts] = {}
+        self.ranges: dict[Where, Range] = {}
+
+    def tasks(self) -> list[Task]:
+        """The segments to scan."""
+        return [
+            (str(path), self._starts.get(where, 0), MAX_INT64)
+            for where, folder in self._logs.items()
+            for path in _segments(folder)
+        ]
+
+    def take(self, scans: Mapping[str, SegmentScan]) -> None:
+        """Learn what the scans found, by path."""
+        for where, folder in self._logs.items():
+            start = self._starts.get(where, 0)
+            own = [scans[str(path)] for path in _segments(folder) if str(path) in scans]
+            facts = put_together(own, start)
+            end = facts.log_end_offset
+            if not self._is_copy:
+                end = max(facts.range.start, min(end, self._high_watermarks.get(where, 0)))
+            if self._committed:
+                end = min(end, facts.last_stable_offset)
+            if end < facts.range.end:
+                # What lies behind is not compared: an open transaction, or not known to be committed.
+                again = [
+                    scan_segment(scan.path, start, end) if scan.next_offset > end else scan
+                    for scan in own
+                ]
+                open_ = facts.open
+                facts = put_together(again, start, end)
+                facts.open = open_
+            self.facts[where] = facts
+            self.ranges[where] = facts.range
+
+    def rows(self, spark: SparkSession) -> DataFrame | None:
+        """See Place."""
+        bounds: list[dict[str, dict[str, int]]] = [{}, {}]
+        for (topic, partition), own in self.ranges.items():
+            if not own.is_empty:
+                for bound, offset in zip(bounds, own, strict=True):
+                    bound.setdefault(topic, {})[str(partition)] = offset
+        if not bounds[0]:
+            return None
+        assigned = {topic: [int(number) for number in own] for topic, own in bounds[0].items()}
+        return (
+            spark.read.format("kwire-log")
+            .option("path", self.name)
+            .option("assign", json.dumps(assigned))
+            .option("startingOffsets", json.dumps(bounds[0]))
+            .option("endingOffsets", json.dumps(bounds[1]))
+            .option("isolation", self._options.isolation)
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", "false")
+            .option("corrupt", "skip")
+            .option("checkCrc", "true")
+            .load()
+        )
+
+    def comparable(self, where: Where) -> Range:
+        """See Place."""
+        return self.ranges[where]
+
+    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+        """See Place."""
+        own = self.facts[facts.where]
+        facts.batch_bytes = dict(own.batch_bytes)
+        findings = [wrong("damage", facts, _damage_text(one), one.offset) for one in own.damages]
+        hidden = sum(own.damage_count.values()) - len(own.damages)
+        if hidden > 0:
+            findings.append(wrong("damage", facts, f"{hidden} more batches are damaged"))
+        self._explain(facts, own)
+        for span in facts.unexplained:
+            text = f"{span.size} offsets without a batch: {span}"
+            findings.append(wrong("gap", facts, text, span.first))
+        aborted = own.aborted_records if self._committed else 0
+        lacking = own.records - aborted - (facts.rows - facts.duplicates)
+        if lacking and not own.damage_count:
+            text = (
+                f"its batches announce {own.records - aborted} records, but"
+                f" {facts.rows - facts.duplicates} different ones were read"
+            )
+            findings.append(wrong("count", facts, text))
+        findings += [
+            open_transaction(
+                self, facts, one.first_offset, own.log_end_offset, one.open_ms, self._options
+            )
+            for one in own.open[:10]
+        ]
+        return findings
+
+    def _explain(self, facts: Facts, own: LogFacts) -> None:
+        facts.explain(CONTROL, own.control_offsets)
+        if self._committed:
+            facts.explain(ABORTED, own.aborted_records)
+        # Their damage is a finding of its own.
+        facts.explain(_DAMAGED, own.damaged_offsets)
+        if self._is_compacted(facts.where):
+            facts.explain(COMPACTED, own.thinned + own.hole_offsets)
+            return
+        for span in own.holes:
+            facts.miss(span)
+        facts.unexplained_count = own.hole_offsets + own.thinned
+
+    def _is_compacted(self, where: Where) -> bool:
+        topic = where[0]
+        if topic in self._configs:
+            return is_compacted(self._configs[topic])
+        return topic in _INTERNAL or where in self._cleaned
+
+
+def scan(
+    spark: SparkSession, places: Collection[LogPlace], done: Callable[[int, int], Any]
+) -> None:
+    """Scan the segments of all places as Spark tasks; `done` is told (segments scanned, of how many)."""
+    tasks = [task for place in places for task in place.tasks()]
+    if not tasks:
+        return
+    context = spark.sparkContext
+    # The longest first would be best; by size is near enough, and spreads the large ones.
+    slices = min(len(tasks), context.defaultParallelism * 8)
+    scans: dict[str, SegmentScan] = {}
+    for result in context.parallelize(tasks, slices).map(_scan_task).toLocalIterator(True):
+        if result is not None:
+            scans[result.path] = result
+        done(len(scans), len(tasks))
+    for place in places:
+        place.take(scans)
+
+
+def _scan_task(task: Task) -> SegmentScan | None:
+    try:
+        return scan_segment(*task)
+    except FileNotFoundError:
+        return None  # deleted meanwhile: retention, or compaction put another in its place
+
+
+def _parsed(folder: Path) -> Where | None:
+    found = parse_directory_name(folder.name)
+    return None if found is None else (found.topic, found.partition)
+
+
+def _segments(folder: Path) -> list[Path]:
+    return sorted(
+        path for path in folder.glob(f"*{LOG_SUFFIX}") if offset_of(path.name) is not None
+    )
+
+
+def _offsets(log_dir: Path, name: str) -> dict[Where, int]:
+    try:
+        return {
+            (where[0], where[1]): offset
+            for where, offset in read_offsets(FileLayer(), str(log_dir / name)).items()
+        }
+    except CorruptCheckpoint as error:
+        raise Problem(str(error)) from error
+
+
+def _damage_text(damage: Damage) -> str:
+    name = Path(damage.path).name
+    what = {
+        "crc": "a batch's checksum is wrong",
+        "header": "no batch can be made out",
+        "cut": "a segment ends within a batch",
+        "order": "offsets go back",
+        "sequence": "a batch is there twice",
+    }[damage.kind]
+    return f"{what}: {name} at byte {damage.position}: {damage.text}"

@@ -1,0 +1,253 @@
+"""Where records are: topics of a broker, an archive, a log directory. Each says which ranges it has and gives its rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from ..cluster import Cluster
+from ..durations import shown
+from ..manifest import Archive, Entry
+from ..problems import Problem
+from ..record_times import timestamps_at
+from ..session import kafka_options
+from ..topic_configs import is_compacted, topic_configs
+from .facts import Facts, Range, Span, Where
+from .findings import Finding, note, wrong
+from .gaps import TopicGaps
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: What yields the gaps of a partition between its records.
+Gaps = Callable[[], Iterable[Span]]
+
+_ARCHIVED = (
+    "key binary, value binary, partition int, offset long, timestamp timestamp, timestampType int,"
+    " headers array<struct<key:string,value:binary>>, topic string"
+)
+
+
+class Place(Protocol):
+    """One place with partitions."""
+
+    name: str
+    kind: str
+    ranges: dict[Where, Range]
+
+    def rows(self, spark: SparkSession) -> DataFrame | None:
+        """All records in the columns of Spark's kafka source; None if there can be none."""
+
+    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+        """Say of a measured partition why offsets are missing (in the facts), and what is wrong."""
+
+    def comparable(self, where: Where) -> Range:
+        """The part of the range that another place must have equal."""
+
+
+class TopicPlace:
+    """Topics of a running broker."""
+
+    kind = "topic"
+
+    def __init__(
+        self, options: Namespace, cluster: Cluster, topics: dict[str, int], committed: bool
+    ) -> None:
+        self.name = options.bootstrap_server
+        self._options = options
+        self._cluster = cluster
+        self._committed = committed
+        self.topics = topics
+        self.configs = topic_configs(cluster, topics)
+        # The start is asked for first, the end last: what is deleted or appended meanwhile does no harm.
+        starts = cluster.starts(topics)
+        self._high_watermarks = cluster.ends(topics)
+        self._stable = cluster.ends(topics, read_committed=True)
+        ends = self._stable if committed else self._high_watermarks
+        self.ranges = {
+            where: Range(start, max(start, ends[where])) for where, start in starts.items()
+        }
+
+    def rows(self, spark: SparkSession) -> DataFrame | None:
+        """See Place."""
+        if all(one.is_empty for one in self.ranges.values()):
+            return None
+        bounds: list[dict[str, dict[str, int]]] = [{}, {}]
+        for (topic, partition), own in self.ranges.items():
+            for bound, offset in zip(bounds, own, strict=True):
+                bound.setdefault(topic, {})[str(partition)] = offset
+        return (
+            spark.read.format("kafka")
+            .options(**kafka_options(self._options))
+            .option("kafka.isolation.level", _isolation(self._committed))
+            .option("subscribe", ",".join(self.topics))
+            .option("startingOffsets", json.dumps(bounds[0]))
+            .option("endingOffsets", json.dumps(bounds[1]))
+            .option("includeHeaders", "true")
+            .option("failOnDataLoss", "false")
+            # How long it waits for records that retention took after the ranges were asked for.
+            .option("kafkaConsumer.pollTimeoutMs", "20000")
+            .load()
+        )
+
+    def comparable(self, where: Where) -> Range:
+        """See Place."""
+        return self.ranges[where]
+
+    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+        """See Place."""
+        findings = self._open(facts)
+        if facts.missing:
+            config = self.configs.get(facts.topic, {})
+            with self._looker() as looker:
+                start = self._cluster.starts(self.topics)[facts.where]
+                looker.explain(facts, gaps(), start, compacted=is_compacted(config))
+                findings += looker.findings
+        return findings
+
+    def batch_sizes(self, facts: Facts) -> None:
+        """Have a look at some batches of a partition."""
+        with self._looker() as looker:
+            looker.sample(facts)
+
+    def _looker(self) -> TopicGaps:
+        properties = dict(self._options.client_properties)
+        return TopicGaps(self.name, properties, committed=self._committed)
+
+    def _open(self, facts: Facts) -> list[Finding]:
+        stable, high = self._stable[facts.where], self._high_watermarks[facts.where]
+        if stable >= high:
+            return []
+        # A transaction may have begun between the two questions: it counts if it is open still.
+        now = self._cluster.ends(self.topics, read_committed=True)[facts.where]
+        if now != stable:
+            return []
+        began = _timestamp_at(self._cluster, facts.where, stable)
+        open_ms = max(int(time.time() * 1000) - began, 0) if began is not None else None
+        return [open_transaction(self, facts, stable, high, open_ms, self._options)]
+
+
+def open_transaction(
+    place: Place, facts: Facts, first: int, end: int, open_ms: int | None, options: Namespace
+) -> Finding:
+    """The finding that committed readers get no further than `first` though the log goes on to `end`."""
+
+    since = "" if open_ms is None else f" for {shown(open_ms)} by its records' timestamps"
+    text = (
+        f"a transaction is open{since}: readers of committed records stop at offset {first},"
+        f" the log ends at {end}"
+    )
+    limit = options.open_after
+    if limit is None and place.kind == "topic":
+        limit = 15 * 60_000
+    judge = wrong if limit is not None and open_ms is not None and open_ms >= limit else note
+    return judge("open-transaction", facts, text, first)
+
+
+class ArchivePlace:
+    """A Parquet archive, as its manifests say."""
+
+    kind = "archive"
+
+    def __init__(self, archive: Archive, topics: Collection[str] | None) -> None:
+        self.name = archive.path
+        self._archive = archive
+        self._entries: dict[Where, list[Entry]] = {}
+        for entry in archive.entries(topics):
+            self._entries.setdefault((entry.topic, entry.partition), []).append(entry)
+        self.ranges = {
+            where: Range(entries[0].first_offset, entries[-1].last_offset + 1)
+            for where, entries in self._entries.items()
+        }
+        self._absent = self._missing_files()
+
+    def _missing_files(self) -> dict[str, str]:
+        """Files that are not there, or not of the size they had -> what is wrong."""
+        storage = self._archive.storage
+        there: dict[str, dict[str, int]] = {}
+        absent = {}
+        for entries in self._entries.values():
+            for file in (file for entry in entries for file in entry.files):
+                folder, _, name = file.path.rpartition("/")
+                if folder not in there:
+                    there[folder] = {item.name: item.size for item in storage.list(folder)}
+                size = there[folder].get(name)
+                if size is None:
+                    absent[file.path] = "is missing"
+                elif size != file.size:
+                    absent[file.path] = f"has {size} bytes instead of {file.size}"
+        return absent
+
+    def rows(self, spark: SparkSession) -> DataFrame | None:
+        """See Place."""
+        files = [
+            self._archive.storage.location(file.path)
+            for entries in self._entries.values()
+            for entry in entries
+            for file in entry.files
+            if file.path not in self._absent
+        ]
+        if not files:
+            return None
+        return spark.read.schema(_ARCHIVED).option("basePath", self.name).parquet(*files)
+
+    def comparable(self, where: Where) -> Range:
+        """See Place."""
+        return self.ranges[where]
+
+    def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
+        """See Place."""
+        findings = []
+        expected = absent_rows = accounted = 0
+        end = facts.range.start
+        for entry in self._entries[facts.where]:
+            if entry.first_offset > end:
+                span = Span(end, entry.first_offset - 1)
+                facts.miss(span)
+                accounted += span.size
+                findings.append(wrong("gap", facts, f"offsets {span} were never archived", end))
+            end = entry.last_offset + 1
+            for first, last in entry.lost:
+                span = Span(first, last)
+                facts.miss(span)
+                accounted += span.size
+                text = f"offsets {span} were gone from the topic when they were to be archived"
+                findings.append(wrong("lost", facts, text, first))
+            expected += entry.rows
+            for file in entry.files:
+                if file.path in self._absent:
+                    absent_rows += file.rows
+                    text = (
+                        f"{file.path} {self._absent[file.path]}:"
+                        f" {file.rows} records from offset {file.first_offset} to {file.last_offset}"
+                    )
+                    findings.append(wrong("file", facts, text, file.first_offset))
+        distinct = facts.rows - facts.duplicates
+        lacking = expected - distinct
+        if lacking != absent_rows:
+            text = f"its files have {distinct} different records, its manifests say {expected - absent_rows}"
+            findings.append(wrong("count", facts, text))
+        facts.unexplained_count += max(lacking, 0)
+        facts.explain("no record when archived", facts.missing - accounted - max(lacking, 0))
+        return findings
+
+
+def _timestamp_at(cluster: Cluster, where: Where, offset: int) -> int | None:
+    """When the record at or after an offset was made, in ms since 1970; None if none comes."""
+    return timestamps_at(cluster, {where: offset}).get(where)
+
+
+def _isolation(committed: bool) -> str:
+    return "read_committed" if committed else "read_uncommitted"
+
+
+def archive_at(path: str, topics: Collection[str] | None) -> ArchivePlace:
+    """The archive in a folder. Raises Problem where there is none, or none of these topics."""
+    place = ArchivePlace(Archive(path), topics)
+    if not place.ranges:
+        what = f"nothing of {', '.join(sorted(topics))}" if topics else "nothing"
+        raise Problem(f"the archive {place.name} holds {what}")
+    return place

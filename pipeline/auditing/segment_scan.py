@@ -1,0 +1,239 @@
+"""What the batches of one segment file say, without a look at their records: checksums, offsets, transactions.
+
+Runs as a Spark task for each segment, so it takes a path and returns plain values. Recovery rule: a batch whose
+checksum is wrong is counted and passed over; one whose length or magic makes no sense ends the walk, since nobody
+knows where the next begins; one cut short ends it too.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from kwire.errors import CorruptRecord
+from kwire.records.batch import (
+    BatchHeader,
+    RecordBatch,
+    batch_size,
+    read_header,
+)
+from kwire.records.control import ControlType, control_type
+from kwire.records.record import MAX_INT64
+
+from .facts import Range, Span
+
+#: How many of each kind of damage are described; all are counted.
+DESCRIBED = 100
+#: How many batches of a producer are remembered, as by a broker.
+REMEMBERED = 5
+
+
+class Damage(NamedTuple):
+    """Bytes of a segment that are not what was appended.
+
+    Shape: `offset` is the base offset of the damaged batch as it says itself; `kind` is `crc`, `header` (the walk
+    ended there), `cut` (the file ends within a batch), `order` (offsets go back) or `sequence` (the producer's
+    sequence came twice).
+    """
+
+    kind: str
+    path: str
+    position: int
+    offset: int
+    text: str
+
+
+class TransactionStep(NamedTuple):
+    """A producer's transactional batches up to a marker, or up to the end of the segment (marker None).
+
+    Shape: first_offset -1 where the marker ends nothing that is in this segment; records are those of the batches.
+    """
+
+    producer_id: int
+    marker: str | None
+    marker_offset: int
+    first_offset: int
+    records: int
+    timestamp: int
+
+
+@dataclass(slots=True)
+class SegmentScan:
+    """Sums and what is remarkable of one segment file."""
+
+    path: str
+    base_offset: int
+    size: int
+    batches: int = 0
+    records: int = 0
+    control_offsets: int = 0
+    thinned: int = 0
+    first_offset: int = -1
+    next_offset: int = -1
+    max_timestamp: int = -1
+    damage_count: dict[str, int] = field(default_factory=dict)
+    damages: list[Damage] = field(default_factory=list)
+    damaged_offsets: int = 0
+    hole_count: int = 0
+    hole_offsets: int = 0
+    holes: list[Span] = field(default_factory=list)
+    steps: list[TransactionStep] = field(default_factory=list)
+    batch_bytes: dict[int, int] = field(default_factory=dict)
+
+    def damage(self, kind: str, position: int, offset: int, text: str) -> None:
+        """Note something wrong."""
+        self.damage_count[kind] = self.damage_count.get(kind, 0) + 1
+        if len(self.damages) < DESCRIBED:
+            self.damages.append(Damage(kind, self.path, position, offset, text))
+
+
+def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan:
+    """Read one `.log` file from its first to its last batch.
+
+    Shape: only records and offsets from `start` (inclusive) to `end` (exclusive) are counted; damage is looked for
+    in all of it. Errors: OSError.
+    """
+    file = Path(path)
+    scan = SegmentScan(path, int(file.name.partition(".")[0]), file.stat().st_size)
+    if scan.size == 0:
+        return scan
+    with file.open("rb") as opened:
+        try:
+            data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:  # it became empty since: retention
+            return scan
+    with data, memoryview(data) as view:
+        _Walk(scan, Range(start, end)).run(view)
+    return scan
+
+
+class _Walk:
+    """The walk over one segment; keeps what is needed from one batch to the next."""
+
+    def __init__(self, scan: SegmentScan, counted: Range) -> None:
+        self.scan = scan
+        self.counted = counted
+        self._open: dict[int, list[int]] = {}  # producer id -> first offset, records, time
+        self._sequences: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def run(self, view: memoryview) -> None:
+        scan = self.scan
+        position = 0
+        while position < len(view):
+            try:
+                size = batch_size(view, position)
+                header = None if size is None else read_header(view, position)
+            except CorruptRecord as error:
+                rest = len(view) - position
+                scan.damage("header", position, scan.next_offset, f"{error}; {rest} bytes unread")
+                break
+            if header is None or size is None:
+                rest = len(view) - position
+                text = f"the file ends within a batch: {rest} bytes of it are there"
+                scan.damage("cut", position, scan.next_offset, text)
+                break
+            self._batch(view, position, header)
+            position += size
+        for producer_id, (first, records, timestamp) in self._open.items():
+            scan.steps.append(TransactionStep(producer_id, None, -1, first, records, timestamp))
+
+    def _batch(self, view: memoryview, position: int, header: BatchHeader) -> None:
+        scan = self.scan
+        with memoryview(view[position : position + header.size]) as own:
+            batch = RecordBatch(own)
+            first, count = _extent(batch)
+            span = Range(first, header.next_offset)
+            try:
+                batch.verify_crc()
+            except CorruptRecord as error:
+                scan.damage("crc", position, first, str(error))
+                # Its offsets are outside of the checksum; they count if they fit to those before.
+                if span.start >= scan.next_offset and not span.is_empty:
+                    self._advance(span)
+                    scan.damaged_offsets += span.common(self.counted).size
+                batch.view.release()
+                return
+            scan.batches += 1
+            bucket = max(header.size - 1, 1).bit_length()
+            scan.batch_bytes[bucket] = scan.batch_bytes.get(bucket, 0) + 1
+            scan.max_timestamp = max(scan.max_timestamp, header.max_timestamp)
+            if scan.next_offset >= 0 and first < scan.next_offset:
+                last = scan.next_offset - 1
+                scan.damage("order", position, first, f"begins at offset {first} after {last}")
+            self._advance(span)
+            within = span.common(self.counted)
+            if within != span and not within.is_empty and not header.is_control:
+                count = sum(within.start <= one.offset < within.end for one in batch.records())
+            self._count(batch, position, within, 0 if within.is_empty else count)
+            batch.view.release()
+
+    def _count(self, batch: RecordBatch, position: int, within: Range, count: int) -> None:
+        scan = self.scan
+        header = batch.header
+        if header.is_control:
+            scan.control_offsets += within.size
+            self._marker(batch)
+            return
+        scan.records += count
+        scan.thinned += within.size - count
+        if header.is_transactional:
+            begun = [header.base_offset, 0, header.max_timestamp]
+            self._open.setdefault(header.producer_id, begun)[1] += count
+        self._sequence(position, header)
+
+    def _advance(self, span: Range) -> None:
+        scan = self.scan
+        if scan.first_offset < 0:
+            scan.first_offset = span.start
+        elif span.start > scan.next_offset:
+            hole = Range(scan.next_offset, span.start).common(self.counted)
+            if not hole.is_empty:
+                scan.hole_count += 1
+                scan.hole_offsets += hole.size
+                if len(scan.holes) < DESCRIBED:
+                    scan.holes.append(Span(hole.start, hole.end - 1))
+        scan.next_offset = max(scan.next_offset, span.end)
+
+    def _marker(self, batch: RecordBatch) -> None:
+        record = next(batch.records(), None)
+        kind = control_type(record.key) if record is not None else ControlType.UNKNOWN
+        if kind in (ControlType.ABORT, ControlType.COMMIT):
+            header = batch.header
+            first, records, _ = self._open.pop(header.producer_id, (-1, 0, 0))
+            name = "abort" if kind is ControlType.ABORT else "commit"
+            self.scan.steps.append(
+                TransactionStep(
+                    header.producer_id,
+                    name,
+                    header.base_offset,
+                    first,
+                    records,
+                    header.max_timestamp,
+                )
+            )
+
+    def _sequence(self, position: int, header: BatchHeader) -> None:
+        # A coordinator's batches have sequences too, but no producer id.
+        if min(header.producer_id, header.base_sequence) < 0 or header.records_count <= 0:
+            return
+        recent = self._sequences.setdefault((header.producer_id, header.producer_epoch), [])
+        own = header.base_sequence, header.last_sequence
+        if own in recent:
+            text = f"sequences {own[0]} to {own[1]} of producer {header.producer_id} came before"
+            self.scan.damage("sequence", position, header.base_offset, text)
+        recent.append(own)
+        del recent[:-REMEMBERED]
+
+
+def _extent(batch: RecordBatch) -> tuple[int, int]:
+    """First offset and number of records; of a compressed message of magic 0 or 1 these are inside."""
+    header = batch.header
+    if header.magic >= 2 or header.records_count >= 0:
+        return header.base_offset, max(header.records_count, 0)
+    try:
+        offsets = [record.offset for record in batch.records()]
+    except Exception:  # noqa: BLE001 - damaged: the checksum says it next
+        return header.base_offset, 1
+    return offsets[0], len(offsets)

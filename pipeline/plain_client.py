@@ -1,0 +1,181 @@
+"""Requests that no client library offers, over a plain socket: batches as they are stored, sizes of logs.
+
+Only for brokers that are reached without TLS and SASL, which is all that kwire listens to.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kwire.api import ApiKey, response_class
+from kwire.codec import decode, encode
+from kwire.errors import ErrorCode
+from kwire.header import RequestHeader, decode_response_header, encode_request_header
+from kwire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+from .problems import Problem
+
+_METADATA, _FETCH, _LOG_DIRS = 5, 11, 1
+_READ_COMMITTED = 1
+
+TIMEOUT_S = 30.0
+
+
+class StoredBatches(NamedTuple):
+    """What a broker has from an offset on: whole batches, perhaps a part of one more at the end.
+
+    Shape: `aborted` is (producer id, first offset) of each aborted transaction that overlaps them.
+    """
+
+    records: bytes
+    aborted: list[tuple[int, int]]
+
+
+class PlainClient:
+    """Connections to the brokers of a cluster; a context manager."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = [_address(word) for word in bootstrap.split(",")]
+        self._connections: dict[tuple[str, int], socket.socket] = {}
+        self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
+        self._correlation_id = 0
+
+    def __enter__(self) -> PlainClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def fetch(
+        self, topic: str, partition: int, offset: int, max_bytes: int, *, committed: bool = True
+    ) -> StoredBatches:
+        """The batches from the one on that has an offset; up to the last stable offset, where `committed`.
+
+        Errors: Problem for a partition that cannot be read, OSError.
+        """
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=max_bytes,
+            isolation_level=_READ_COMMITTED if committed else 0,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
+                        )
+                    ],
+                )
+            ],
+            forgotten_topics_data=[],
+        )
+        for last_try in (False, True):
+            leader = self._leader(topic, partition)
+            answer = self._call(leader, ApiKey.FETCH, _FETCH, request)
+            part = answer.responses[0].partitions[0]
+            if part.error_code == ErrorCode.NONE:
+                return StoredBatches(
+                    bytes(part.records or b""),
+                    [
+                        (one.producer_id, one.first_offset)
+                        for one in part.aborted_transactions or ()
+                    ],
+                )
+            self._leaders.clear()
+            if last_try:
+                name = ErrorCode(part.error_code).name
+                raise Problem(f"cannot read {topic}-{partition} at offset {offset}: {name}")
+        raise AssertionError
+
+    def log_sizes(self, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """(topic, partition) -> bytes of its largest replica. Errors: OSError."""
+        request = DescribeLogDirsRequest(
+            topics=[
+                DescribableLogDirTopic(topic=name, partitions=list(range(count)))
+                for name, count in topics.items()
+            ]
+        )
+        sizes: dict[tuple[str, int], int] = {}
+        for address in self._brokers(topics):
+            answer = self._call(address, ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS, request)
+            for directory in answer.results:
+                for topic in directory.topics:
+                    for part in topic.partitions:
+                        place = topic.name, part.partition_index
+                        if not part.is_future_key:
+                            sizes[place] = max(sizes.get(place, 0), part.partition_size)
+        return sizes
+
+    def _leader(self, topic: str, partition: int) -> tuple[str, int]:
+        if (topic, partition) not in self._leaders:
+            self._brokers([topic])
+        try:
+            return self._leaders[topic, partition]
+        except KeyError:
+            raise Problem(f"{topic}-{partition} has no leader") from None
+
+    def _brokers(self, topics: Iterable[str]) -> list[tuple[str, int]]:
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=False,
+        )
+        refused: OSError | None = None
+        for address in self._bootstrap:
+            try:
+                answer = self._call(address, ApiKey.METADATA, _METADATA, request)
+                break
+            except OSError as error:
+                refused = error
+        else:
+            assert refused is not None
+            raise refused
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.leader_id in addresses:
+                    place = topic.name, part.partition_index
+                    self._leaders[place] = addresses[part.leader_id]
+        return list(addresses.values())
+
+    def _call(self, address: tuple[str, int], api: ApiKey, version: int, request: object) -> Any:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = socket.create_connection(address, timeout=TIMEOUT_S)
+            self._connections[address] = connection
+        self._correlation_id += 1
+        header = RequestHeader(api, version, self._correlation_id, "kwire-pipeline")
+        frame = encode_request_header(header) + encode(request, version)
+        try:
+            connection.sendall(struct.pack(">i", len(frame)) + frame)
+            (size,) = struct.unpack(">i", _exactly(connection, 4))
+            answer = _exactly(connection, size)
+        except OSError:
+            del self._connections[address]
+            connection.close()
+            raise
+        _, at = decode_response_header(answer, api, version)
+        return decode(response_class(api), answer, version, at)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    if not port.isdigit():
+        raise Problem(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        data += part
+    return bytes(data)
