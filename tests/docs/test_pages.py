@@ -72,7 +72,7 @@ def test_dead_links_are_told_from_others(link: str, dead: bool) -> None:
 
 @cache
 def source_files() -> tuple[str, ...]:
-    trees = ("kwire", "server", "tests", "docs", "bench", "compat")
+    trees = ("kwire", "server", "tests", "docs", "bench", "compat", "pipeline")
     found = [path for tree in trees for path in (ROOT / tree).rglob("*.*")]
     return tuple(f"/{name_of(path)}" for path in [*found, *ROOT.glob("*.*")] if path.is_file())
 
@@ -102,7 +102,13 @@ def test_every_folder_of_the_map_exists() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     folders = set(re.findall(r"(?<![\w/<.])((?:[a-z]+/)+)(?=[\s`│,.:)]|$)", text, re.MULTILINE))
     assert folders, "the map names folders"
-    bases = [ROOT, ROOT / "server", ROOT / "kwire", ROOT / "server" / "coordinator"]
+    bases = [
+        ROOT,
+        ROOT / "server",
+        ROOT / "kwire",
+        ROOT / "pipeline",
+        ROOT / "server" / "coordinator",
+    ]
     assert [f for f in sorted(folders) if not any((base / f).is_dir() for base in bases)] == []
 
 
