@@ -7,6 +7,7 @@ path of every batch, and should know it.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import sys
 import time
@@ -157,19 +158,16 @@ def produce_frame(batch: bytes, partitions: int = PARTITIONS) -> bytes:
     return frame(0, PRODUCE_VERSION, encode(request, PRODUCE_VERSION))
 
 
-def fetch_frame(max_bytes: int) -> bytes:
+def fetch_frame(max_bytes: int, partitions: int = 1) -> bytes:
+    rows = [
+        FetchPartition(partition=i, fetch_offset=0, partition_max_bytes=max_bytes)
+        for i in range(partitions)
+    ]
     request = FetchRequest(
         max_wait_ms=0,
         min_bytes=1,
-        max_bytes=max_bytes,
-        topics=[
-            FetchTopic(
-                topic="hot",
-                partitions=[
-                    FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=max_bytes)
-                ],
-            )
-        ],
+        max_bytes=max_bytes * partitions,
+        topics=[FetchTopic(topic="hot", partitions=rows)],
     )
     return frame(1, FETCH_VERSION, encode(request, FETCH_VERSION))
 
@@ -185,6 +183,28 @@ def python_calls(function: Callable[[], None]) -> int:
     sys.setprofile(count)
     try:
         function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def kernel_calls(wire: Wire, frame: bytes) -> Counter[str]:
+    """Which calls into the kernel one request made, by name: all of `os`, sockets and epoll."""
+    calls: Counter[str] = Counter()
+
+    def count(_: Any, event: str, function: Any) -> None:
+        if event != "c_call":
+            return
+        owner = getattr(function, "__self__", None)
+        if owner is not wire.client and (
+            getattr(function, "__module__", None) == "posix"
+            or isinstance(owner, socket.socket | select.epoll)
+        ):
+            calls[function.__name__] += 1
+
+    sys.setprofile(count)
+    try:
+        wire.request(frame)
     finally:
         sys.setprofile(None)
     return calls
@@ -319,5 +339,93 @@ def test_fetch_sends_stored_bytes_from_the_page_cache_without_reading_them(
         assert counts["sendmsg"] + counts["send"] <= 2
         assert counts["read_cached"] <= 2  # the slice is too large to be copied
         assert peak < len(batch) // 10, f"{peak} bytes were allocated for {len(batch)} sent"
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_produce_enters_the_kernel_to_receive_to_write_and_to_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        wire.request(produce_frame(batch_of(900_000), 1))  # the buffer grows to what is needed
+        wire.response()
+        for partitions in (1, PARTITIONS):
+            request = produce_frame(batch_of(16_000), partitions)
+            for _ in range(3):
+                wire.request(request)
+                wire.response()
+            calls = kernel_calls(wire, request)
+            wire.response()
+            assert calls.pop("recv_into") <= 4
+            assert calls.pop("send", 0) + calls.pop("sendmsg", 0) == 1
+            assert calls == {"pwrite": partitions}
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_fetch_enters_the_kernel_to_look_at_the_cache_and_to_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        batch = batch_of(900_000)
+        wire.request(produce_frame(batch, 1))
+        wire.response()
+        request = fetch_frame(1 << 20)
+        for _ in range(3):
+            wire.request(request)
+            wire.response()
+        calls = kernel_calls(wire, request)
+        assert len(wire.response()) > len(batch)
+        assert calls.pop("recv_into") == 1
+        # What comes before the records, what comes after, and the records themselves.
+        assert calls.pop("sendmsg", 0) + calls.pop("send", 0) <= 2
+        assert calls.pop("sendfile") <= 2
+        assert calls.pop("preadv") <= 2 + len(batch) // platform.PROBE_STRIDE_BYTES + 1
+        assert calls == {}
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_fetch_of_small_batches_reads_each_once_and_sends_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        batch = batch_of(4_000)
+        wire.request(produce_frame(batch))
+        wire.response()
+        request = fetch_frame(8_000, PARTITIONS)
+        for _ in range(3):
+            wire.request(request)
+            wire.response()
+        calls = kernel_calls(wire, request)
+        answer = decode(FetchResponse, wire.response()[5:], FETCH_VERSION)
+        assert [len(row.records) for row in answer.responses[0].partitions] == [
+            len(batch)
+        ] * PARTITIONS
+        assert calls.pop("recv_into") == 1
+        assert calls.pop("sendmsg", 0) + calls.pop("send", 0) == 1
+        assert calls.pop("preadv", 0) + calls.pop("pread", 0) <= PARTITIONS
+        assert calls == {}
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_fetch_runs_a_bounded_number_of_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(wire: Wire) -> None:
+        wire.request(produce_frame(batch_of(4_000)))
+        wire.response()
+        counts = []
+        for partitions in (1, PARTITIONS):
+            request = fetch_frame(8_000, partitions)
+            for _ in range(3):
+                wire.request(request)
+                wire.response()
+            counts.append(python_calls(lambda request=request: wire.request(request)))
+            wire.response()
+        per_partition = (counts[1] - counts[0]) / (PARTITIONS - 1)
+        assert per_partition <= 22, f"{per_partition} Python calls for each further partition"
+        assert counts[0] <= 115, f"{counts[0]} Python calls for a request of one partition"
 
     run(tmp_path, monkeypatch, body)
