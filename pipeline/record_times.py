@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from .cluster import Cluster, Offsets
+from .cluster import PATIENCE, Cluster, Offsets
 
 
 def timestamps_at(cluster: Cluster, offsets: Offsets, patience_s: float = 10.0) -> Offsets:
@@ -39,4 +42,24 @@ def timestamps_at(cluster: Cluster, offsets: Offsets, patience_s: float = 10.0) 
                 consumer.pause([TopicPartition(topic, partition)])
     finally:
         consumer.close()
+    return found
+
+
+def newest_timestamps(cluster: Cluster, topics: Mapping[str, int]) -> Offsets:
+    """(topic, partition) -> the largest timestamp in it; partitions without records, and brokers that do not know, are left out."""
+    asked = {
+        TopicPartition(topic, number): OffsetSpec.max_timestamp()
+        for topic, count in topics.items()
+        for number in range(count)
+    }
+    found: Offsets = {}
+    if asked:
+        admin = AdminClient(cluster.settings())  # which has to live until the answers are there
+        for place, answer in admin.list_offsets(asked, request_timeout=PATIENCE).items():
+            try:
+                timestamp = answer.result().timestamp
+            except KafkaException:
+                continue
+            if timestamp >= 0:
+                found[place.topic, place.partition] = timestamp
     return found
