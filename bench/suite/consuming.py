@@ -8,7 +8,7 @@ from . import clients
 from .cells import Cell
 from .plan import Bench
 from .producing import FIXED_LOAD
-from .subjects import Subject
+from .subjects import CpuTime, Subject
 from .tools import Missing
 
 PARTITIONS = 6
@@ -124,12 +124,14 @@ def _read_in_turn(
             if reading.cold:
                 subject.drop_from_page_cache(topic)
             figures: dict[str, float] = {}
-            with subject.watched_memory() as peak, clients.probed(subject, figures):
-                before = subject.cpu()
+            with (
+                subject.watched_memory() as peak,
+                clients.probed(subject, figures),
+                CpuTime(subject) as cpu,
+            ):
                 done = read(subject, reading, topic, records)
-                used = subject.cpu() - before
             return {
-                "cpu_s_per_gb": used / (done.records * RECORD / 1e9),
+                **cpu.per(done.records * RECORD / 1e9),
                 "mb_s": done.records * RECORD / 1e6 / done.seconds,
                 "wire_mb_s": done.bytes / 1e6 / done.seconds,
                 "peak_mb": peak[0],

@@ -8,7 +8,7 @@ from pathlib import Path
 from . import clients
 from .cells import DEFAULT_CELLS, Cell, load
 from .plan import Bench
-from .subjects import Subject
+from .subjects import CpuTime, Subject
 from .tools import Missing
 
 #: Bytes/s that a fixed load has: a tenth of what any broker can take, so that all take it.
@@ -90,13 +90,15 @@ def produce_once(
     topic = subject.new_topic(cell.partitions, RETAINED if bench.form.all_cells else {})
     try:
         figures: dict[str, float] = {}
-        with subject.watched_memory() as peak, clients.probed(subject, figures):
-            before = subject.cpu()
+        with (
+            subject.watched_memory() as peak,
+            clients.probed(subject, figures),
+            CpuTime(subject) as cpu,
+        ):
             done = clients.produce(subject, cell, topic, records, payloads)
-            used = subject.cpu() - before
         return {
             "mb_s": done.bytes / 1e6 / done.seconds,
-            "cpu_s_per_gb": used / (done.bytes / 1e9),
+            **cpu.per(done.bytes / 1e9),
             "seconds": done.seconds,
             "peak_mb": peak[0],
             **figures,

@@ -31,6 +31,7 @@ class Table(NamedTuple):
 
 
 CPU = Column("cpu_s_per_gb", "broker CPU s per GB of record values")
+KERNEL = Column("kernel_s_per_gb", "of which in the kernel")
 TABLES = (
     Table(
         "start",
@@ -51,14 +52,14 @@ TABLES = (
         "A cell names client (java: kafka-producer-perf-test 3.9.2; rdkafka: confluent-kafka; go: franz-go), record and batch "
         "size, compression, acks, partitions, producers with a connection each, and idempotence. The number of records is the same "
         "for all brokers and is counted at the broker afterwards; the time of acks=0 ends when the broker has them all.",
-        (Column("mb_s", "MB/s", max), CPU),
+        (Column("mb_s", "MB/s", max), CPU, KERNEL),
     ),
     Table(
         "catch-up",
         "Consume: catch-up",
         "Reading 1 KB records of six partitions from the first to the last, by as many consumers as named, each all of it; "
         "`discard` walks the headers of the batches it gets and looks at no record, over two connections when it is one consumer.",
-        (Column("mb_s", "MB/s", max), CPU),
+        (Column("mb_s", "MB/s", max), CPU, KERNEL),
     ),
     Table(
         "tail",

@@ -55,6 +55,36 @@ def _sum(pids: Iterable[int], of: Any) -> float:
     return total
 
 
+def _kernel_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[12]) / os.sysconf("SC_CLK_TCK")
+
+
+class CpuTime:
+    """Broker CPU time between entering and leaving. Unit: seconds; kernel is part of used."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.used = self.kernel = 0.0
+
+    def __enter__(self) -> CpuTime:
+        """Begin."""
+        self._before = self._subject.cpu(), self._subject.kernel_cpu()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """End."""
+        self.used = self._subject.cpu() - self._before[0]
+        self.kernel = self._subject.kernel_cpu() - self._before[1]
+
+    def per(self, gigabytes: float) -> dict[str, float]:
+        """The figures of a run that moved so much."""
+        return {
+            "cpu_s_per_gb": self.used / gigabytes,
+            "kernel_s_per_gb": self.kernel / gigabytes,
+        }
+
+
 class Subject:
     """One broker under measurement, and its directory."""
 
@@ -102,6 +132,10 @@ class Subject:
     def cpu(self) -> float:
         """CPU seconds so far, user and system, of all its processes (ZooKeeper is not counted)."""
         return _sum(_processes(self.broker.pid), cpu_seconds)
+
+    def kernel_cpu(self) -> float:
+        """The part of cpu() that was spent in the kernel."""
+        return _sum(_processes(self.broker.pid), _kernel_seconds)
 
     def megabytes(self) -> float:
         """Resident set of all its processes now; pages that they share count for each."""
