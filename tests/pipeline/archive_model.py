@@ -34,9 +34,13 @@ class Record(NamedTuple):
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int = 1, **configs: str) -> None:
-    """Create a topic and wait for it; configs with `_` for `.`."""
+    """Create a topic and wait for it; configs with `_` for `.`.
+
+    The records here have old timestamps, which retention must not take for old records.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     settings = {name.replace("_", "."): value for name, value in configs.items()}
+    settings.setdefault("retention.ms", "-1")
     new = NewTopic(topic, partitions, 1, config=settings)
     admin.create_topics([new])[topic].result(60)
 
