@@ -7,6 +7,7 @@ last batch is given out again, the same keys and values.
 
 from __future__ import annotations
 
+import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
@@ -20,20 +21,23 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
-from .aggregates.batches import BatchWriter, Counts, Outputs, check_owner, rows_of_batch
-from .aggregates.durations import duration_ms, positive_ms
-from .aggregates.files import Folder
+from .aggregates.batches import SCANS, BatchWriter, Counts, Outputs, check_owner, rows_of_batch
 from .aggregates.kinds import GROUPS, SCHEMAS, Grouping, check_grouping, check_store
 from .aggregates.records import TIME_UNITS, Format, group_numbers, make_format, parse
 from .aggregates.schema import column, read_schema
+from .checkpoints import Checkpoint
 from .cluster import Cluster, reason
+from .durations import duration_ms
 from .following import follow
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
-from .problems import Problem
+from .problems import Problem, whole_text
 from .session import kafka_options, start_session
+from .storage import open_storage
 
-#: Says in a checkpoint what it is of.
-DEFINITION = "kwire-aggregate.json"
+#: What Spark and the Java client say when offsets that were to be read are gone.
+DATA_LOSS = re.compile(
+    r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
+)
 #: Tasks, and parts of the state, where Spark was not told otherwise; its own default is meant for large clusters.
 PARTITIONS = "8"
 
@@ -59,6 +63,14 @@ def names(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def positive_ms(text: str) -> int:
+    """A length of time, at least a millisecond."""
+    length = duration_ms(text)
+    if length < 1:
+        raise ArgumentTypeError(f"{text!r} is shorter than a millisecond")
+    return length
+
+
 def positive(text: str) -> int:
     """A whole number above 0."""
     if not text.isdigit() or int(text) < 1:
@@ -81,6 +93,25 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=("earliest", "latest"),
         default="earliest",
         help="where a new checkpoint begins (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        metavar="N",
+        type=positive,
+        default=1_000_000,
+        help="read at most so many offsets in a batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="whether records of open and aborted transactions are left out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "go-on"),
+        default="fail",
+        help="where offsets were deleted before they were read: end, or count the rest (default: %(default)s)",
     )
     _add_values(parser)
     _add_windows(parser)
@@ -138,7 +169,7 @@ def _add_values(parser: ArgumentParser) -> None:
         type=duration_ms,
         default=3_600_000,
         help="an event time this much after the record's own timestamp is malformed, lest one wrong clock make all"
-        " others late (default: 1 hour)",
+        " others late (default: 1h)",
     )
 
 
@@ -158,7 +189,7 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=positive_ms,
         default=60_000,
-        help="length of a window (default: 1 minute)",
+        help="length of a window, as 30s, 5m or 1h (default: 1m)",
     )
     windows.add_argument(
         "--slide",
@@ -171,14 +202,14 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=positive_ms,
         default=1_800_000,
-        help="time without events that ends a session (default: 30 minutes)",
+        help="time without events that ends a session (default: 30m)",
     )
     windows.add_argument(
         "--watermark",
         metavar="TIME",
         type=duration_ms,
         default=600_000,
-        help="how long records may come after younger ones and still count (default: 10 minutes)",
+        help="how long records may come after younger ones and still count (default: 10m)",
     )
     windows.add_argument(
         "--value-column",
@@ -244,14 +275,7 @@ def _add_outputs(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=10_000,
-        help="time between two batches (default: 10 seconds)",
-    )
-    outputs.add_argument(
-        "--max-records",
-        metavar="N",
-        type=positive,
-        default=1_000_000,
-        help="most records of a batch (default: %(default)s)",
+        help="time between two batches (default: 10s)",
     )
 
 
@@ -293,18 +317,21 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
     )
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
         _make_ready(cluster, options)
-        _check_checkpoint(spark, options, grouping, form.schema)
+        checkpoint = _checkpoint(options, grouping, form.schema)
         try:
             rows = rows_of_batch(parse(_source(spark, options), form), grouping, outputs)
         except AnalysisException as error:
             raise Problem(str(error).splitlines()[0]) from error
-        writer = BatchWriter(spark, options.checkpoint_dir, grouping, outputs, options.quiet)
-        query = _query(rows, writer, options)
+        writer = BatchWriter(checkpoint, grouping, outputs, options.quiet)
+        query = _query(rows, writer, checkpoint, options)
         try:
-            follow(spark, query.start, cluster, options.group, options.quiet)
+            follow(spark, query.start, cluster, options.group, options.quiet, SCANS)
         except Exception as error:
-            if writer.problem is not None:
-                raise writer.problem from error
+            if DATA_LOSS.search(whole_text(error)):
+                raise Problem(
+                    "records that were to be read are gone, by retention or with their topic; with --on-data-loss go-on"
+                    " the rest is counted"
+                ) from error
             raise
     return writer.counts
 
@@ -353,11 +380,11 @@ def plan(options: Namespace) -> tuple[Format, Grouping]:
 
 def _source(spark: SparkSession, options: Namespace) -> DataFrame:
     settings = {
-        # What a transaction took back is not counted.
-        "kafka.isolation.level": "read_committed",
+        "kafka.isolation.level": options.isolation_level,
+        "failOnDataLoss": "true" if options.on_data_loss == "fail" else "false",
         **kafka_options(options),
         "startingOffsets": options.starting_offsets,
-        "maxOffsetsPerTrigger": str(options.max_records),
+        "maxOffsetsPerTrigger": str(options.max_offsets_per_trigger),
         "includeHeaders": "true",
     }
     if options.topics_pattern:
@@ -370,11 +397,13 @@ def _source(spark: SparkSession, options: Namespace) -> DataFrame:
     return rows.where(~F.col("topic").isin(written)) if options.topics_pattern and written else rows
 
 
-def _query(rows: DataFrame, writer: BatchWriter, options: Namespace) -> DataStreamWriter:
+def _query(
+    rows: DataFrame, writer: BatchWriter, checkpoint: Checkpoint, options: Namespace
+) -> DataStreamWriter:
     query = (
         rows.writeStream.queryName(f"aggregate {options.kind}")
         .outputMode("append")
-        .option("checkpointLocation", options.checkpoint_dir)
+        .option("checkpointLocation", checkpoint.path)
         .foreachBatch(writer)
     )
     if options.once:
@@ -402,26 +431,12 @@ def _make_ready(cluster: Cluster, options: Namespace) -> None:
         print(f"created topic {name}", file=sys.stderr)
 
 
-def _check_checkpoint(
-    spark: SparkSession, options: Namespace, grouping: Grouping, schema: StructType
-) -> None:
-    """Raises Problem where a checkpoint, or an output, belongs to something else than what is asked for now."""
-    checkpoint = Folder(spark, options.checkpoint_dir)
-    types = {name: column(schema, name, "").dataType.simpleString() for name in grouping.groups}
-    wanted = {**grouping.definition(), "group_types": types}
-    found = checkpoint.read_json(DEFINITION)
-    if found is None:
-        if not checkpoint.is_empty():
-            raise Problem(f"--checkpoint-dir {options.checkpoint_dir} belongs to something else")
-        if options.to_parquet:
-            check_owner(Folder(spark, options.to_parquet), checkpoint)
-        checkpoint.write_json(DEFINITION, wanted)
-        return
-    for key in sorted(wanted.keys() | found.keys()):
-        if wanted.get(key) != found.get(key):
-            raise Problem(
-                f"checkpoint {options.checkpoint_dir} was made with {key.replace('_', ' ')} {found.get(key)}, now it is"
-                f" {wanted.get(key)}: what it holds cannot be gone on with; take another folder"
-            )
+def _checkpoint(options: Namespace, grouping: Grouping, schema: StructType) -> Checkpoint:
+    """The checkpoint. Raises Problem where it, or an output, belongs to something else than what is asked for now."""
+    checkpoint = Checkpoint(options.checkpoint_dir)
+    types = [column(schema, name, "").dataType.simpleString() for name in grouping.groups]
+    checkpoint.claim("aggregate", {**grouping.definition(), "types": ",".join(types)})
+    checkpoint.check()
     if options.to_parquet:
-        check_owner(Folder(spark, options.to_parquet), checkpoint)
+        check_owner(open_storage(options.to_parquet), checkpoint)
+    return checkpoint

@@ -64,18 +64,19 @@ def follow(
     cluster: Cluster,
     group: str,
     quiet: bool = False,
+    scans: int = 1,
 ) -> int:
     """Start queries and return 0 when all have ended by themselves, or were stopped by SIGTERM.
 
-    `starts` is `writer.start` or several of these. The end offsets of each finished batch are committed to `group`,
-    those of the last batch before this returns. If one query fails the others are stopped, and its error is raised:
-    a Problem where it is one that users meet (`problems.py`), else Spark's own.
+    `starts` is `writer.start` or several of these, `scans` how often a query reads each row. The end offsets of each
+    finished batch are committed to `group`, those of the last batch before this returns. If one query fails the others
+    are stopped, and its error is raised: a Problem where it is one that users meet (`problems.py`), else Spark's own.
     """
     offsets, ended = GroupOffsets(cluster, group), _Ended()
     # In this order, since the last one tells when the ones before have seen everything.
     listeners: list[StreamingQueryListener] = [offsets, ended]
     if not quiet:
-        listeners.insert(0, Progress())
+        listeners.insert(0, Progress(scans))
     for listener in listeners:
         spark.streams.addListener(listener)
     queries: list[StreamingQuery] = []

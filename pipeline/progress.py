@@ -22,7 +22,10 @@ PARTITIONS_SHOWN = 8
 
 
 class Progress(StreamingQueryListener):
-    """Prints a line after each batch that read something."""
+    """Prints a line after each batch that read something; `scans` is how often a query reads each row."""
+
+    def __init__(self, scans: int = 1) -> None:
+        self.scans = scans
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to show yet."""
@@ -30,7 +33,7 @@ class Progress(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """One line."""
         if event.progress.numInputRows:
-            print(line(event.progress), file=sys.stderr, flush=True)
+            print(line(event.progress, self.scans), file=sys.stderr, flush=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Silence says enough."""
@@ -39,12 +42,12 @@ class Progress(StreamingQueryListener):
         """The job tells how it ended."""
 
 
-def line(progress: StreamingQueryProgress) -> str:
+def line(progress: StreamingQueryProgress, scans: int = 1) -> str:
     """`[name] batch 3: 1,200 rows, 600 rows/s, lag orders 0:12 1:0`."""
     name = f"{progress.name} " if progress.name else ""
     text = (
-        f"{name}batch {progress.batchId}: {progress.numInputRows:,} rows,"
-        f" {progress.processedRowsPerSecond:,.0f} rows/s"
+        f"{name}batch {progress.batchId}: {progress.numInputRows // scans:,} rows,"
+        f" {progress.processedRowsPerSecond / scans:,.0f} rows/s"
     )
     behind: Offsets = {}
     for source in progress.sources:

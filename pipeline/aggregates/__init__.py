@@ -1,5 +1,5 @@
 """What `kwire pipeline aggregate` is made of.
 
 `schema.py` knows columns, `records.py` makes records and their faults of a topic's values, `kinds.py` groups them,
-`batches.py` writes a batch, `files.py` reads and writes small files beside checkpoints and Parquet.
+`batches.py` writes a batch.
 """

@@ -8,22 +8,28 @@ Topics get the same records again.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass, fields
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..checkpoints import Checkpoint
 from ..problems import Problem
-from .files import Folder
+from ..storage import Storage, open_storage
 from .kinds import RESULTS, STORE, Grouping
 
 RECORD, MALFORMED, RESULT = "record", "malformed", "result"
+#: How often the query below reads its source: for the rows themselves, and for the results.
+SCANS = 2
 #: Beginning of the headers that say where a dead letter comes from.
 HEADER = "kwire.dead-letter."
 #: Says which checkpoint an output belongs to; readers of Parquet pass over names that begin so.
 OWNER = "_kwire-aggregate.json"
+#: Beginning of the folders in which Spark writes partitions before it moves them into place.
+STAGED = ".spark-staging-"
 
 
 @dataclass(frozen=True)
@@ -100,12 +106,11 @@ def _null(like: DataFrame, name: str) -> Column:
 
 
 class BatchWriter:
-    """Called by Spark with each batch. `problem` is why it failed, if that is something to tell the user."""
+    """Called by Spark with each batch; `counts` is what was seen in those it has written."""
 
     def __init__(
         self,
-        spark: SparkSession,
-        checkpoint: str,
+        checkpoint: Checkpoint,
         grouping: Grouping,
         outputs: Outputs,
         quiet: bool = False,
@@ -114,9 +119,8 @@ class BatchWriter:
         self.outputs = outputs
         self.quiet = quiet
         self.counts = Counts()
-        self.problem: Problem | None = None
-        self._checkpoint = Folder(spark, checkpoint)
-        self._parquet = None if outputs.parquet is None else Folder(spark, outputs.parquet)
+        self._checkpoint = checkpoint
+        self._parquet = None if outputs.parquet is None else open_storage(outputs.parquet)
         self._owned = False
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -124,9 +128,6 @@ class BatchWriter:
         batch.persist()
         try:
             self._write(batch, number)
-        except Problem as problem:
-            self.problem = problem
-            raise
         finally:
             batch.unpersist()
 
@@ -155,12 +156,15 @@ class BatchWriter:
             )
 
     def _own(self) -> None:
-        """Write into the output whose it is: batch numbers of another checkpoint would replace what lies there."""
+        """Write into the output whose it is, and remove what Spark staged there and did not get to move into place."""
         if self._parquet is not None:
             check_owner(self._parquet, self._checkpoint)
-            self._parquet.write_json(OWNER, {"checkpoint": checkpoint_id(self._checkpoint)})
+            owner = {"checkpoint": checkpoint_id(self._checkpoint)}
+            self._parquet.replace(OWNER, json.dumps(owner).encode())
             for name in (STORE, RESULTS[self.grouping.kind]):
-                Folder(self._parquet.spark, f"{self._parquet.path}/{name}").remove_staging()
+                for item in self._parquet.list(name):
+                    if item.name.startswith(STAGED):
+                        self._parquet.delete(f"{name}/{item.name}")
         self._owned = True
 
     def _closed_before(self, number: int) -> int:
@@ -169,9 +173,11 @@ class BatchWriter:
         It is that of the batch before: what was closed then is gone, and what this batch closes takes records still.
         Spark writes it into the checkpoint before the batch runs.
         """
-        text = self._checkpoint.read(f"offsets/{number - 1}") if number else None
-        if text is None:
+        if not number:
             return 0
+        text = self._checkpoint.storage.read(f"offsets/{number - 1}")
+        if text is None:
+            raise Problem(f"the checkpoint {self._checkpoint.path} has lost offsets/{number - 1}")
         return watermark_ms(text) * 1000
 
     def _send_letters(self, letters: DataFrame, closed_us: int) -> None:
@@ -245,13 +251,21 @@ class BatchWriter:
             self._to_topic(rows, "topic")
 
     def _to_topic(self, rows: DataFrame, which: str) -> None:
+        """Write rows to the topic of that name in `outputs`. Raises Problem if the brokers refuse them."""
         topic = getattr(self.outputs, which)
         options = {**self.outputs.kafka, "topic": topic, "includeHeaders": "true"}
-        rows.write.format("kafka").options(**options).save()
+        try:
+            rows.write.format("kafka").options(**options).save()
+        except Exception as error:
+            said = re.findall(r"org\.apache\.kafka\.common\.errors\.(\w+: [^\n]+)", str(error))
+            if not said:
+                raise
+            raise Problem(f"cannot write to topic {topic}: {said[-1]}") from error
 
     def _to_parquet(self, rows: DataFrame, name: str, partitions: list[str]) -> None:
+        assert self._parquet is not None
         writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.partitionBy(*partitions).parquet(f"{self.outputs.parquet}/{name}")
+        writer.partitionBy(*partitions).parquet(self._parquet.location(name))
 
 
 def _count(batch: DataFrame, late: Column) -> Counts:
@@ -269,24 +283,25 @@ def _headers(rows: DataFrame) -> str:
     return rows.schema["headers"].dataType.simpleString()
 
 
-def watermark_ms(entry: str) -> int:
+def watermark_ms(entry: bytes) -> int:
     """The watermark in an entry of Spark's offset log: a version, a line of JSON, the sources' offsets."""
     return int(json.loads(entry.splitlines()[1])["batchWatermarkMs"])
 
 
-def checkpoint_id(checkpoint: Folder) -> str | None:
+def checkpoint_id(checkpoint: Checkpoint) -> str | None:
     """Spark's name of the query a checkpoint belongs to, or None before its first start."""
-    tree = checkpoint.read_json("metadata")
-    return None if tree is None else str(tree["id"])
+    text = checkpoint.storage.read("metadata")
+    return None if text is None else str(json.loads(text)["id"])
 
 
-def check_owner(parquet: Folder, checkpoint: Folder) -> None:
-    """Raises Problem if something else has written here."""
-    owner = parquet.read_json(OWNER)
-    if owner is None and not parquet.is_empty():
-        raise Problem(f"{parquet.path} is not empty, and not of this job")
-    if owner is not None and owner["checkpoint"] != checkpoint_id(checkpoint):
+def check_owner(parquet: Storage, checkpoint: Checkpoint) -> None:
+    """Raises Problem if something else has written here: batches of the same numbers would replace its files."""
+    text = parquet.read(OWNER)
+    if text is None:
+        if parquet.list(""):
+            raise Problem(f"{parquet.root} is not empty, and not of this job")
+    elif json.loads(text)["checkpoint"] != checkpoint_id(checkpoint):
         raise Problem(
-            f"{parquet.path} was written with another checkpoint than {checkpoint.path};"
+            f"{parquet.root} was written with another checkpoint than {checkpoint.path};"
             " use that one, or another folder"
         )

@@ -7,7 +7,7 @@ says when the first window of a record closes, so that lateness can be told by c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,7 +25,6 @@ from pyspark.sql.types import (
 )
 
 from ..problems import Problem
-from .durations import words
 
 #: Kind -> schema where none is given.
 SCHEMAS = {
@@ -61,27 +60,29 @@ class Grouping:
     exact: bool = False
     accuracy: int = 10_000
 
-    def definition(self) -> dict[str, object]:
+    def definition(self) -> dict[str, str]:
         """What may not change between two runs on one checkpoint, since Spark's state is laid out by it."""
-        tree = asdict(self)
-        del tree["watermark_ms"]
-        del tree["slide_ms" if self.kind == "sessions" else "gap_ms"]
+        tree: dict[str, object] = {"kind": self.kind, "groups": ",".join(self.groups)}
         if self.kind == "sessions":
-            del tree["window_ms"]
-        return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in tree.items()
-        }
+            tree |= {"gap_ms": self.gap_ms}
+        else:
+            tree |= {"window_ms": self.window_ms, "slide_ms": self.slide_ms}
+        if self.value is not None:
+            ranks = ",".join(f"{number:g}" for number in self.percentiles)
+            accuracy = "exact" if self.exact else self.accuracy
+            tree |= {"value": self.value, "percentiles": ranks, "accuracy": accuracy}
+        return {key: str(value) for key, value in tree.items()}
 
     def results(self, records: DataFrame) -> DataFrame:
         """Rows of `event_time` and the schema's columns -> one row for each closed window or session of each group.
 
         Raises Problem for a group column named like a column of the results.
         """
-        marked = records.withWatermark("event_time", words(self.watermark_ms))
+        marked = records.withWatermark("event_time", spark_time(self.watermark_ms))
         if self.kind == "sessions":
-            over = F.session_window("event_time", words(self.gap_ms))
+            over = F.session_window("event_time", spark_time(self.gap_ms))
         else:
-            over = F.window("event_time", words(self.window_ms), words(self.slide_ms))
+            over = F.window("event_time", spark_time(self.window_ms), spark_time(self.slide_ms))
         groups = [F.col(f"`{name}`").alias(f"_{number}") for number, name in enumerate(self.groups)]
         wanted = [name for name, _ in self._columns()]
         both = sorted({name.lower() for name in self.groups} & set(wanted))
@@ -150,6 +151,11 @@ class Grouping:
         # Windows end at multiples of the slide plus the window's length; the first end after the event is meant.
         slide = self.slide_ms * 1000
         return time + slide - F.pmod(time - self.window_ms * 1000, F.lit(slide))
+
+
+def spark_time(length_ms: int) -> str:
+    """A length of time as Spark reads it."""
+    return f"{length_ms} milliseconds"
 
 
 def percentile_name(percentile: float) -> str:

@@ -110,7 +110,7 @@ def _object(tree: dict[str, Any], where: str) -> StructType:
 def _type(tree: Any, where: str) -> DataType:
     kinds = tree.get("type") if isinstance(tree, dict) else None
     given = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
-    if len(given) != 1:
+    if len(given) != 1 or given[0] is None:
         raise Problem(f"{where}: a type is wanted, one beside null")
     kind = given[0]
     if kind in PLAIN_TYPES:

@@ -37,10 +37,13 @@ def iso(time_ms: int) -> str:
     )
 
 
-def broken(seed: random.Random, column: str, kind: str) -> list[Sent]:
-    """One record of each kind of fault, where a column of some type is required beside the time."""
-    good = {"time": iso(START_MS), "service": "a", "level": "i", "name": "a", "user": "a"}
-    good |= {"value": 1.5}  # type: ignore[dict-item]
+def broken(seed: random.Random, column: str, kind: str, time: str) -> list[Sent]:
+    """One record of each kind of fault, where a column of some type is required beside the time, of type TIMESTAMP or
+    BIGINT."""
+    moments = [START_MS, 4_070_908_800_000]  # the second one is in 2099
+    start, ahead = [iso(moment) if time == "TIMESTAMP" else moment for moment in moments]
+    good: dict[str, Any] = {"time": start, "service": "a", "level": "i", "name": "a", "user": "a"}
+    good |= {"value": 1.5}
 
     def without(name: str) -> str:
         return json.dumps({key: value for key, value in good.items() if key != name})
@@ -58,8 +61,8 @@ def broken(seed: random.Random, column: str, kind: str) -> list[Sent]:
         ("not a JSON object", json.dumps(good) * 2),
         ("time is missing", without("time")),
         ("time is missing", other(time=None)),
-        ("time is not TIMESTAMP: yesterday", other(time="yesterday")),
-        ("time is ahead of the record's timestamp", other(time="2099-01-01T00:00:00Z")),
+        (f"time is not {time}: yesterday", other(time="yesterday")),
+        ("time is ahead of the record's timestamp", other(time=ahead)),
         (f"{column} is missing", without(column)),
         (
             f"{column} is not {kind}: {{" if kind != "STRING" else f"{column} is missing",

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Message, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from kwire.pipeline.main import make_parser
+from kwire.pipeline.problems import Problem
 
 from ..support.broker_process import BrokerProcess
 from .aggregate_model import START_MS, Model, Sent, broken, iso, percentile, windows
@@ -126,8 +127,8 @@ def room(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path)
     return Room(spark, broker, topic, tmp_path)
 
 
-def letters_of(room: Room) -> dict[tuple[int, int], tuple[str, Message]]:
-    """Place -> reason and record of the dead letters; a place may not stand there twice."""
+def letters_of(room: Room, *, twice: bool = False) -> dict[tuple[int, int], tuple[str, Message]]:
+    """Place -> reason and record of the dead letters; a place stands there once, or may twice after a cut."""
     found = {}
     for message in room.read(room.letters):
         headers = dict(message.headers() or [])
@@ -136,7 +137,7 @@ def letters_of(room: Room) -> dict[tuple[int, int], tuple[str, Message]]:
         }
         assert said["topic"] == room.topic.encode()
         place = (int(said["partition"]), int(said["offset"]))
-        assert place not in found
+        assert twice or place not in found
         found[place] = (said["reason"].decode(), message)
     return found
 
@@ -182,7 +183,7 @@ def test_metrics_in_sliding_windows_with_late_and_malformed_records_equal_the_mo
     # The second run's records reach back behind the watermark of the first; the third's close all windows but its own.
     for first, span in ((0, 20), (5, 25), (60, 1)):
         sent = metrics(seed, 250, START_MS + first * MINUTE, span * MINUTE)
-        sent += broken(seed, "value", "DOUBLE") if first != 60 else []
+        sent += broken(seed, "value", "DOUBLE", "TIMESTAMP") if first != 60 else []
         seed.shuffle(sent)
         room.send(sent, seed)
         model.run(sent)
@@ -191,9 +192,9 @@ def test_metrics_in_sliding_windows_with_late_and_malformed_records_equal_the_mo
             "--schema=time TIMESTAMP, name STRING, value DOUBLE, n BIGINT",
             "--percentiles=0,50,99.9",
             "--exact",
-            "--window=4 minutes",
-            "--slide=1 minute",
-            "--watermark=5 minutes",
+            "--window=4m",
+            "--slide=1m",
+            "--watermark=5m",
             f"--to-topic={room.results}",
             f"--to-parquet={room.path / 'out'}",
             f"--dead-letter-topic={room.letters}",
@@ -236,6 +237,190 @@ def test_metrics_in_sliding_windows_with_late_and_malformed_records_equal_the_mo
         "late": len(model.late),
         "results": len(wanted),
     }
+
+
+def lines(seed: random.Random, count: int, first_ms: int, span_ms: int) -> list[Sent]:
+    """Log lines of three services, and some that are none."""
+    found = []
+    for number in range(count):
+        time_ms = first_ms + seed.randrange(span_ms)
+        group = seed.choice(("api", "db", "web shop/é")), seed.choice(("INFO", "WARN"))
+        text = f"{iso(time_ms)} {group[1]} [{group[0]}] request {number} took 5 ms"
+        found.append(Sent(text.encode(), time_ms=time_ms, group=group))
+    unlike = "does not match the pattern"
+    found.append(Sent(b"Traceback (most recent call last):", fault=unlike))
+    found.append(Sent(f"{iso(first_ms)} INFO [] no service".encode(), fault="service is missing"))
+    found.append(Sent(b"2026-13-01T00:00:00.000Z INFO [db] x", fault="time is no time: 2026-13"))
+    seed.shuffle(found)
+    return found
+
+
+def test_logs_by_pattern_cut_off_between_output_and_commit_are_stored_once(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kwire.pipeline.aggregates.batches import BatchWriter
+
+    seed = random.Random(12)
+    words = [
+        r"--pattern=^(?<time>\S+) (?P<level>[A-Z]+) \[(?<service>.*?)\] (?<message>.*)$",
+        "--time-format=yyyy-MM-dd'T'HH:mm:ss.SSSX",
+        "--watermark=2m",
+        f"--to-topic={room.results}",
+        f"--to-parquet={room.path / 'out'}",
+        f"--dead-letter-topic={room.letters}",
+    ]
+    model = Model(2 * MINUTE, windows(MINUTE, MINUTE))
+    everything: list[Sent] = []
+    write = BatchWriter._to_parquet
+    cut: list[str] = []
+
+    def cut_off(writer: BatchWriter, rows: Any, name: str, partitions: list[str]) -> None:
+        write(writer, rows, name, partitions)
+        if cut and cut[0] == name:
+            raise OSError(f"cut off after {cut.pop(0)}")
+
+    monkeypatch.setattr(BatchWriter, "_to_parquet", cut_off)
+    for first, cuts in ((0, []), (3, ["records", "windows"])):
+        sent = lines(seed, 200, START_MS + first * MINUTE, 8 * MINUTE)
+        room.send(sent, seed)
+        model.run(sent)
+        everything += sent
+        cut += cuts
+        for name in cuts:
+            with pytest.raises(Exception, match=f"cut off after {name}"):
+                room.run("logs", *words)
+        room.run("logs", *words)
+
+    good = {one.place: one for one in everything if one.fault is None}
+    stored = {}
+    for row in room.rows("records"):
+        place = row["source"]["partition"], row["source"]["offset"]
+        assert place not in stored
+        assert row["source"]["topic"] == room.topic
+        assert str(row["date"]) == iso_of(row["event_time"])[:10]
+        text = f"{row['time']} {row['level']} [{row['service']}] {row['message']}"
+        stored[place] = text.encode()
+    assert stored == {place: one.value for place, one in good.items()}
+
+    wanted = {
+        (*group, iso(start), iso(end)): len(events) for group, start, end, events in model.results
+    }
+    assert sorted((*count_of(row), row["count"]) for row in room.rows("windows")) == sorted(
+        (*place, count) for place, count in wanted.items()
+    )
+    said = [(message.key(), message.value() or b"") for message in room.read(room.results)]
+    given = {}
+    for key, value in set(said):
+        row = json.loads(value)
+        assert json.loads(key or b"") == {name: row[name] for name in ("service", "level")}
+        place = row["service"], row["level"], row["window_start"], row["window_end"]
+        assert place not in given  # what came twice was the same
+        given[place] = row["count"]
+    assert given == wanted
+    # The cut after the windows were stored comes before they go to the topic: nothing is there twice here.
+    assert model.late
+    reasons = {place: reason for place, (reason, _) in letters_of(room, twice=True).items()}
+    assert reasons.keys() == {one.place for one in everything if one.fault is not None}
+
+
+def count_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """What a row of counts is of."""
+    times = iso_of(row["window_start"]), iso_of(row["window_end"])
+    return row["service"], row["level"], *times
+
+
+def visits(seed: random.Random, first_ms: int, span_ms: int, *, latest_first: int) -> list[Sent]:
+    """Events of users, at most `latest_first` ms out of order."""
+    found = []
+    for user in range(12):
+        time_ms = first_ms + seed.randrange(MINUTE)
+        while time_ms < first_ms + span_ms:
+            name = f"user {user}"
+            text = json.dumps({"time": time_ms, "user": name})
+            found.append(Sent(text.encode(), time_ms=time_ms, group=(name,)))
+            # The gap is ten minutes: some events stand exactly at it.
+            time_ms += seed.choice(
+                (1, 30_000, 5 * MINUTE, 10 * MINUTE, 10 * MINUTE + 1, 14 * MINUTE)
+            )
+    found.sort(key=lambda one: one.time_ms + seed.randrange(latest_first))
+    return found
+
+
+def test_sessions_of_two_runs_equal_those_of_one_and_the_model(room: Room) -> None:
+    seed = random.Random(13)
+    schema = {
+        "type": "object",
+        "properties": {"time": {"type": "integer"}, "user": {"type": "string"}},
+    }
+    words = [f"--schema={json.dumps(schema)}", "--gap=10m", "--watermark=20m"]
+    words += [f"--dead-letter-topic={room.letters}"]
+    gap = 10 * MINUTE
+    model = Model(20 * MINUTE, lambda time_ms: [(time_ms, time_ms + gap)], merged=True)
+
+    def wanted() -> list[tuple[Any, ...]]:
+        return sorted(
+            (*group, iso(start), iso(end - gap), end - gap - start, len(events))
+            for group, start, end, events in model.results
+        )
+
+    def given(topic: str) -> list[tuple[Any, ...]]:
+        rows = [json.loads(message.value() or b"") for message in room.read(topic)]
+        names = ("user", "session_start", "session_end", "duration_ms", "count")
+        return sorted(tuple(row[name] for name in names) for row in rows)
+
+    sent = visits(seed, START_MS, 200 * MINUTE, latest_first=15 * MINUTE)
+    sent += broken(seed, "user", "STRING", "BIGINT")
+    half = len(sent) // 2
+    for part in (sent[:half], sent[half:]):
+        room.send(part, seed)
+        model.run(part)
+        room.run("sessions", *words, f"--to-topic={room.results}")
+    assert not model.late
+    check_letters(room, sent, [])
+    assert given(room.results) == wanted()
+    one_run = f"{room.topic}-at-once"
+    room.run(
+        "sessions",
+        *words[:-1],
+        f"--dead-letter-topic={room.topic}-x",
+        f"--to-topic={one_run}",
+        checkpoint="other",
+    )
+    assert given(one_run) == wanted()
+
+    # Behind the watermark, and far beyond, which closes all sessions before it.
+    more = visits(seed, START_MS + 150 * MINUTE, 60 * MINUTE, latest_first=1)
+    more += visits(seed, START_MS + 1000 * MINUTE, 30 * MINUTE, latest_first=1)
+    room.send(more, seed)
+    model.run(more)
+    counts = room.run("sessions", *words, f"--to-topic={room.results}")
+    assert counts.late == len(model.late) > 0
+    assert given(room.results) == wanted()
+
+
+def test_malformed_record_without_place_for_it_holds_its_batch_back(room: Room) -> None:
+    seed = random.Random(14)
+    sent = [Sent(b"x" * 5000, fault="not a JSON object")]
+    room.send(sent, seed)
+    out = f"--to-topic={room.results}"
+    partition, offset = sent[0].place
+    where = f"record {offset} of {room.topic}-{partition} is malformed .not a JSON object.*--dead-letter-topic"
+    with pytest.raises(Problem, match=where):
+        room.run("sessions", out)
+    # One that takes only small records.
+    small = NewTopic(room.letters, 1, 1, config={"max.message.bytes": "1000", "retention.ms": "-1"})
+    for answer in room.admin.create_topics([small]).values():
+        answer.result()
+    with pytest.raises(Problem, match=f"cannot write to topic {room.letters}: RecordTooLarge"):
+        room.run("sessions", out, f"--dead-letter-topic={room.letters}")
+    assert not (room.path / "checkpoint" / "commits" / "0").exists()
+    larger = ConfigEntry("max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET)
+    change = ConfigResource(ConfigResource.Type.TOPIC, room.letters, incremental_configs=[larger])
+    for answer in room.admin.incremental_alter_configs([change]).values():
+        answer.result()
+    counts = room.run("sessions", out, f"--dead-letter-topic={room.letters}")
+    assert counts.malformed == 1
+    check_letters(room, sent, [])
 
 
 def iso_of(time: Any) -> str:

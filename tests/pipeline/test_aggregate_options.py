@@ -1,0 +1,194 @@
+"""What an aggregate is told: schemas, columns, options that do not go together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import LongType, MapType, StringType, TimestampType
+
+from kwire.pipeline.aggregate import check_options, plan
+from kwire.pipeline.aggregates.batches import watermark_ms
+from kwire.pipeline.aggregates.kinds import percentile_name
+from kwire.pipeline.aggregates.records import group_numbers
+from kwire.pipeline.aggregates.schema import read_schema
+from kwire.pipeline.main import make_parser
+from kwire.pipeline.problems import Problem
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from pyspark.sql import SparkSession
+
+
+def options_of(kind: str, *words: str) -> Namespace:
+    """Options with what is always needed."""
+    fixed = ["--topics=t", "--checkpoint-dir=c", "--to-topic=r"]
+    return make_parser("aggregate").parse_args(["aggregate", kind, *fixed, *words])
+
+
+def test_json_schema_becomes_columns(tmp_path: Path) -> None:
+    tree = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string"},
+            "at": {"type": "string", "format": "date-time"},
+            "size": {"type": ["integer", "null"]},
+            "tags": {"type": "object"},
+            "parts": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"x": {"type": "number"}}},
+            },
+        },
+    }
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps(tree))
+    schema = read_schema(None, file, "")
+    assert [(field.dataType, field.nullable) for field in schema.fields[:4]] == [
+        (StringType(), False),
+        (TimestampType(), True),
+        (LongType(), True),
+        (MapType(StringType(), StringType()), True),
+    ]
+    assert schema["parts"].dataType.simpleString() == "array<struct<x:double>>"
+    assert read_schema(schema.json(), None, "") == schema  # Spark's own JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "--schema is not JSON"),
+        ('{"a": 1}', "must be a JSON Schema of type object with properties"),
+        ('{"type": "object", "properties": {}}', "no columns"),
+        ('{"type": "object", "properties": {"a": {}}}', "a: a type is wanted"),
+        ('{"type": "object", "properties": {"a": {"type": "decimal"}}}', "a: unknown type 'dec"),
+        ('{"type": "object", "properties": {"a": {"type": "array"}}}', r"a\[\]: a type is wanted"),
+        (
+            '{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]}',
+            "b is required, but not among the properties",
+        ),
+        (
+            '{"type":"object","properties":{"a":{"type":"string"},"A":{"type":"string"}}}',
+            "column a stands there twice",
+        ),
+        ('{"type": "struct", "fields": [{"name": "a"}]}', "is not a schema in Spark's JSON"),
+    ],
+)
+def test_wrong_json_schema_is_told(text: str, said: str) -> None:
+    with pytest.raises(Problem, match=said):
+        read_schema(text, None, "")
+
+
+def test_absent_schema_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"cannot read .*absent.json: No such file"):
+        read_schema(None, tmp_path / "absent.json", "")
+    with pytest.raises(Problem, match="either --schema or --schema-file"):
+        read_schema("a INT", tmp_path / "absent.json", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topics-pattern=x"], "either --topics or --topics-pattern"),
+        (["--late=dead-letter"], "--late dead-letter needs --dead-letter-topic"),
+        (["--dead-letter-topic=r"], "--to-topic and --dead-letter-topic are the same"),
+        (["--to-topic="], "say --to-topic, --to-parquet or both"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(words: list[str], said: str) -> None:
+    with pytest.raises(Problem, match=said):
+        check_options(options_of("logs", *words))
+
+
+@pytest.mark.parametrize(
+    "word", ["--window=0s", "--window=1 month", "--percentiles=101", "--accuracy=0"]
+)
+def test_wrong_word_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options_of("metrics", word)
+    assert word.split("=")[0] in capsys.readouterr().err
+
+
+def test_groups_of_a_pattern_are_counted_in_both_languages() -> None:
+    assert group_numbers(r"(a)(?<b>b)(?:c)(?<!x)(?P<d>d)(?<=d)") == {"b": 2, "d": 3}
+    for pattern, said in (("(", "--pattern '\\('"), ("(a)", "has no named group")):
+        with pytest.raises(Problem, match=said):
+            group_numbers(pattern)
+
+
+def test_name_of_a_percentile_needs_no_quotes() -> None:
+    assert [percentile_name(number) for number in (0.0, 50.0, 99.9)] == ["p0", "p50", "p99_9"]
+
+
+def test_watermark_is_read_from_an_entry_of_sparks_log() -> None:
+    entry = b'v1\n{"batchWatermarkMs":1767225600123,"batchTimestampMs":5,"conf":{}}\n{"t":{"0":1}}'
+    assert watermark_ms(entry) == 1767225600123
+
+
+@pytest.mark.spark
+def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> None:
+    cases = [
+        ("metrics", ["--schema=name STRIN"], "--schema is not Spark's DDL: Unsupported data type"),
+        ("metrics", ["--schema=name STRING, value"], "--schema is not Spark's DDL: Syntax error"),
+        (
+            "metrics",
+            ["--schema=name STRING, time TIMESTAMP"],
+            "--value-column value: the schema has name, time",
+        ),
+        (
+            "metrics",
+            ["--schema=name STRING, value STRING, time TIMESTAMP"],
+            "value is STRING: no number",
+        ),
+        (
+            "metrics",
+            ["--schema=name STRING, value INT, time BOOLEAN"],
+            "time is BOOLEAN: no timestamp",
+        ),
+        ("metrics", ["--group-by=host"], "--group-by host: the schema has time, name, value"),
+        ("metrics", ["--require=host"], "--require host: the schema has"),
+        ("metrics", ["--time-column=at"], "--time-column at: the schema has"),
+        ("metrics", ["--slide=2m"], "--slide is longer than --window"),
+        (
+            "sessions",
+            ["--schema=time TIMESTAMP, user ARRAY<INT>"],
+            "user is ARRAY<INT>: a group needs",
+        ),
+        (
+            "logs",
+            ["--schema=time TIMESTAMP, service STRING, level STRING, date DATE"],
+            "column date: the store has",
+        ),
+        (
+            "logs",
+            ["--pattern=(?<time>.)(?<level>.)"],
+            "--group-by service: the schema has time, level",
+        ),
+        (
+            "logs",
+            ["--pattern=(?<time>.)", "--schema=time STRING, service STRING, level STRING"],
+            "no group named service",
+        ),
+    ]
+    for kind, words, said in cases:
+        with pytest.raises(Problem, match=said):
+            plan(options_of(kind, *words))
+    words = ["--schema=`a.b` STRING, v DECIMAL(9,2) NOT NULL, c INT"]
+    form, grouping = plan(
+        options_of(
+            "metrics", *words, "--record-time", "--group-by=a.b", "--value-column=v", "--exact"
+        )
+    )
+    assert form.required == ("v", "a.b")
+    assert grouping.definition() == {
+        "kind": "metrics",
+        "groups": "a.b",
+        "window_ms": "60000",
+        "slide_ms": "60000",
+        "value": "v",
+        "percentiles": "50,95,99",
+        "accuracy": "exact",
+    }
