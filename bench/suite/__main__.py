@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from pathlib import Path
 
 from tests.support.broker_process import REPOSITORY
+from tests.support.kafka import fetched_jars
 
 from ..broker import note
 from . import report
 from .plan import FORMS, Bench, describe_machine
 from .results import Results
 from .sections import SECTIONS
-from .subjects import NAMES, Subject
+from .subjects import KWIRE, NAMES, Subject
+from .tools import TROUBLE, Missing
 
 PAGE = REPOSITORY / "docs" / "performance.md"
 
@@ -47,25 +50,32 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "results.json"
     results = Results(form=form_name, machine=describe_machine(), path=path)
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kwire is compiled
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:
         root = Path(directory)
         settings = {"log.retention.check.interval.ms": "2000"} if form_name == "long" else {}
-        subjects = [
-            Subject(name, root / name.replace(" ", "-"), settings)
-            for name in options.subjects.split(",")
-        ]
-        bench = Bench(FORMS[form_name], subjects, results, root, time.monotonic())
+        bench = Bench(FORMS[form_name], [], results, root, time.monotonic())
+        for name in options.subjects.split(","):
+            jars = name == KWIRE or fetched_jars(name.replace("Apache Kafka ", "kafka-"))
+            if isinstance(jars, str):
+                bench.skip(name, jars)
+            else:
+                bench.subjects.append(Subject(name, root / name.replace(" ", "-"), settings))
         try:
             for name, section in SECTIONS.items():
                 if only and name not in only and name != "start":
                     continue
                 bench.progress(f"== {name}")
                 began = time.monotonic()
-                section(bench)
+                try:
+                    section(bench)
+                except (*TROUBLE, Missing) as problem:
+                    bench.skip(f"the rest of {name}", problem)
                 results.machine.setdefault("seconds", {})[name] = round(time.monotonic() - began)
         finally:
-            for subject in subjects:
+            for subject in bench.subjects:
                 subject.stop()
     results.save()
     report.write(results, options.page)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.support.broker_process import REPOSITORY
-from tests.support.kafka import KAFKA_3, java_command
+from tests.support.kafka import KAFKA_3, fetched_jars, java_command
 
 from .cells import Cell
 from .subjects import Subject
@@ -28,7 +28,7 @@ TIMEOUT_S = 900
 PAYLOAD_BYTES = 2_000_000
 
 
-class ClientFailed(Exception):
+class ClientFailed(RuntimeError):
     """A client ended with an error, or did not do what was asked; carries its last words."""
 
 
@@ -144,11 +144,18 @@ def produce(subject: Subject, cell: Cell, topic: str, records: int, payloads: Pa
     return done._replace(seconds=done.seconds + (waited if waited > 0.05 else 0.0))
 
 
+def java_tool(name: str) -> list[str]:
+    """The beginning of the command line of one of Apache Kafka's tools. Errors: Missing."""
+    jars = fetched_jars(f"kafka-{KAFKA_3}")
+    if isinstance(jars, str):
+        raise Missing(jars)
+    return [*java_command(KAFKA_3, flags=CLIENT_JVM), f"org.apache.kafka.tools.{name}"]
+
+
 def _java_produce(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path) -> Done:
     out = run(
         [
-            *java_command(KAFKA_3, flags=CLIENT_JVM),
-            "org.apache.kafka.tools.ProducerPerformance",
+            *java_tool("ProducerPerformance"),
             *("--topic", topic, "--num-records", str(records), "--payload-file", str(payloads)),
             *("--throughput", "-1", "--producer-props", f"bootstrap.servers={subject.address}"),
             *(f"batch.size={cell.batch}", f"acks={cell.acks}", "linger.ms=5"),
@@ -206,8 +213,7 @@ def java_consume(subject: Subject, topic: str, records: int, record: int, fetch:
     """kafka-consumer-perf-test; its own time to join a group is not counted."""
     out = run(
         [
-            *java_command(KAFKA_3, flags=CLIENT_JVM),
-            "org.apache.kafka.tools.ConsumerPerformance",
+            *java_tool("ConsumerPerformance"),
             *("--bootstrap-server", subject.address, "--topic", topic),
             *("--messages", str(records), "--timeout", "30000", "--fetch-size", str(fetch)),
             *("--group", f"perf-{time.monotonic_ns()}"),

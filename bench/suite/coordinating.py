@@ -20,6 +20,8 @@ def latency(bench: Bench) -> None:
     seconds, partitions = bench.form.latency_s, 6
     try:
         for number in range(bench.form.rounds):
+            if number and bench.is_late(0.62, f"round {number + 1} of latency"):
+                break
             for load in LOADS:
                 for _, subject in bench.in_turn(1):
 

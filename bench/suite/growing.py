@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable
 
 from . import clients
 from .cells import Cell
 from .plan import Bench
+from .producing import FIRST_START, REST_S
 from .subjects import SETTINGS, Subject
 from .tools import Missing, go_program
 
@@ -25,8 +27,14 @@ def many_partitions(bench: Bench) -> None:
     for subject in bench.subjects:
         fresh = Subject(subject.name, subject.root / "partitions", SETTINGS)
         try:
-            fresh.start()
-            time.sleep(2)
+
+            def start(fresh: Subject = fresh) -> dict[str, float]:
+                figures = {"seconds": fresh.start()}
+                time.sleep(REST_S)
+                return {**figures, "rest_mb": fresh.megabytes()}
+
+            if bench.measure("start", FIRST_START, fresh, bench.form.starts, start) is None:
+                continue
             _with_partitions(bench, fresh)
             if fresh.is_running:
                 _idle(bench, fresh)
@@ -91,7 +99,9 @@ def _metadata(bench: Bench, subject: Subject, one_topic: str, of_it: int, count:
 
 
 def _idle(bench: Bench, subject: Subject) -> None:
-    count = bench.form.idle
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    # A file of each partition is open as well, and more while the broker starts.
+    count = max(10, min(bench.form.idle, files - bench.form.partitions - 1000))
 
     def one() -> dict[str, float]:
         figures: dict[str, float] = {}
@@ -122,6 +132,8 @@ def curves(bench: Bench) -> None:
         "groups": _by_groups,
     }
     for name, work in kinds.items():
+        if bench.is_late(0.80, f"how cost grows with {name}"):
+            continue
         for number in range(bench.form.rounds if bench.form.all_cells else 1):
             for points in bench.form.curves:
                 for _, subject in bench.in_turn(1):

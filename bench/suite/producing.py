@@ -9,10 +9,13 @@ from . import clients
 from .cells import DEFAULT_CELLS, Cell, load
 from .plan import Bench
 from .subjects import CpuTime, Subject
-from .tools import Missing
+from .tools import TROUBLE, Missing
 
 #: Bytes/s that a fixed load has: a tenth of what any broker can take, so that all take it.
 FIXED_LOAD = 20e6
+FIRST_START = "a new directory"
+#: From the first answer until memory is looked at.
+REST_S = 3.0
 RETAINED = {"segment.bytes": str(64 << 20), "retention.bytes": str(256 << 20)}
 #: Where the sizing of a cell begins. Unit: bytes/s by record size.
 GUESS = {100: 15e6, 1000: 80e6, 10_000: 150e6}
@@ -26,10 +29,10 @@ def start_all(bench: Bench) -> None:
 
             def one(subject: Subject = subject) -> dict[str, float]:
                 figures = {"seconds": subject.start()}
-                time.sleep(2.0 if bench.form.name == "tiny" else 4.0)
+                time.sleep(REST_S)
                 return {**figures, "rest_mb": subject.megabytes(), "start_cpu_s": subject.cpu()}
 
-            case = "a new directory" if number == 0 else "a clean directory"
+            case = FIRST_START if number == 0 else "a clean directory"
             done = bench.measure("start", case, subject, number, one)
             if done is not None and number == last:
                 first_minute(bench, subject, done["start_cpu_s"])
@@ -135,6 +138,8 @@ def all_cells(bench: Bench) -> None:
     sizes: dict[str, int] = {}
     for number in range(bench.form.rounds):
         for cell in cells:
+            if number and bench.is_late(0.58, f"round {number + 1} of {cell.name}"):
+                continue
             if number and cell.kind == "short" and not bench.form.all_cells:
                 continue
             payloads = clients.payload_file(bench.directory, cell.record)
@@ -144,7 +149,7 @@ def all_cells(bench: Bench) -> None:
             except Missing as reason:
                 bench.skip(f"producing with {cell.client}", reason)
                 continue
-            except (clients.ClientFailed, RuntimeError) as problem:
+            except TROUBLE as problem:
                 bench.progress(f"{cell.name}: cannot be sized: {problem}")
                 continue
             for _, subject in bench.in_turn(1):

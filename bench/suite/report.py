@@ -36,7 +36,7 @@ TABLES = (
     Table(
         "start",
         "Start and rest",
-        "From the start of the process to the first answer to Metadata; memory (resident set of all the broker's processes) 4 s "
+        "From the start of the process to the first answer to Metadata; memory (resident set of all the broker's processes) 3 s "
         "later. ZooKeeper ran already and is not counted, anywhere on this page.",
         (Column("seconds", "s"), Column("rest_mb", "MB at rest")),
     ),

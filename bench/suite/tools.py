@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.support.broker_process import BrokerFailed
+
 BENCH = Path(__file__).parents[1]
 CACHE = BENCH / ".cache"
 GO_SOURCES = BENCH / "go"
@@ -17,6 +19,15 @@ C_SOURCE = Path(__file__).with_name("limits.c")
 
 class Missing(Exception):
     """A tool that a measurement needs is not on this machine; says which."""
+
+
+#: What ends one measurement, or one section, and leaves the others alone.
+TROUBLE: tuple[type[Exception], ...] = (
+    BrokerFailed,
+    RuntimeError,
+    OSError,
+    subprocess.SubprocessError,
+)
 
 
 def _stamp(paths: Iterable[Path]) -> str:
