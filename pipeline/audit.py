@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .auditing.compare import Comparison, common_ranges, compare, pairs
 from .auditing.facts import Facts, Where
-from .auditing.findings import Finding
+from .auditing.findings import Finding, wrong
 from .auditing.places import Place, TopicPlace, archive_at
 from .auditing.progress import Progress, watched
 from .auditing.report import Report, print_report, write_json
@@ -241,8 +241,34 @@ class _Audit:
             self._spark.conf.set(key, str(max(least, min(len(self._facts), 200))))
 
     def _absent(self, renamed: dict[str, str]) -> list[Finding]:
-        """Partitions that a place lacks altogether though another one has them."""
-        return []
+        """Partitions with records that an archive or a replay lacks altogether."""
+        known = {topic for place in self._places for topic, _ in place.ranges}
+        for name in (name for pair in renamed.items() for name in pair if name not in known):
+            raise Problem(f"--map: no place has a topic {name}")
+        first: dict[Where, Facts] = {}
+        for (_, where), facts in self._facts.items():
+            if not facts.range.is_empty:
+                first.setdefault(where, facts)
+        lacking = []
+        for where, facts in first.items():
+            archives = [
+                place.name
+                for place in self._places
+                if place.kind == "archive" and where not in place.ranges
+            ]
+            lacking += [(name, where, facts) for name in archives]
+            replays = [
+                (target, where[1]) for target, source in renamed.items() if source == where[0]
+            ]
+            lacking += [(facts.place, replay, facts) for replay in replays if replay not in first]
+        return [
+            wrong(
+                "coverage",
+                Facts(name, *where, facts.range),
+                f"is empty or not there; {facts.topic}-{facts.partition} in {facts.place} has {facts.range}",
+            )
+            for name, where, facts in lacking
+        ]
 
 
 def _say(options: Namespace, text: str) -> None:

@@ -19,13 +19,13 @@ _CSS = """
 :root{--ink:#1c2128;--soft:#5f6670;--line:#dfe3e8;--paper:#fff;--bad:#b3261e;--good:#1b7a43;--shade:#f6f7f9}
 *{box-sizing:border-box}
 body{margin:0;background:var(--shade);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:1080px;margin:0 auto;padding:28px 20px 60px}
+main{max-width:1240px;margin:0 auto;padding:28px 20px 60px}
 h1{font-size:22px;margin:0 0 2px}h2{font-size:17px;margin:34px 0 8px}h3{font-size:14px;margin:18px 0 6px;color:var(--soft);font-weight:600}
 p{margin:4px 0}.soft{color:var(--soft);font-size:13px}
 .verdict{border-radius:8px;padding:14px 18px;margin:18px 0;color:#fff;font-size:17px;font-weight:600}
 .bad{background:var(--bad)}.good{background:var(--good)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px}
-.tile{background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:10px 14px}
+.tiles{display:flex;flex-wrap:wrap;gap:12px}
+.tile{background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:10px 14px;flex:1 1 150px}
 .tile b{display:block;font-size:21px;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
 .sheet{background:var(--paper);border:1px solid var(--line);border-radius:8px;overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13.5px}
@@ -78,7 +78,7 @@ def _tiles(report: Report) -> str:
     explained = sum(sum(facts.explained.values()) for facts in parts)
     equal = sum(comparison.equal for comparison in report.comparisons)
     tiles = [
-        (f"{sum(facts.rows for facts in parts):,}", "records"),
+        (f"{sum(facts.rows for facts in parts):,}", "records read"),
         (_size(sum(facts.bytes for facts in parts)), "keys and values"),
         (f"{len(parts):,}", "partitions"),
         (f"{sum(facts.unexplained_count for facts in parts):,}", "offsets missing"),

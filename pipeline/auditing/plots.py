@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from .facts import Facts
 from .report import Report
@@ -167,6 +168,10 @@ def _timestamps(report: Report) -> Figure | None:
         topic = chosen[number]
         for facts in topics[topic][:MOST]:
             _draw_times(axis, facts, _names(report).index(facts.place))
+        partitions = sorted({facts.partition for facts in topics[topic]})
+        if 1 < len(partitions) <= len(COLORS):
+            patches = [_patch(COLORS[one % len(COLORS)], str(one)) for one in partitions]
+            axis.legend(handles=patches, title="partition", fontsize=8, title_fontsize=8)
         axis.set_title(topic, loc="left", fontweight="bold", fontsize=9)
         axis.xaxis.set_major_formatter(_thousands)
         axis.set_xlabel("offset")
@@ -216,11 +221,12 @@ def _batches(report: Report) -> Figure | None:
 def _legend(figure: Figure, axis: Any, names: Sequence[str]) -> None:
     if len(names) < 2:
         return
-    patch: Callable[..., Any] = matplotlib.patches.Patch
-    handles = [
-        patch(color=COLORS[number % len(COLORS)], label=name) for number, name in enumerate(names)
-    ]
+    handles = [_patch(COLORS[number % len(COLORS)], name) for number, name in enumerate(names)]
     figure.legend(handles=handles, loc="outside upper left", ncols=min(len(names), 4), fontsize=8)
+
+
+def _patch(color: str, label: str) -> Any:
+    return Patch(color=color, label=label)
 
 
 def _time(timestamp_ms: int) -> datetime:

@@ -1,0 +1,136 @@
+"""What an audit learns from batches alone: pure, without Spark."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.auditing.facts import Digest, Facts, Range, Span, Stretch, gather
+from kwire.pipeline.auditing.log_facts import LogFacts, put_together
+from kwire.pipeline.auditing.segment_scan import scan_segment
+from kwire.records.batch import BATCH_LENGTH_AT
+
+from .audit_logs import batch, flip, marker, write_segments
+
+GOLDEN = Path(os.environ.get("GOLDEN", "../shared/protocol")) / "logdir"
+
+
+def facts_of(folder: Path, start: int = 0) -> LogFacts:
+    return put_together([scan_segment(str(path), start) for path in folder.glob("*.log")], start)
+
+
+def test_sound_log_has_nothing_to_tell(tmp_path: Path) -> None:
+    write_segments(tmp_path, "t-0", {0: [batch(0, 5), batch(5, 5)], 10: [batch(10, 3)]})
+    facts = facts_of(tmp_path / "t-0")
+    assert (facts.range, facts.records, facts.batches) == (Range(0, 13), 13, 3)
+    assert (facts.damages, facts.holes, facts.open, facts.thinned) == ([], [], [], 0)
+
+
+def test_flipped_byte_is_damage_of_its_batch_only(tmp_path: Path) -> None:
+    file = write_segments(tmp_path, "t-0", {0: [batch(0, 5), batch(5, 5), batch(10, 2)]})
+    flip(file, len(batch(0, 5)) + 70)
+    facts = facts_of(tmp_path / "t-0")
+    assert [(one.kind, one.offset) for one in facts.damages] == [("crc", 5)]
+    assert (facts.records, facts.damaged_offsets, facts.hole_offsets) == (7, 5, 0)
+
+
+def test_impossible_length_ends_the_walk(tmp_path: Path) -> None:
+    file = write_segments(tmp_path, "t-0", {0: [batch(0, 5), batch(5, 5)], 10: [batch(10, 1)]})
+    data = bytearray(file.read_bytes())
+    at = len(batch(0, 5)) + BATCH_LENGTH_AT
+    data[at : at + 4] = (3).to_bytes(4, "big")
+    file.write_bytes(data)
+    facts = facts_of(tmp_path / "t-0")
+    assert [one.kind for one in facts.damages] == ["header"]
+    assert facts.holes == [Span(5, 9)]
+
+
+def test_cut_batch_is_damage_unless_it_is_the_last_of_the_log(tmp_path: Path) -> None:
+    for last in (True, False):
+        folder = f"t-{int(last)}"
+        segments = {0: [batch(0, 5), batch(5, 5)[:-7]]}
+        if not last:
+            segments[10] = [batch(10, 1)]
+        write_segments(tmp_path, folder, segments)
+        found = [one.kind for one in facts_of(tmp_path / folder).damages]
+        assert found == ([] if last else ["cut"])
+
+
+def test_missing_segment_and_missing_batch_are_holes(tmp_path: Path) -> None:
+    write_segments(tmp_path, "t-0", {0: [batch(0, 5)], 20: [batch(20, 5), batch(27, 3)], 30: []})
+    facts = facts_of(tmp_path / "t-0")
+    assert facts.holes == [Span(5, 19), Span(25, 26)]
+    assert (facts.hole_offsets, facts.range) == (17, Range(0, 30))
+
+
+def test_offsets_that_go_back_and_sequences_that_come_twice_are_damage(tmp_path: Path) -> None:
+    again = batch(8, 4, producer_id=7, sequence=0)
+    write_segments(
+        tmp_path,
+        "t-0",
+        {0: [batch(0, 4, producer_id=7, sequence=0), batch(4, 4), batch(2, 2), again]},
+    )
+    facts = facts_of(tmp_path / "t-0")
+    assert [(one.kind, one.offset) for one in facts.damages] == [("order", 2), ("sequence", 8)]
+
+
+def test_transactions_are_followed_over_segments(tmp_path: Path) -> None:
+    def part(first: int, producer_id: int) -> bytes:
+        return batch(first, 2, producer_id=producer_id, sequence=first, transactional=True)
+
+    write_segments(
+        tmp_path,
+        "t-0",
+        {
+            0: [part(0, 1), part(2, 2), marker(4, 1, commit=True)],
+            5: [part(5, 2), marker(7, 2, commit=False), part(8, 3), part(10, 1)],
+            12: [marker(12, 1, commit=True)],
+        },
+    )
+    facts = facts_of(tmp_path / "t-0")
+    assert [(one.producer_id, one.first_offset) for one in facts.open] == [(3, 8)]
+    assert facts.last_stable_offset == 8
+    assert (facts.records, facts.aborted_records, facts.control_offsets) == (10, 4, 3)
+    # What lies before the log start is checked, but not counted; a batch may be cut by it.
+    assert facts_of(tmp_path / "t-0", start=3).records == 7
+
+
+def test_golden_log_directory_has_the_records_that_consumers_saw(tmp_path: Path) -> None:
+    if not GOLDEN.exists():
+        pytest.skip(f"no golden log directory at {GOLDEN}")
+    with tarfile.open(GOLDEN / "logdir.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    expected = json.loads(gzip.decompress((GOLDEN / "expected.json.gz").read_bytes()))["topics"]
+    (log_dir,) = tmp_path.iterdir()
+    compared = 0
+    for topic, partitions in expected.items():
+        for partition, seen in partitions.items():
+            facts = facts_of(log_dir / f"{topic}-{partition}", seen["logStartOffset"])
+            assert facts.damages == []
+            assert facts.range == Range(seen["logStartOffset"], seen["endOffset"])
+            assert facts.records == len(seen["read_uncommitted"])
+            assert facts.last_stable_offset == seen["lastStableOffset"]
+            if not facts.open:
+                assert facts.records - facts.aborted_records == len(seen["read_committed"])
+            if topic != "compacted":
+                assert (facts.hole_offsets, facts.thinned) == (0, 0)
+            compared += 1
+    assert compared > 10
+
+
+def test_gathered_parts_count_gaps_at_both_ends() -> None:
+    parts = [
+        Stretch(1, 3, 12, 14, 30, 500, 700, content=Digest(2, 3)),
+        Stretch(0, 2, 5, 11, 20, 100, 400, gaps=1, missing=5, content=Digest(1, 1)),
+    ]
+    facts = gather(Facts("here", "t", 0, Range(3, 20)), parts)
+    assert (facts.rows, facts.first_offset, facts.last_offset) == (5, 5, 14)
+    assert (facts.gaps, facts.missing) == (3, 5 + 2 + 5)
+    assert (facts.min_timestamp, facts.max_timestamp) == (100, 700)
+    assert facts.content == Digest(3, 4)
+    assert facts.missing == facts.range.size - facts.rows
