@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.broker_process import REPOSITORY
+
 from ..broker import note
 from .results import Results
 from .subjects import KAFKA_39, Subject
@@ -95,7 +97,7 @@ FORMS = {
         starts=5,
         first_minute_s=60.0,
         warm_up_gb=4.0,
-        consume_gb=3.0,
+        consume_gb=2.0,
         tail_s=20.0,
         latency_s=30.0,
         members=(100, 1000),
@@ -196,5 +198,6 @@ def describe_machine() -> dict[str, Any]:
         "java": _first_line(["java", "-version"]),
         "go": _first_line(["go", "version"]),
         "load_before": [round(one, 2) for one in os.getloadavg()],
+        "kwire": _first_line(["git", "-C", str(REPOSITORY), "rev-parse", "--short", "HEAD"]),
         "date": time.strftime("%Y-%m-%d"),
     }

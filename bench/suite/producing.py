@@ -16,7 +16,6 @@ FIXED_LOAD = 20e6
 FIRST_START = "a new directory"
 #: From the first answer until memory is looked at.
 REST_S = 3.0
-RETAINED = {"segment.bytes": str(64 << 20), "retention.bytes": str(256 << 20)}
 #: Where the sizing of a cell begins. Unit: bytes/s by record size.
 GUESS = {100: 15e6, 1000: 80e6, 10_000: 150e6}
 
@@ -86,11 +85,18 @@ def warm_up(bench: Bench) -> None:
         subject.delete(topic)
 
 
+def retained(partitions: int) -> dict[str, str]:
+    """Topic settings that keep about half a GB: what waits for the disk must not slow a long run down."""
+    segment = max(16 << 20, (256 << 20) // partitions)
+    return {"segment.bytes": str(segment), "retention.bytes": str(segment)}
+
+
 def produce_once(
     bench: Bench, subject: Subject, cell: Cell, records: int, payloads: Path
 ) -> dict[str, float]:
     """One run of one cell on a topic of its own."""
-    topic = subject.new_topic(cell.partitions, RETAINED if bench.form.all_cells else {})
+    settings = retained(cell.partitions) if bench.form.all_cells else {}
+    topic = subject.new_topic(cell.partitions, settings)
     try:
         figures: dict[str, float] = {}
         with (

@@ -167,8 +167,8 @@ def _machine(results: Results) -> list[str]:
     about: dict[str, Any] = results.machine
     seconds = sum(about.get("seconds", {}).values())
     return [
-        f"The {results.form} form, `make bench{'-long' if results.form == 'long' else ''}`, on {about.get('date', '?')}, in "
-        f"{seconds / 60:.0f} minutes: {about.get('processor', '?')}, {about.get('cores', '?')} cores, "
+        f"The {results.form} form, `make bench{'-long' if results.form == 'long' else ''}`, on {about.get('date', '?')}, of kwire "
+        f"{about.get('kwire', '?')}, in {seconds / 60:.0f} minutes: {about.get('processor', '?')}, {about.get('cores', '?')} cores, "
         f"{about.get('memory_gib', '?')} GiB; {about.get('kernel', '?')}, Python {about.get('python', '?')}, "
         f"{about.get('java', '?')}, {about.get('go', '?')}. Load average before: "
         f"{', '.join(map(str, about.get('load_before', [])))}.",
