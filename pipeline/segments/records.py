@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,13 @@ from .columns import (
 )
 from .damage import Damage
 from .slices import Slice
-from .walk import Found, Walk
+from .walk import Found, Walk, Window
 
 #: Bytes, and rows, of batches that are put together into one Arrow batch.
 CHUNK_BYTES = 8 << 20
 CHUNK_ROWS = 1 << 17
+#: Batches whose headers are put together, where these tell all.
+HEADERS_TOGETHER = 4096
 
 HEADERS, PLAIN, PACKED, OLD = range(4)
 
@@ -74,7 +76,7 @@ class SliceReader:
         """Yield Arrow batches of the wanted columns. Errors: SegmentError, OSError."""
         whole = self._wanted.check_crc or not self._wanted.from_headers
         walk = Walk(self._descriptor, self._cut, self._damage, whole=whole)
-        for window in walk.windows():
+        for window in walk.windows() if whole else _together(walk.windows()):
             self._place = window.position
             for kind, chunk in _chunks(window.batches, self._kind):
                 for batch in self._arrow(kind, chunk, window.buffer):
@@ -154,6 +156,19 @@ def _old_rows(chunk: Sequence[Found], buffer: bytearray) -> Rows:
     return RecordRows(records, types)
 
 
+def _together(windows: Iterable[Window]) -> Iterator[Window]:
+    """Windows of which only headers are used, as one for thousands of batches."""
+    batches: list[Found] = []
+    for window in windows:
+        at = window.position
+        batches.extend(found._replace(at=at + found.at) for found in window.batches)
+        if len(batches) >= HEADERS_TOGETHER:
+            yield Window(bytearray(), 0, batches)
+            batches = []
+    if batches:
+        yield Window(bytearray(), 0, batches)
+
+
 def _chunks(batches: Sequence[Found], kind_of: Any) -> Iterator[tuple[int, list[Found]]]:
     """Batches of the same kind in a row, as many as make an Arrow batch of good size."""
     chunk: list[Found] = []
@@ -171,6 +186,7 @@ def _chunks(batches: Sequence[Found], kind_of: Any) -> Iterator[tuple[int, list[
         assert found.header is not None
         rows += max(found.header.records_count, 1)
         # What is packed is likely to be some times as large.
-        size += found.size * 4 if kind == PACKED else found.size
+        if kind != HEADERS:
+            size += found.size * 4 if kind == PACKED else found.size
     if chunk:
         yield current, chunk

@@ -1,0 +1,299 @@
+"""Directories as brokers leave them, or as damage does, read without Spark."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.segments.damage import Damage
+from kwire.pipeline.segments.errors import SegmentError
+from kwire.pipeline.segments.files import found_again
+from kwire.records.compression import Codec
+from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, write_offsets
+from server.log.file_layer import FileLayer
+from server.log.log import Log
+
+from ...log.logs import NOW, TP, append, batch, config, end_transaction, open_log
+from .reading import offsets, read, slices
+
+
+#: Of the batches that `filled` makes.
+BATCH_BYTES = 175
+
+
+def checkpoint(folder: Path, name: str, offset: int) -> None:
+    write_offsets(FileLayer(), f"{folder}/{name}", {TP: offset})
+
+
+def filled(folder: Path, batches: int = 40, *, values: int = 3, segment_bytes: int = 1000) -> Log:
+    """A log of several segments, `values` records of about 40 bytes a batch."""
+    log = open_log(folder, config(segment_bytes=segment_bytes, index_interval_bytes=200))
+    for number in range(batches):
+        append(
+            log,
+            batch(
+                *(b"%030d" % (number * values + n) for n in range(values)),
+                timestamp=NOW + 10 * number,
+            ),
+        )
+    log.close()
+    return log
+
+
+def segment_paths(folder: Path) -> list[Path]:
+    return sorted((folder / str(TP)).glob("*.log"))
+
+
+@pytest.mark.parametrize(
+    ("magic", "codec"),
+    [(magic, codec) for magic in range(3) for codec in Codec if codec != Codec.ZSTD or magic == 2],
+)
+def test_every_codec_and_magic_gives_its_records(tmp_path: Path, magic: int, codec: Codec) -> None:
+    folder = tmp_path / str(TP)
+    folder.mkdir()
+    path = folder / f"{0:020}.log"
+    parts = [batch(b"a", b"b" * 500, b"", codec=codec, magic=magic, base_offset=0)]
+    parts.append(batch(b"c", codec=0, magic=magic, base_offset=3))
+    path.write_bytes(b"".join(parts))
+    rows = read(tmp_path, "offset", "key", "value", "timestamp", "timestampType")
+    assert [(row["offset"], row["value"]) for row in rows] == [
+        (0, b"a"),
+        (1, b"b" * 500),
+        (2, b""),
+        (3, b"c"),
+    ]
+    assert {row["key"] for row in rows} == {b"k"}
+    assert {row["timestampType"] for row in rows} == {-1 if magic == 0 else 0}
+    assert [round(row["timestamp"].timestamp() * 1000) for row in rows] == (
+        [-1] * 4 if magic == 0 else [NOW, NOW + 1, NOW + 2, NOW]
+    )
+    counted = read(tmp_path, "records", "firstOffset", rows="batches")
+    assert sum(row["records"] for row in counted) == 4
+
+
+def test_slices_together_are_every_record_once(tmp_path: Path) -> None:
+    filled(tmp_path)
+    whole = offsets(tmp_path)
+    assert whole == list(range(120))
+    for size in ("1", "300", "1000"):
+        assert len(slices(tmp_path, bytesPerPartition=size)) >= len(segment_paths(tmp_path))
+        assert offsets(tmp_path, bytesPerPartition=size) == whole
+    assert len(slices(tmp_path, bytesPerPartition="1")) == 40
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 50, 119, 120])
+def test_a_range_of_offsets_begins_and_ends_within_batches(tmp_path: Path, start: int) -> None:
+    filled(tmp_path)
+    end = min(start + 31, 120)
+    bounds = {
+        "startingOffsets": f'{{"topic":{{"0":{start}}}}}',
+        "endingOffsets": f'{{"topic":{{"0":{end}}}}}',
+    }
+    assert offsets(tmp_path, bytesPerPartition="300", **bounds) == list(range(start, end))
+    # The same from batch headers alone.
+    assert [row["offset"] for row in read(tmp_path, "offset", **bounds)] == list(range(start, end))
+    rows = read(tmp_path, "records", "firstOffset", "lastOffset", rows="batches", **bounds)
+    assert sum(row["records"] for row in rows) == end - start
+    assert min((row["firstOffset"] for row in rows), default=start) == start
+
+
+def test_timestamps_bound_as_the_broker_finds_offsets(tmp_path: Path) -> None:
+    filled(tmp_path)
+    found = offsets(tmp_path, startingTimestamp=str(NOW + 101), endingTimestamp=str(NOW + 200))
+    assert found == list(range(31, 60))
+    with pytest.raises(SegmentError, match="topic topic partition 0 has no record from timestamp"):
+        offsets(tmp_path, startingTimestamp=str(NOW + 5000))
+    assert (
+        offsets(
+            tmp_path,
+            startingTimestamp=str(NOW + 5000),
+            startingOffsetsByTimestampStrategy="latest",
+        )
+        == []
+    )
+
+
+def test_indexes_that_are_gone_or_wrong_change_nothing(tmp_path: Path) -> None:
+    filled(tmp_path)
+    bounds = {"startingTimestamp": str(NOW + 101), "bytesPerPartition": "300"}
+    expected = offsets(tmp_path, **bounds)
+    for index in (tmp_path / str(TP)).glob("*.index"):
+        index.write_bytes((5).to_bytes(4, "big") + (77).to_bytes(4, "big"))
+    assert offsets(tmp_path, **bounds) == expected
+    for index in (tmp_path / str(TP)).glob("*index"):
+        index.unlink()
+    assert offsets(tmp_path, **bounds) == expected
+
+
+def test_nothing_beyond_the_high_watermark_is_looked_at(tmp_path: Path) -> None:
+    filled(tmp_path)
+    checkpoint(tmp_path, HIGH_WATERMARK, 117)
+    last = segment_paths(tmp_path)[-1]
+    data = last.read_bytes()
+    last.write_bytes(data[:-BATCH_BYTES] + b"\0" * BATCH_BYTES)  # an append under way
+    assert offsets(tmp_path) == list(range(117))
+    checkpoint(tmp_path, LOG_START_OFFSET, 64)
+    assert offsets(tmp_path) == list(range(64, 117))
+
+
+def test_committed_records_that_the_newest_segment_lacks_are_missed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    checkpoint(tmp_path, HIGH_WATERMARK, 120)
+    last = segment_paths(tmp_path)[-1]
+    os.truncate(last, last.stat().st_size - 10)
+    with pytest.raises(SegmentError, match="topic topic partition 0"):
+        offsets(tmp_path)
+
+
+def test_a_torn_tail_ends_a_directory_without_checkpoints(tmp_path: Path) -> None:
+    filled(tmp_path)
+    last = segment_paths(tmp_path)[-1]
+    whole = last.read_bytes()
+    for cut in (1, 30, 70, 150):
+        last.write_bytes(whole[:-cut])
+        found = offsets(tmp_path)
+        assert found == list(range(len(found)))
+        assert len(found) in (117, 114)
+    last.write_bytes(whole + b"\xff" * 100)
+    assert offsets(tmp_path) == list(range(120))
+
+
+def test_a_damaged_batch_fails_or_is_skipped_and_reported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled(tmp_path)
+    path = segment_paths(tmp_path)[1]
+    data = bytearray(path.read_bytes())
+    data[70] ^= 1
+    path.write_bytes(data)
+    base = int(path.stem)
+    with pytest.raises(SegmentError) as refused:
+        offsets(tmp_path)
+    assert f"offsets {base} to {base + 2} at position 0 of {path}" in str(refused.value)
+    lost = range(base, base + 3)
+    assert offsets(tmp_path, corrupt="skip") == [n for n in range(120) if n not in lost]
+    assert f"partition 0: skipped 1 damaged batches, {BATCH_BYTES} bytes" in capfd.readouterr().err
+    rows = read(tmp_path, "firstOffset", "records", "valid", "problem", rows="batches")
+    (wrong,) = [row for row in rows if not row["valid"]]
+    assert wrong["firstOffset"] == base and "CRC" in wrong["problem"] and wrong["records"] == 0
+
+
+def test_a_damaged_length_loses_what_comes_before_the_next_index_entry(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = segment_paths(tmp_path)[1]
+    data = bytearray(path.read_bytes())
+    for length in (0, 5, 100, 0x7FFFFFFF):
+        data[8:12] = length.to_bytes(4, "big")
+        path.write_bytes(data)
+        with pytest.raises(SegmentError, match=f"{path.name}"):
+            offsets(tmp_path, startingOffsets='{"topic":{"0":0}}')
+        found = offsets(tmp_path, corrupt="skip")
+        lost = sorted(set(range(120)) - set(found))
+        assert found == sorted(set(found))
+        assert lost[0] == int(path.stem) and 3 <= len(lost) <= 12
+
+
+def test_isolation_hides_what_was_aborted_and_what_is_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(segment_bytes=400))
+    append(log, batch(b"plain", b"x" * 100))
+    append(log, batch(b"aborted", pid=1, transactional=True))
+    append(log, batch(b"kept", pid=2, transactional=True))
+    append(log, batch(b"y" * 300))
+    end_transaction(log, 1, commit=False)
+    append(log, batch(b"again", pid=1, sequence=1, transactional=True))
+    end_transaction(log, 2, commit=True)
+    end_transaction(log, 1, commit=True)
+    append(log, batch(b"open", pid=1, sequence=2, transactional=True))
+    append(log, batch(b"after"))
+    log.close()
+
+    def values(**options: str) -> list[bytes]:
+        return [row["value"][:7] for row in read(tmp_path, "value", **options)]
+
+    everything = [b"plain", b"x" * 7, b"aborted", b"kept", b"y" * 7, b"again", b"open", b"after"]
+    committed = [b"plain", b"x" * 7, b"kept", b"y" * 7, b"again"]
+    for size in ("1", "128m"):
+        assert values(bytesPerPartition=size) == everything
+        assert values(bytesPerPartition=size, isolation="read_committed") == committed
+    # Without snapshots the transactions are found from the start.
+    for snapshot in (tmp_path / str(TP)).glob("*.snapshot"):
+        snapshot.unlink()
+    assert values(isolation="read_committed") == committed
+    rows = read(tmp_path, "records", rows="batches", isolation="read_committed")
+    assert sum(row["records"] for row in rows) == len(committed)
+    rows = read(tmp_path, "control", rows="batches", includeControl="true")
+    assert sum(row["control"] for row in rows) == 3
+
+
+def test_files_that_vanish_are_found_again_or_missed(tmp_path: Path) -> None:
+    filled(tmp_path)
+    planned = slices(tmp_path)
+    path = segment_paths(tmp_path)[0]
+    # Compaction: another file of the same name, the records at other positions.
+    data = path.read_bytes()
+    path.rename(path.with_suffix(".old"))
+    path.write_bytes(data)
+    assert read(tmp_path, "offset", "value", cut=planned)[-1]["offset"] == 119
+    # Retention has renamed it, not removed it yet.
+    planned = slices(tmp_path)
+    path.rename(path.with_suffix(".log.deleted"))
+    assert len(read(tmp_path, "offset", "value", cut=planned)) == 120
+    path.with_suffix(".log.deleted").unlink()
+    with pytest.raises(SegmentError, match="topic topic partition 0, offset 0: it was deleted"):
+        read(tmp_path, "offset", "value", cut=planned)
+    first = int(segment_paths(tmp_path)[0].stem)
+    left = read(tmp_path, "offset", "value", cut=planned, failOnDataLoss="false")
+    assert [row["offset"] for row in left] == list(range(first, 120))
+    with pytest.raises(SegmentError, match="begins at offset"):
+        offsets(tmp_path, startingOffsets='{"topic":{"0":0}}')
+
+
+def test_a_partition_that_vanishes_is_named(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (cut, *_) = slices(tmp_path)
+    (tmp_path / str(TP)).rename(tmp_path / "elsewhere")
+    damage = Damage(cut, "", "fail", True)
+    with pytest.raises(
+        SegmentError, match="topic topic partition 0, offset 0: the partition was deleted"
+    ):
+        found_again(cut, damage)
+
+
+def test_of_replicas_the_one_that_committed_most_is_read(tmp_path: Path) -> None:
+    for name, batches in (("b0", 10), ("b1", 12), ("b2", 7)):
+        (tmp_path / name).mkdir()
+        filled(tmp_path / name, batches)
+    assert len(offsets(tmp_path / "b*")) == 36
+    assert len(offsets(tmp_path / "b0" / str(TP))) == 30
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("rows", "some", "rows is records or batches, not 'some'"),
+        ("colour", "red", "knows no option colour"),
+        ("startingOffsets", "{", "startingOffsets is no JSON"),
+        (
+            "startingOffsets",
+            '{"other":{"0":1}}',
+            "startingOffsets names other-0, which is not read",
+        ),
+        ("endingOffsets", '{"topic":{"0":500}}', "ends at offset 120, before endingOffsets 500"),
+        ("endingOffsets", "earliest", "endingOffsets cannot be earliest"),
+        ("topics", "nowhere", "there is no topic nowhere in"),
+        ("subscribePattern", "(", "subscribePattern"),
+        ("bytesPerPartition", "0", "bytesPerPartition is a size such as 128m"),
+        ("maxOffsetsPerTrigger", "-1", "maxOffsetsPerTrigger is a positive number"),
+        ("path", "/nowhere", "/nowhere is no directory"),
+    ],
+)
+def test_a_wrong_option_is_named(tmp_path: Path, option: str, text: str, message: str) -> None:
+    filled(tmp_path)
+    with pytest.raises(SegmentError) as refused:
+        slices(
+            tmp_path if option != "path" else Path(text),
+            **{} if option == "path" else {option: text},
+        )
+    assert message in str(refused.value)
