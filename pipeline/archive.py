@@ -29,9 +29,10 @@ from .options import add_cluster, add_spark, add_topics, check_topics, topic_nam
 from .problems import Problem, whole_text
 from .session import kafka_options, start_session
 
-#: What Spark and the Java client say when offsets that were to be read are gone.
-DATA_LOSS = re.compile(
+#: What Spark and the Java client say when topics, or offsets that were to be read, are gone.
+GONE = re.compile(
     r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
+    r"|[Uu]nknown topic|UnknownTopicOrPartition"
 )
 _EARLIEST, _LATEST = -2, -1
 
@@ -165,8 +166,8 @@ def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) ->
     try:
         code = follow(spark, query.start, cluster, options.group, options.quiet)
     except Exception as error:
-        if DATA_LOSS.search(whole_text(error)):
-            job.explain_loss(error)
+        if GONE.search(whole_text(error)):
+            job.explain(error)
         raise
     print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
     return code
@@ -195,7 +196,12 @@ class _Job:
     def query(self) -> DataStreamWriter:
         """The query, not started. Raises Problem where it could not go on from the archive's end."""
         self.checkpoint.claim("archive", {"archive": self.archive.path})
-        self.checkpoint.check()
+        try:
+            self.checkpoint.check()
+        except Problem as problem:
+            raise Problem(
+                f"{problem}; remove it, and the job goes on where the archive ends"
+            ) from problem
         chosen = self.cluster.chosen(self.options)
         last = self.checkpoint.last()
         if last is not None and not self.options.topics_pattern:
@@ -228,6 +234,7 @@ class _Job:
 
     def _check(self, chosen: dict[str, int]) -> None:
         check(
+            self.checkpoint.done(),
             self._wanted(),
             self.cluster.starts(chosen),
             self.cluster.ends(chosen, read_committed=self.committed),
@@ -304,8 +311,8 @@ class _Job:
                 lost[place] = [*lost.get(place, []), *_holes(frame, place, known, until)]
         return lost
 
-    def explain_loss(self, error: Exception) -> None:
-        """Raise a Problem that says which offset is wanted and what is there, if that can be told now."""
+    def explain(self, error: Exception) -> None:
+        """Raise a Problem that says which topic is missing or which offset is wanted, if that can be told now."""
         try:
             chosen = self.cluster.chosen(self.options)
             self._check(chosen)

@@ -42,10 +42,7 @@ def plan(
         if end < start:
             raise shorter(place, start, end)
         if start > wanted and there.get(place, 0) < start:
-            raise Problem(
-                f"{_name(place)}: the archive ends at offset {wanted}, but the checkpoint goes on at {start}: remove"
-                " the checkpoint, and the job goes on where the archive ends"
-            )
+            raise ahead(place, wanted, start)
         if end > wanted:
             ranges[place] = _range(place, wanted, end, there.get(place, 0), go_on)
     return ranges
@@ -59,17 +56,31 @@ def _range(place: tuple[str, int], wanted: int, end: int, there: int, go_on: boo
     return Range(wanted, end, (wanted, min(there, end) - 1))
 
 
-def check(archived: Offsets, there: Offsets, ends: Offsets, *, go_on: bool) -> None:
-    """See that the topics still have what the archive wants next. Raises Problem.
+def check(
+    done: Offsets, wanted_next: Offsets, there: Offsets, ends: Offsets, *, go_on: bool
+) -> None:
+    """See before the first batch that the archive can go on. Raises Problem.
 
-    `there` and `ends` are the first offsets the topics have, and the ones after their last.
+    `done` is where the checkpoint's last batch ended, `wanted_next` what is to be read; `there` and `ends` are the first
+    offsets the topics have, and the ones after their last.
     """
+    for place, end in sorted(done.items()):
+        if end > wanted_next.get(place, 0):
+            raise ahead(place, wanted_next.get(place, 0), end)
     for place, end in sorted(ends.items()):
-        wanted = archived.get(place)
+        wanted = wanted_next.get(place)
         if wanted is not None and end < wanted:
             raise shorter(place, wanted, end)
         if wanted is not None and there[place] > wanted and not go_on:
             raise deleted(place, wanted, there[place])
+
+
+def ahead(place: tuple[str, int], wanted: int, start: int) -> Problem:
+    """The archive is an older copy, or has lost what the checkpoint saw archived."""
+    return Problem(
+        f"{_name(place)}: the archive ends at offset {wanted}, but the checkpoint goes on at {start}: remove"
+        " the checkpoint, and the job goes on where the archive ends"
+    )
 
 
 def deleted(place: tuple[str, int], wanted: int, there: int) -> Problem:

@@ -98,6 +98,11 @@ class Checkpoint:
         newest = self._newest("offsets")
         return None if newest is None else self.batch(newest)
 
+    def done(self) -> Offsets:
+        """Where the newest batch ends that Spark counts as done."""
+        newest = self._newest("commits")
+        return {} if newest is None else self._ends(newest)
+
     def batch(self, number: int) -> Batch:
         """What a batch covers. Raises Problem if its file is damaged."""
         before = self._ends(number - 1) if number else {}

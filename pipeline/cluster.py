@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -11,6 +12,7 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -22,6 +24,9 @@ from .problems import Problem
 
 #: Seconds after which a cluster that does not answer counts as absent.
 PATIENCE = 15.0
+
+#: Seconds between two questions about a partition without a leader.
+AGAIN_S = 0.2
 
 #: (topic, partition) -> offset.
 Offsets = dict[tuple[str, int], int]
@@ -102,23 +107,29 @@ class Cluster:
     ) -> Offsets:
         from confluent_kafka import IsolationLevel
 
-        asked = {
+        left = {
             TopicPartition(topic, number): which
             for topic, count in topics.items()
             for number in range(count)
         }
-        if not asked:
-            return {}
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
-        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
         found: Offsets = {}
-        for place, answer in answers.items():
-            try:
-                found[place.topic, place.partition] = answer.result().offset
-            except KafkaException as error:
-                raise Problem(
-                    f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}"
-                ) from error
+        deadline = time.monotonic() + PATIENCE
+        while left:
+            answers = self._admin.list_offsets(
+                left, isolation_level=level, request_timeout=PATIENCE
+            )
+            for place, answer in answers.items():
+                try:
+                    found[place.topic, place.partition] = answer.result().offset
+                    del left[place]
+                except KafkaException as error:
+                    # A broker that has just started leads its partitions a moment later.
+                    if _is_final(error) or time.monotonic() > deadline:
+                        raise Problem(
+                            f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}"
+                        ) from error
+            time.sleep(AGAIN_S if left else 0)
         return found
 
     def commit(self, group: str, offsets: Offsets) -> None:
@@ -154,6 +165,16 @@ class Cluster:
         """A consumer that commits nothing and joins no group unless told to."""
         more = {"group.id": "kwire-pipeline", "enable.auto.commit": False, **more}
         return Consumer(self.settings(**more), logger=silent())
+
+
+def _is_final(error: KafkaException) -> bool:
+    """Whether asking again is of no use: there is no such topic, or it is not ours to ask."""
+    return error.args[0].code() in (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    )
 
 
 def reason(error: KafkaException) -> str:

@@ -134,8 +134,7 @@ class Archive:
         ]
         if strangers:
             raise Problem(
-                f"{self.path} is no archive, but holds {strangers[0]} and"
-                f" {len(strangers) - 1} more: choose an empty folder"
+                f"{self.path} is no archive, but holds {', '.join(strangers[:3])}: choose an empty folder"
             )
         self.storage.create(
             _name(0),

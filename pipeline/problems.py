@@ -18,6 +18,31 @@ KNOWN: tuple[tuple[str, str], ...] = (
         r"(?:No space left on device|Disk quota exceeded)",
         "the disk is full; nothing written so far is lost: make room and run the same command again",
     ),
+    (
+        r"PermissionError: [^\n]*: '([^'\n]+)'|Permission denied: ([^\n]+)",
+        "there is no permission to write {0}{1}",
+    ),
+    (
+        r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming (?:queries|jobs)",
+        "another job uses the same checkpoint; nothing is lost: run one at a time",
+    ),
+    (
+        r"Cannot fetch record for offset (\d+) in (\d+) milliseconds",
+        "no broker gave offset {0} within {1} ms; nothing is lost: run the same command again",
+    ),
+    (
+        r"kafka\.common\.errors\.TimeoutException: ([^\n]+?)(?: SQLSTATE[^\n]*)?(?:\n|$)",
+        "no broker answers any more ({0}); nothing is lost: run the same command again",
+    ),
+    (r"\(([^()\n]+-\d+)\) are gone", "{0}: not there any more; the topic was deleted"),
+    (
+        r"Reason: Could not read records in offset ([^\n]+?) for topic partition (\S+)",
+        "{1}: offsets {0} are not there any more: they were deleted before they were read",
+    ),
+    (
+        r"KafkaException: Failed to (?:construct kafka consumer|create new KafkaAdminClient)",
+        "the Kafka client of Spark does not accept the given --client-property settings",
+    ),
 )
 
 
@@ -27,7 +52,7 @@ def explain(error: BaseException) -> str | None:
     for pattern, message in KNOWN:
         found = re.search(pattern, text)
         if found is not None:
-            return message.format(*found.groups(), **found.groupdict())
+            return message.format(*found.groups(""), **found.groupdict(""))
     return None
 
 

@@ -157,13 +157,15 @@ def test_deleted_offsets_are_told_or_noted() -> None:
 def test_checkpoint_beyond_the_archive_is_refused() -> None:
     with pytest.raises(Problem, match="ends at offset 5, but the checkpoint goes on at 9"):
         plan({PLACE: 9}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 0}, go_on=True)
+    with pytest.raises(Problem, match="ends at offset 5, but the checkpoint goes on at 9"):
+        check({PLACE: 9}, {PLACE: 5}, {PLACE: 0}, {PLACE: 20}, go_on=True)
 
 
 def test_partition_that_became_shorter_is_refused() -> None:
     with pytest.raises(Problem, match="offset 9 is wanted next, but the partition ends at 2"):
         plan({PLACE: 9}, {PLACE: 2}, {}, {PLACE: 9}, {PLACE: 0}, go_on=True)
     with pytest.raises(Problem, match="offset 9 is wanted next, but the partition ends at 2"):
-        check({PLACE: 9}, {PLACE: 0}, {PLACE: 2}, go_on=True)
+        check({}, {PLACE: 9}, {PLACE: 0}, {PLACE: 2}, go_on=True)
 
 
 # Compaction
