@@ -27,7 +27,7 @@ type member struct {
 
 // join returns when the coordinator has let the member into a generation.
 func (m *member) join() error {
-	for {
+	for giveUp := time.Now().Add(2 * time.Minute); time.Now().Before(giveUp); {
 		request := kmsg.NewJoinGroupRequest()
 		request.Version = 5
 		request.Group, request.MemberID = m.group, m.id
@@ -57,6 +57,7 @@ func (m *member) join() error {
 			return fmt.Errorf("JoinGroup: error %d", joined.ErrorCode)
 		}
 	}
+	return errors.New("JoinGroup: no coordinator in time")
 }
 
 // sync returns the error code of SyncGroup.
@@ -204,20 +205,8 @@ func members(arguments []string) (map[string]any, error) {
 		}
 		all[i] = &member{conn: connection, group: *name}
 	}
-	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		request := kmsg.NewFindCoordinatorRequest()
-		request.Version = 2
-		request.CoordinatorKey = *name
-		answer, err := all[0].conn.ask(&request)
-		if err != nil {
-			return nil, err
-		}
-		if answer.(*kmsg.FindCoordinatorResponse).ErrorCode == 0 {
-			break
-		}
-		if time.Since(begin) > time.Minute {
-			return nil, errors.New("no coordinator")
-		}
+	if err := awaitCoordinator(all[0].conn, *name); err != nil {
+		return nil, err
 	}
 	synced, done := make([]atomic.Int64, 100_000), make(chan struct{})
 	begin := time.Now()

@@ -161,6 +161,23 @@ func metadata(arguments []string) (map[string]any, error) {
 	})
 }
 
+// awaitCoordinator asks who coordinates a group, which makes the broker create the topic of offsets.
+func awaitCoordinator(c *conn, group string) error {
+	for begin := time.Now(); time.Since(begin) < time.Minute; time.Sleep(50 * time.Millisecond) {
+		request := kmsg.NewFindCoordinatorRequest()
+		request.Version = 2
+		request.CoordinatorKey = group
+		answer, err := c.ask(&request)
+		if err != nil {
+			return err
+		}
+		if answer.(*kmsg.FindCoordinatorResponse).ErrorCode == 0 {
+			return nil
+		}
+	}
+	return errors.New("no coordinator")
+}
+
 // commits commits an offset for one group after the other.
 func commits(arguments []string) (map[string]any, error) {
 	flags := flag.NewFlagSet("commits", flag.ExitOnError)
@@ -170,6 +187,14 @@ func commits(arguments []string) (map[string]any, error) {
 	connections := flags.Int("connections", 4, "")
 	seconds := flags.Float64("seconds", 3, "")
 	_ = flags.Parse(arguments)
+	asker, err := dial(*brokers)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitCoordinator(asker, "group-0"); err != nil {
+		return nil, err
+	}
+	giveUp := time.Now().Add(time.Minute)
 	return repeat(*brokers, *connections, *seconds, func(c *conn, worker, turn int) error {
 		for {
 			request := kmsg.NewOffsetCommitRequest()
@@ -189,7 +214,10 @@ func commits(arguments []string) (map[string]any, error) {
 			switch code := answer.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode; code {
 			case 0:
 				return nil
-			case 14, 15, 16:
+			case 14, 15, 16: // the coordinator loads
+				if time.Now().After(giveUp) {
+					return fmt.Errorf("OffsetCommit: still error %d", code)
+				}
 				time.Sleep(50 * time.Millisecond)
 			default:
 				return fmt.Errorf("OffsetCommit: error %d", code)

@@ -23,7 +23,7 @@ from .subjects import Subject
 from .tools import Missing, go_program
 
 CLIENT_JVM = ("-Xmx512m",)
-TIMEOUT_S = 900
+TIMEOUT_S = 300
 #: Different values, so that a codec does not see the same one again in its window; from 26 letters.
 PAYLOAD_BYTES = 2_000_000
 

@@ -86,14 +86,16 @@ def _metadata(bench: Bench, subject: Subject, one_topic: str, of_it: int, count:
     ):
 
         def one(topic: str = topic, partitions: int = partitions) -> dict[str, float]:
-            answer = clients.go(
-                "metadata",
-                brokers=subject.address,
-                topic=topic,
-                partitions=partitions,
-                seconds=seconds,
-            )
-            return {"per_s": answer["requests"] / answer["seconds"]}
+            figures: dict[str, float] = {}
+            with clients.probed(subject, figures):
+                answer = clients.go(
+                    "metadata",
+                    brokers=subject.address,
+                    topic=topic,
+                    partitions=partitions,
+                    seconds=seconds,
+                )
+            return {"per_s": answer["requests"] / answer["seconds"], **figures}
 
         bench.measure("metadata", case, subject, 0, one)
 
