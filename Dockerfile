@@ -8,6 +8,7 @@ ARG PIP_INDEX_URL
 WORKDIR /source
 COPY pyproject.toml README.md ./
 COPY kwire kwire
+COPY pipeline pipeline
 COPY server server
 # The environment gets no pip of its own: nothing is installed into it later.
 RUN python3 -m venv --without-pip /opt/kwire \

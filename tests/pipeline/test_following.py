@@ -1,0 +1,112 @@
+"""What a job shows while it runs, and what it commits to its group; without Spark."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kwire.pipeline.cluster import Offsets
+from kwire.pipeline.group_offsets import GroupOffsets, kafka_offsets
+from kwire.pipeline.problems import Problem, explain
+from kwire.pipeline.progress import lag_words, line
+
+
+class FakeCluster:
+    """Takes commits, or refuses them."""
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[str, Offsets]] = []
+        self.away = False
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        if self.away:
+            raise Problem(f"cannot commit offsets of group {group}: nobody there")
+        self.commits.append((group, offsets))
+
+
+def progress(end: dict[str, dict[str, int]], latest: dict[str, dict[str, int]]) -> Any:
+    topics = SimpleNamespace(
+        description="KafkaV2[Subscribe[orders]]",
+        endOffset=json.dumps(end),
+        latestOffset=json.dumps(latest),
+    )
+    other = SimpleNamespace(description="kwire-log", endOffset='{"a": 1}', latestOffset=None)
+    return SimpleNamespace(
+        name=None,
+        batchId=3,
+        numInputRows=1200,
+        processedRowsPerSecond=600.4,
+        sources=[topics, other],
+    )
+
+
+def test_line_tells_rows_and_what_is_left() -> None:
+    told = line(progress({"orders": {"0": 5, "1": 7}}, {"orders": {"0": 17, "1": 7}}))
+    assert told == "batch 3: 1,200 rows, 600 rows/s, lag orders 0:12 1:0"
+
+
+def test_topic_with_many_partitions_is_told_by_its_sum() -> None:
+    behind = {("wide", number): number for number in range(64)}
+    behind |= {("done", 0): 0, ("done", 1): 0, ("narrow", 0): 4}
+    assert lag_words(behind) == "done 0; narrow 0:4; wide 2016 in 64 partitions, most 63 in 63"
+
+
+def test_text_that_is_no_topics_offsets_is_none() -> None:
+    assert kafka_offsets(None) == kafka_offsets("-1") == {}
+
+
+def test_latest_offsets_are_committed_and_a_failure_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = FakeCluster()
+    offsets = GroupOffsets(cluster, "jobs")  # type: ignore[arg-type]
+
+    def finished(end: int) -> None:
+        event: Any = SimpleNamespace(progress=progress({"orders": {"0": end}}, {}))
+        offsets.onQueryProgress(event)
+
+    offsets.flush()
+    finished(5)
+    finished(9)
+    offsets.flush()
+    offsets.flush()
+    assert cluster.commits == [("jobs", {("orders", 0): 9})]
+    cluster.away = True
+    finished(12)
+    offsets.flush()
+    offsets.flush()
+    told = "kwire pipeline: cannot commit offsets of group jobs: nobody there; the job goes on\n"
+    assert capsys.readouterr().err == told
+    cluster.away = False
+    offsets.flush()
+    assert cluster.commits[1:] == [("jobs", {("orders", 0): 12})]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x\nkwire.pipeline.problems.Problem: it is {odd}\n\tat a.b", "it is {odd}"),
+        ("java.io.IOException: No space left on device", "the disk is full"),
+        ("PermissionError: [Errno 13] Permission denied: '/archive'", "to write /archive"),
+        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update", "another job uses the same"),
+        (
+            "Cannot fetch record for offset 7 in 120000 milliseconds",
+            "no broker gave offset 7 within 120000 ms",
+        ),
+        (
+            "org.apache.kafka.common.errors.TimeoutException: Timed out. Call: listNodes SQLSTATE: X",
+            r"no broker answers any more (Timed out. Call: listNodes); nothing",
+        ),
+        ("Set(orders-1) are gone. Some data", "orders-1: not there any more"),
+    ],
+)
+def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
+    message = explain(RuntimeError(text))
+    assert message is not None and said in message and "\n" not in message
+
+
+def test_error_nobody_knows_is_left_to_be_shown_whole() -> None:
+    assert explain(RuntimeError("NullPointerException")) is None
