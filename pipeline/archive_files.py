@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .manifest import COLUMNS, STAGING, Archive, ArchiveFile
+from .manifest import COLUMNS, FOLDER, STAGING, Archive, ArchiveFile
 from .problems import Problem
 from .storage import Storage
 
@@ -46,6 +47,8 @@ PART = "_part"
 _FOLDERS = ("topic", "date", "hour", PART)
 #: Nearly every footer fits, so that one read is enough.
 FOOTER_BYTES = 64 << 10
+#: Between writing a manifest and giving it its name nobody takes so long.
+UNLINKED_MS = 3_600_000
 #: What moves where, written before anything is moved.
 MOVES = "moves.json"
 
@@ -182,6 +185,7 @@ def sweep(archive: Archive, prefix: str, older_than_ms: int | None = None) -> in
     `older_than_ms` (since 1970) spares folders that may be another run's. Returns how many files were moved in vain.
     """
     storage = archive.storage
+    _sweep_unlinked(storage)
     # Those that a compaction replaced have a time of their own.
     known = {
         file.path for entry in archive.entries() for file in entry.files
@@ -198,6 +202,14 @@ def sweep(archive: Archive, prefix: str, older_than_ms: int | None = None) -> in
                 removed += 1
         storage.delete(f"{STAGING}/{item.name}")
     return removed
+
+
+def _sweep_unlinked(storage: Storage) -> None:
+    """Remove manifests that were written but not given their name; young ones may be another job's."""
+    before = time.time_ns() // 1_000_000 - UNLINKED_MS
+    for item in storage.list(FOLDER):
+        if item.name.startswith(".") and item.modified_ms < before:
+            storage.delete(f"{FOLDER}/{item.name}")
 
 
 def _moved(storage: Storage, token: str) -> list[str]:

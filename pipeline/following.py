@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from py4j.protocol import Py4JError
@@ -80,9 +80,12 @@ def follow(
     for listener in listeners:
         spark.streams.addListener(listener)
     queries: list[StreamingQuery] = []
+    runs: set[str] = set()
     try:
-        # One by one, so that those started before one that fails are stopped.
-        queries.extend(start() for start in ([starts] if callable(starts) else starts))
+        for start in [starts] if callable(starts) else starts:
+            query = start()
+            queries.append(query)
+            runs.add(str(query.runId))
         with _stopped_by_sigterm() as stopping:
             _wait(queries, offsets, stopping)
     except Exception as error:
@@ -93,9 +96,11 @@ def follow(
     finally:
         for query in queries:
             _stop(query)
-        ended.wait({str(query.runId) for query in queries}, LAST_EVENTS_S)
-        for listener in listeners:
-            spark.streams.removeListener(listener)
+        ended.wait(runs, LAST_EVENTS_S)
+        # Spark may be gone, which must not hide why.
+        with suppress(Py4JError, OSError):
+            for listener in listeners:
+                spark.streams.removeListener(listener)
         offsets.flush()
     return 0
 
@@ -118,10 +123,8 @@ def _wait(queries: list[StreamingQuery], offsets: GroupOffsets, stopping: thread
 
 def _stop(query: StreamingQuery) -> None:
     """Stop a query if it still runs; one that failed, or whose Spark is gone, is stopped already."""
-    try:
+    with suppress(StreamingQueryException, Py4JError, OSError):
         query.stop()
-    except (StreamingQueryException, Py4JError, OSError):
-        pass
 
 
 @contextmanager

@@ -93,6 +93,8 @@ class _State:
 
     number: int = -1
     entries: dict[tuple[str, int, int], Entry] = field(default_factory=dict)
+    #: The offset each partition is to be read from next.
+    ends: Offsets = field(default_factory=dict)
     #: Files that a compaction replaced and that still lie there -> when, in ms since 1970.
     replaced: dict[str, int] = field(default_factory=dict)
 
@@ -102,13 +104,18 @@ class _State:
             self.replaced.update({file.path: commit["at_ms"] for file in entry.files})
         for tree in commit.get("added", ()):
             entry = Entry.of(tree)
-            self.entries[entry.key] = entry
+            self.add(entry)
             for file in entry.files:
                 # A compaction keeps files that need no rewriting.
                 self.replaced.pop(file.path, None)
         for path in commit.get("swept", ()):
             self.replaced.pop(path, None)
         self.number = commit["number"]
+
+    def add(self, entry: Entry) -> None:
+        self.entries[entry.key] = entry
+        place = entry.topic, entry.partition
+        self.ends[place] = max(self.ends.get(place, 0), entry.last_offset + 1)
 
 
 class Archive:
@@ -175,8 +182,10 @@ class Archive:
             return _State()
         name = _name(newest, "snapshot.json")
         tree = self._parsed(name, self.storage.read(name) or b"")
-        entries = {entry.key: entry for entry in map(Entry.of, tree["entries"])}
-        return _State(newest, entries, tree["replaced"])
+        state = _State(newest, replaced=tree["replaced"])
+        for entry in map(Entry.of, tree["entries"]):
+            state.add(entry)
+        return state
 
     def _commit_text(self, number: int) -> bytes | None:
         return self.storage.read(_name(number))
@@ -217,7 +226,7 @@ class Archive:
 
     def ends(self) -> Offsets:
         """The offset each partition is to be read from next."""
-        return {(entry.topic, entry.partition): entry.last_offset + 1 for entry in self.entries()}
+        return dict(self._known.ends)
 
     def replaced(self) -> dict[str, int]:
         """Files that no longer count but still lie there -> since when, in ms since 1970."""
