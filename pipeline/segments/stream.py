@@ -35,31 +35,36 @@ def from_json(json: Json) -> Offsets:
 class Follower:
     """What a streaming query has to remember: how far it was planned, which Spark tells with each plan.
 
-    After a restart Spark first plans the batch it was in, or an empty one at the offset it had reached.
+    After a restart Spark plans the batch it was in, or an empty one at the offset it had reached, before it asks for
+    the latest offset. Of a new query it asks for the latest offset first, and for the initial one afterwards.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._initial: Offsets | None = None
         self._planned: Offsets | None = None
 
     def initial(self) -> Json:
-        """Where a new query begins."""
-        options = self._options
-        logs = plan.find(options)
-        self._planned = plan.starts(logs, options)
-        return to_json(self._planned)
+        """Where a new query begins; the same at each call."""
+        if self._initial is None:
+            self._initial = plan.starts(self._find(), self._options)
+        if self._planned is None:
+            self._planned = self._initial
+        return to_json(self._initial)
 
     def latest(self) -> Json:
         """How far the next batch may go: at most maxOffsetsPerTrigger beyond what was planned last."""
         options = self._options
+        planned = self._planned
+        if planned is None:
+            planned = from_json(self.initial())
         logs = self._find()
         ends = {place: plan.latest(log, options) for place, log in logs.items()}
-        planned = self._planned or {}
         # What is gone stays in the offset, so that its absence is seen when it is planned; no offset goes back.
         for place, offset in planned.items():
             ends[place] = max(ends.get(place, offset), offset)
         limit = options.max_offsets_per_trigger
-        if limit is not None and self._planned is not None:
+        if limit is not None:
             begins = {
                 place: planned.get(place, logs[place].log_start_offset if place in logs else end)
                 for place, end in ends.items()

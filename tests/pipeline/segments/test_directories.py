@@ -18,7 +18,6 @@ from server.log.log import Log
 from ...log.logs import NOW, TP, append, batch, config, end_transaction, open_log
 from .reading import offsets, read, slices
 
-
 #: Of the batches that `filled` makes.
 BATCH_BYTES = 175
 
