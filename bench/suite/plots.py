@@ -15,13 +15,13 @@ BARS = {
     "catch-up": (("mb_s", "MB/s"), ("cpu_s_per_gb", "broker CPU s per GB")),
     "latency": (("p50_us", "p50 µs"), ("p99_us", "p99 µs"), ("p999_us", "p99.9 µs")),
 }
-LOGARITHMIC = ("latency",)
+#: Cells differ by orders of magnitude in these.
+LOGARITHMIC = ("cpu_s_per_gb", "p50_us", "p99_us", "p999_us")
 AXES = {
     "cpu_s_per_gb": "broker CPU s per GB",
     "mb_s": "MB/s",
-    "start_s": "s to start",
     "per_s": "requests/s",
-    "mb": "MB",
+    "grown_mb": "MB grown",
 }
 
 
@@ -92,7 +92,7 @@ def _bars(results: Results, kind: str, path: Path) -> None:
         axis.set_yticks(range(len(cases)), cases if axis is axes[0] else [""] * len(cases))
         axis.invert_yaxis()
         axis.set_xlabel(label)
-        if kind in LOGARITHMIC:
+        if name in LOGARITHMIC:
             axis.set_xscale("log")
     axes[-1].legend(fontsize=7)
     _save(figure, path)
