@@ -134,7 +134,7 @@ def curves(bench: Bench) -> None:
         "groups": _by_groups,
     }
     for name, work in kinds.items():
-        if bench.is_late(0.80, f"how cost grows with {name}"):
+        if bench.is_late(0.84, f"how cost grows with {name}"):
             continue
         for number in range(bench.form.rounds if bench.form.all_cells else 1):
             for points in bench.form.curves:
