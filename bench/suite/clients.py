@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import select
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from .tools import Missing, go_program
 
 CLIENT_JVM = ("-Xmx512m",)
 TIMEOUT_S = 300
+READY_S = 120.0
 #: Different values, so that a codec does not see the same one again in its window; from 26 letters.
 PAYLOAD_BYTES = 2_000_000
 
@@ -96,8 +98,12 @@ def background(command: list[str], *, ready: bool = False) -> Iterator[subproces
     )
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     try:
-        if ready and process.stdout.readline().strip() != "ready":
-            raise ClientFailed(f"{command[1]}: {process.stderr.read()[-500:]}")
+        if ready:
+            told, _, _ = select.select([process.stdout], [], [], READY_S)
+            if not told:
+                raise ClientFailed(f"{command[1]}: not ready after {READY_S:.0f} s")
+            if process.stdout.readline().strip() != "ready":
+                raise ClientFailed(f"{command[1]}: {process.stderr.read()[-500:]}")
         yield process
     finally:
         if process.poll() is None:
