@@ -11,12 +11,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench bench-long docs compat clean
+.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench bench-long docs compat clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
 	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
-	@echo 'make fmt | golden | test-long | e2e | bench | bench-long | docs | compat | clean'
+	@echo 'make fmt | golden | test-long | e2e | bench | bench-long | docs | compat | pipeline-demo | clean'
 
 # The virtual environment
 
@@ -93,5 +93,9 @@ docs: $(READY)
 compat: $(READY) jars
 	$(BIN)/python -m compat.matrix $(ARGS)
 
+# ARGS="--records 100000" for a smaller one.
+pipeline-demo: $(READY) jars
+	KWIRE_SPARK_JARS=$(CURDIR)/compat/java/target/spark-4.0.0 $(BIN)/python -m kwire.pipeline.demo $(ARGS)
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) bench/.cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
