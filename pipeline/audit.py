@@ -6,12 +6,11 @@ import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .auditing.compare import Comparison, common_ranges, compare, pairs
-from .auditing.facts import Facts, Where
+from .auditing.facts import Facts, Span, Where
 from .auditing.findings import Finding, wrong
 from .auditing.places import Place, TopicPlace, archive_at
 from .auditing.progress import Progress, watched
@@ -205,15 +204,18 @@ class _Audit:
         comparisons: list[Comparison] = []
         self._size_shuffles()
         rows = Rows(self._spark, frames, options.ignore) if frames else None
+        gaps: dict[tuple[int, Where], list[Span]] = {}
         if rows is not None:
             with watched(self._spark, options.quiet):
                 rows.measure(self._facts, common)
+                asked = [
+                    key for key, facts in self._facts.items() if places[key[0]].asks_for_gaps(facts)
+                ]
+                gaps = rows.gaps(asked)
         for (number, where), facts in self._facts.items():
             place = places[number]
-            gaps = partial(rows.gaps, number, where) if rows is not None else tuple
-            findings += place.judge(facts, gaps)
-            if rows is not None:
-                findings += judge_rows(facts, rows, number, options)
+            findings += place.judge(facts, gaps.get((number, where), ()))
+            findings += judge_rows(facts, options)
             if options.html and isinstance(place, TopicPlace):
                 place.batch_sizes(facts)
         if rows is not None:
@@ -254,7 +256,8 @@ class _Audit:
             archives = [
                 place.name
                 for place in self._places
-                if place.kind == "archive" and where not in place.ranges
+                # Nobody archives a replay.
+                if place.kind == "archive" and where not in place.ranges and where[0] not in renamed
             ]
             lacking += [(name, where, facts) for name in archives]
             replays = [

@@ -89,6 +89,8 @@ class Stretch:
     backwards: int = 0
     worst_backwards_ms: int = 0
     append_time: int = 0
+    first_duplicate: int | None = None
+    worst_backwards_offset: int | None = None
     content: Digest = NOTHING
     ordered: Digest = NOTHING
     placed: Digest = NOTHING
@@ -121,6 +123,8 @@ class Facts:
     backwards: int = 0
     worst_backwards_ms: int = 0
     append_time_rows: int = 0
+    first_duplicate: int | None = None
+    worst_backwards_offset: int | None = None
     content: Digest = NOTHING
     ordered: Digest = NOTHING
     placed: Digest = NOTHING
@@ -164,7 +168,11 @@ def gather(facts: Facts, stretches: Iterable[Stretch]) -> Facts:
         facts.missing += part.missing
         facts.duplicates += part.duplicates
         facts.backwards += part.backwards
-        facts.worst_backwards_ms = max(facts.worst_backwards_ms, part.worst_backwards_ms)
+        if part.worst_backwards_ms > facts.worst_backwards_ms:
+            facts.worst_backwards_ms = part.worst_backwards_ms
+            facts.worst_backwards_offset = part.worst_backwards_offset
+        if facts.first_duplicate is None:
+            facts.first_duplicate = part.first_duplicate
         facts.append_time_rows += part.append_time
         facts.common_rows += part.common_rows
         facts.content = facts.content.plus(part.content)

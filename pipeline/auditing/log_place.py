@@ -145,6 +145,10 @@ class LogPlace:
             .load()
         )
 
+    def asks_for_gaps(self, facts: Facts) -> bool:
+        """See Place."""
+        return False
+
     def comparable(self, where: Where) -> Range:
         """See Place."""
         return self.ranges[where]

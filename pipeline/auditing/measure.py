@@ -6,8 +6,8 @@ go through the same expressions, so equal records have equal hashes wherever the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -31,15 +31,6 @@ _BOUNDS = pa.schema(
         *((name, pa.int64()) for name in ("start", "end", "low", "high")),
     ]
 )
-
-
-class Anomaly(NamedTuple):
-    """A record that does not follow the one before it; offset and timestamp of both."""
-
-    offset: int
-    previous_offset: int
-    timestamp: int
-    previous_timestamp: int
 
 
 class Rows:
@@ -106,6 +97,8 @@ class Rows:
             F.count_if(late > 0),
             F.max(F.when(late > 0, late).otherwise(0)),
             F.sum("append_time"),
+            F.min(F.when(step == 0, F.col("offset"))),
+            F.max_by("offset", F.when(late > 0, late)),
             *_sums(F.col("hash")),
             *_sums(ordered),
             *_sums(F.when(shared, placed)),
@@ -118,18 +111,18 @@ class Rows:
         for key, facts in empty.items():
             gather(facts, found.get(key, ()))
 
-    def gaps(self, place: int, where: Where) -> Iterator[Span]:
-        """Runs of offsets without a record between two that have one, in order."""
-        rows = self._of(place, where).where("offset > before + 1").orderBy("offset")
-        for row in rows.select("before", "offset").toLocalIterator():
-            yield Span(row[0] + 1, row[1] - 1)
-
-    def anomalies(self, place: int, where: Where, condition: str, most: int) -> list[Anomaly]:
-        """The first records for which a condition over offset, before, ms and before_ms holds."""
-        rows = self._of(place, where).where(condition).orderBy("offset").limit(most)
-        return [
-            Anomaly(*row) for row in rows.select("offset", "before", "ms", "before_ms").collect()
-        ]
+    def gaps(self, wanted: Collection[tuple[int, Where]]) -> dict[tuple[int, Where], list[Span]]:
+        """The runs of offsets without a record between two that have one, in order, of some partitions."""
+        found: dict[tuple[int, Where], list[Span]] = {}
+        if wanted:
+            topics = F.col("topic").isin(sorted({where[0] for _, where in wanted}))
+            rows = self.frame.where(topics & (F.col("offset") > F.col("before") + 1))
+            columns = rows.select("place", "topic", "partition", "before", "offset")
+            for place, topic, partition, before, offset in columns.collect():
+                found.setdefault((place, (topic, partition)), []).append(
+                    Span(before + 1, offset - 1)
+                )
+        return {key: sorted(found.get(key, ())) for key in wanted}
 
     def differences(
         self, one: tuple[int, Where], other: tuple[int, Where], key: str, within: Range, most: int
@@ -208,11 +201,12 @@ def _sums(hashes: Column) -> list[Column]:
 
 
 def _stretch(numbers: Sequence[int]) -> Stretch:
-    counts, sums, shared = numbers[:13], numbers[13:19], numbers[19]
+    counts, sums, shared = numbers[:15], numbers[15:21], numbers[21]
     bucket, rows, first, last, size, earliest, latest, *irregular = counts
     stretch = Stretch(bucket, rows, first, last, size, earliest, latest)
     stretch.gaps, stretch.missing, stretch.duplicates = irregular[:3]
-    stretch.backwards, stretch.worst_backwards_ms, stretch.append_time = irregular[3:]
+    stretch.backwards, stretch.worst_backwards_ms, stretch.append_time = irregular[3:6]
+    stretch.first_duplicate, stretch.worst_backwards_offset = irregular[6:]
     stretch.content = Digest(*sums[0:2])
     stretch.ordered = Digest(*sums[2:4])
     stretch.placed = Digest(*sums[4:6])

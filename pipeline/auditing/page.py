@@ -32,7 +32,7 @@ table{border-collapse:collapse;width:100%;font-size:13.5px}
 th,td{text-align:left;padding:6px 12px;border-bottom:1px solid var(--line);vertical-align:top}
 tr:last-child td{border-bottom:0}th{color:var(--soft);font-weight:600;white-space:nowrap}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td.h{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px}
+td.p{white-space:nowrap}td.h{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:12px}
 .tag{display:inline-block;border-radius:4px;padding:1px 7px;font-size:12px;font-weight:600;white-space:nowrap}
 .tag.bad,.tag.good{color:#fff}.tag.note{background:#e8eaed;color:#3c4250}
 figure{margin:0;background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:12px}
@@ -105,7 +105,9 @@ def _findings(findings: Sequence[Finding]) -> str:
         )
         for one in sorted(findings, key=lambda one: not one.is_wrong)
     ]
-    return "<h2>Findings</h2>" + _table(("", "kind", "partition", "place", "what"), rows)
+    return "<h2>Findings</h2>" + _table(
+        ("", "kind", "partition", "place", "what"), rows, places=(1, 2, 3)
+    )
 
 
 def _comparisons(report: Report) -> str:
@@ -165,9 +167,14 @@ def _table(
     rows: Sequence[Sequence[str]],
     numbers: Sequence[int] = (),
     hashes: Sequence[int] = (),
+    places: Sequence[int] = (),
 ) -> str:
     def cells(row: Sequence[str], tag: str) -> str:
-        looks = {**dict.fromkeys(numbers, " class=n"), **dict.fromkeys(hashes, " class=h")}
+        looks = {
+            **dict.fromkeys(numbers, " class=n"),
+            **dict.fromkeys(hashes, " class=h"),
+            **dict.fromkeys(places, " class=p"),
+        }
         return "".join(
             f"<{tag}{looks.get(number, '')}>{cell}</{tag}>" for number, cell in enumerate(row)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ..cluster import Cluster
@@ -22,8 +22,8 @@ from .gaps import TopicGaps
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What yields the gaps of a partition between its records.
-Gaps = Callable[[], Iterable[Span]]
+#: Runs of offsets without a record between two that have one.
+Gaps = Sequence[Span]
 
 _ARCHIVED = (
     "key binary, value binary, partition int, offset long, timestamp timestamp, timestampType int,"
@@ -37,6 +37,9 @@ class Place(Protocol):
     name: str
     kind: str
     ranges: dict[Where, Range]
+
+    def asks_for_gaps(self, facts: Facts) -> bool:
+        """Whether `judge` looks at the gaps between records."""
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
         """All records in the columns of Spark's kafka source; None if there can be none."""
@@ -93,6 +96,10 @@ class TopicPlace:
             .load()
         )
 
+    def asks_for_gaps(self, facts: Facts) -> bool:
+        """See Place."""
+        return facts.missing > 0 and not is_compacted(self.configs.get(facts.topic, {}))
+
     def comparable(self, where: Where) -> Range:
         """See Place."""
         return self.ranges[where]
@@ -104,7 +111,7 @@ class TopicPlace:
             config = self.configs.get(facts.topic, {})
             with self._looker() as looker:
                 start = self._cluster.starts(self.topics)[facts.where]
-                looker.explain(facts, gaps(), start, compacted=is_compacted(config))
+                looker.explain(facts, gaps, start, compacted=is_compacted(config))
                 findings += looker.findings
         return findings
 
@@ -193,6 +200,10 @@ class ArchivePlace:
         if not files:
             return None
         return spark.read.schema(_ARCHIVED).option("basePath", self.name).parquet(*files)
+
+    def asks_for_gaps(self, facts: Facts) -> bool:
+        """See Place."""
+        return False
 
     def comparable(self, where: Where) -> Range:
         """See Place."""
