@@ -98,9 +98,10 @@ def shown(positions: Positions, before: Sequence[Position | None]) -> Iterator[N
                 print(f"  {problem}", file=sys.stderr, flush=True)
                 continue
             now = time.monotonic()
-            print(f"  {line(positions, found, last, now - at)}", file=sys.stderr, flush=True)
-            last = sum(position.records for position in found if position is not None)
-            at = now
+            records = sum(position.records for position in found if position is not None)
+            if records > last:
+                print(f"  {line(positions, found, last, now - at)}", file=sys.stderr, flush=True)
+            last, at = records, now
 
     thread = threading.Thread(target=show, daemon=True)
     thread.start()

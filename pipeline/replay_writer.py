@@ -149,9 +149,9 @@ class Transactions:
     ) -> None:
         self._consumer.close()
         if error is not None and self._producer not in _stuck:
-            self._producer.purge()
-            if self._began is not None:
-                with suppress(KafkaException):
+            with suppress(KafkaException):
+                self._producer.purge()
+                if self._began is not None:
                     self._producer.abort_transaction(5.0)
 
     def take_over(self) -> Position | None:
@@ -236,7 +236,8 @@ class Transactions:
 
     def refusal(self, error: KafkaException) -> KafkaError:
         """The first error of a record, which says more than that of the transaction it ended."""
-        self._producer.poll(0)
+        with suppress(KafkaException):  # once more, where the client cannot go on
+            self._producer.poll(0)
         found: KafkaError = self._refused[0][0] if self._refused else error.args[0]
         return found
 

@@ -104,9 +104,8 @@ def add_to_archive(path: Path, topic: str, partition: int, records: Sequence[Rec
                 max(times),
             )
         )
-    entry = Entry(
-        topic, partition, records[0].offset, records[-1].offset, len(records), tuple(files)
-    )
+    first = archive.ends().get((topic, partition), records[0].offset)
+    entry = Entry(topic, partition, first, records[-1].offset, len(records), tuple(files))
     archive.commit_batch([entry], 0)
     return archive
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kwire.pipeline.replay_options import offsets, targets, time_ms
 from kwire.pipeline.replay_plan import Position, Range, Target, Task, shares
 from kwire.pipeline.replay_writer import Pace, headers_of
 
+from .faults import check_row
 from .replay_data import add_to_archive, some_records
 
 
@@ -126,16 +128,23 @@ def test_archive_file_that_is_gone_is_named(tmp_path: Path) -> None:
     add_to_archive(tmp_path, "t", 0, some_records(10))
     (found,) = archived_partitions(Archive(tmp_path), None, Range())
     Path(found.pieces[0].path).unlink()
-    with pytest.raises(Problem, match=rf"{found.pieces[0].path} is gone .*run the same command"):
+    with pytest.raises(Problem) as caught:
         list(found.read(0, 100))
+    names = {found.pieces[0].path: "DIR/FILE"}
+    check_row(
+        "replay", "archive file gone", str(caught.value), "goes on with the files there are", names
+    )
 
 
 def test_damaged_archive_file_is_named(tmp_path: Path) -> None:
     add_to_archive(tmp_path, "t", 0, some_records(10))
     (found,) = archived_partitions(Archive(tmp_path), None, Range())
     Path(found.pieces[0].path).write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(Problem, match=f"cannot read {found.pieces[0].path}"):
+    with pytest.raises(Problem) as caught:
         list(found.read(0, 100))
+    message = re.sub(r": Parquet magic.*", ": REASON", str(caught.value))
+    again = "the same, until the file is restored"
+    check_row("replay", "archive file damaged", message, again, {found.pieces[0].path: "DIR/FILE"})
 
 
 def test_headers_of_a_slice_are_its_own() -> None:

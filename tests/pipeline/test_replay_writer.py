@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from kwire.pipeline.replay_targets import find_targets, warnings
 from kwire.pipeline.replay_writer import Pace, replay_partition, within
 
 from ..support.broker_process import BrokerProcess
+from .faults import check_row
 from .replay_data import (
     Record,
     add_to_archive,
@@ -32,6 +34,15 @@ from .replay_data import (
 )
 
 pytestmark = [pytest.mark.e2e]
+
+
+GOES_ON = "goes on where it was"
+ENDS = "goes on where the other is then, and ends it"
+
+
+def shown(error: Exception) -> str:
+    """A message without what differs from run to run: the broker's address and producer id."""
+    return re.sub(r"with \d+ message\(s\)|\(broker .*\)", "...", str(error))
 
 
 def task_of(
@@ -59,11 +70,11 @@ def test_replayed_partition_is_as_it_was_and_replaying_again_adds_nothing(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     records = some_records(2000)
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 1)
     job, task = job_of(broker.bootstrap, topic), task_of(tmp_path, broker.bootstrap, topic)
-    assert replay_partition(job, task, Pace(None)) == ("source", 0, 2000, 2000, 0)
-    assert replay_partition(job, task, Pace(None)) == ("source", 0, 0, 2000, 0)
+    assert replay_partition(job, task, Pace(None)) == ("orders", 0, 2000, 2000, 0)
+    assert replay_partition(job, task, Pace(None)) == ("orders", 0, 0, 2000, 0)
     (found,) = read_committed(broker.bootstrap, topic, 1)
     assert without_offsets(found) == without_offsets(records)
     assert group_position(broker.bootstrap, job, task) == (records[-1].offset + 1, 2000)
@@ -73,7 +84,7 @@ def test_range_of_offsets_and_times_goes_by_key_to_any_number_of_partitions(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     records = some_records(1000)
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 3)
     base = 1_800_000_000_000
     some = Range(200, 1500, base + 2000, base + 8000)
@@ -98,7 +109,7 @@ def test_second_run_takes_over_and_the_first_gives_up(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     records = some_records(3000)
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 1)
     job, task = job_of(broker.bootstrap, topic), task_of(tmp_path, broker.bootstrap, topic)
     told: list[object] = []
@@ -114,7 +125,8 @@ def test_second_run_takes_over_and_the_first_gives_up(
     wait_until(lambda: group_position(broker.bootstrap, job, task)[1] > 0)
     done = replay_partition(job, task, Pace(None))
     thread.join(60)
-    assert told == [f"another run of the replay {topic!r} has taken over source-0"]
+    assert len(told) == 1
+    check_row("replay", "second run of the same", str(told[0]), ENDS, {topic: "NAME"})
     assert done.total == 3000 > done.records > 0
     (found,) = read_committed(broker.bootstrap, topic, 1)
     assert without_offsets(found) == without_offsets(records)
@@ -131,11 +143,11 @@ def test_transaction_of_a_run_that_died_is_ended_by_the_next(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     records = some_records(50)
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 1)
     job, task = job_of(broker.bootstrap, topic), task_of(tmp_path, broker.bootstrap, topic)
     dead = Producer(
-        {"bootstrap.servers": broker.bootstrap, "transactional.id": job.group("source", 0)}
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": job.group("orders", 0)}
     )
     dead.init_transactions(30)
     dead.begin_transaction()
@@ -151,7 +163,7 @@ def test_killed_broker_costs_nothing_but_time(
 ) -> None:
     broker = new_broker()
     records = some_records(4000)
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, "target", 1)
     job, task = job_of(broker.bootstrap, "job"), task_of(tmp_path, broker.bootstrap, "target")
     done: list[object] = []
@@ -161,7 +173,7 @@ def test_killed_broker_costs_nothing_but_time(
     broker.kill()
     broker.start()
     thread.join(90)
-    assert done == [("source", 0, 4000, 4000, 0)]
+    assert done == [("orders", 0, 4000, 4000, 0)]
     (found,) = read_committed(broker.bootstrap, "target", 1)
     assert without_offsets(found) == without_offsets(records)
 
@@ -170,13 +182,15 @@ def test_replay_gives_up_when_no_broker_is_there_for_long(
     new_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     broker = new_broker()
-    add_to_archive(tmp_path, "source", 0, some_records(10))
+    add_to_archive(tmp_path, "orders", 0, some_records(10))
     create(broker.bootstrap, "target", 1)
     job = job_of(broker.bootstrap, "job", patience_s=3.0)
     task = task_of(tmp_path, broker.bootstrap, "target")
     broker.kill()
-    with pytest.raises(Problem, match=r"source-0 to target has not got on for 3 s: .*same command"):
+    with pytest.raises(Problem) as caught:
         replay_partition(job, task, Pace(None))
+    message = re.sub(r"for 3 s: .*;", "for 120 s: REASON;", str(caught.value))
+    check_row("replay", "broker gone for long", message, GOES_ON, {"target": "again"})
 
 
 def test_timestamp_a_topic_refuses_is_named(
@@ -185,10 +199,10 @@ def test_timestamp_a_topic_refuses_is_named(
     now = int(time.time() * 1000)
     records = [Record(offset, None, b"", now) for offset in range(20)]
     records[13] = records[13]._replace(timestamp=now - 5_000_000)
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 1, message_timestamp_before_max_ms="3600000")
     job, task = job_of(broker.bootstrap, topic), task_of(tmp_path, broker.bootstrap, topic)
-    said = rf"topic {topic} refuses the timestamp {now - 5_000_000} of offset 13 of source-0: raise its message.timestamp.before.max.ms"
+    said = rf"topic {topic} refuses the timestamp {now - 5_000_000} of offset 13 of orders-0: raise its message.timestamp.before.max.ms"
     with pytest.raises(Problem, match=said):
         replay_partition(job, task, Pace(None))
     assert read_committed(broker.bootstrap, topic, 1) == [[]]
@@ -198,27 +212,34 @@ def test_record_too_large_for_a_topic_is_told(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
     records = [Record(n, None, os.urandom(size), 1) for n, size in enumerate((10, 10, 50_000))]
-    add_to_archive(tmp_path, "source", 0, records)
+    add_to_archive(tmp_path, "orders", 0, records)
     create(broker.bootstrap, topic, 1, max_message_bytes="2000")
     job, task = job_of(broker.bootstrap, topic), task_of(tmp_path, broker.bootstrap, topic)
-    with pytest.raises(Problem, match=f"topic {topic} refuses a record of source-0 .*too large"):
+    with pytest.raises(Problem) as caught:
         replay_partition(job, task, Pace(None))
+    again = "replays what is missing, once the topic takes it"
+    check_row(
+        "replay", "record too large for the topic", shown(caught.value), again, {topic: "again"}
+    )
 
 
 def test_position_of_something_else_is_not_overwritten(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    add_to_archive(tmp_path, "source", 0, some_records(10))
+    add_to_archive(tmp_path, "orders", 0, some_records(10))
     create(broker.bootstrap, topic, 1)
     job, task = job_of(broker.bootstrap, topic), task_of(tmp_path, broker.bootstrap, topic)
     replay_partition(job, task, Pace(None))
     other = Job(job.name, "another", job.settings)
-    with pytest.raises(Problem, match="begun with other records, or to another topic"):
+    with pytest.raises(Problem) as caught:
         replay_partition(other, task, Pace(None))
+    again = "the same; with another name it begins anew"
+    check_row("replay", "name of another replay", str(caught.value), again, {topic: "NAME"})
     with Cluster(broker.bootstrap) as cluster:
-        cluster.commit(job.group("source", 0), {(topic, 0): 3})
-    with pytest.raises(Problem, match="committed offset 3 is not a replay's"):
+        cluster.commit(job.group("orders", 0), {(topic, 0): 3})
+    with pytest.raises(Problem) as caught:
         replay_partition(job, task, Pace(None))
+    check_row("replay", "group of somebody else", str(caught.value), again, {topic: "NAME"})
 
 
 def test_offsets_of_a_topic_that_is_not_there_are_refused(

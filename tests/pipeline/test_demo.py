@@ -1,0 +1,59 @@
+"""`make pipeline-demo` with few records: all jobs after each other, as their users run them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.demo import Content
+
+from ..support.broker_process import REPOSITORY
+
+pytestmark = [pytest.mark.timeout(400)]
+
+
+@pytest.mark.e2e
+@pytest.mark.spark
+def test_demo_finds_every_record_again(connector: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "kwire.pipeline.demo", "--records", "20000"],
+        env={
+            **os.environ,
+            "KWIRE_SPARK_JARS": str(connector),
+            "KWIRE_SPARK_MASTER": "local[2]",
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
+    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-3000:]
+    assert "20,000 records, and 1,600 in aborted transactions" in made.stdout
+    assert made.stdout.endswith("every record is there once, in its order, as it was\n")
+
+
+def test_content_tells_any_difference() -> None:
+    record = (1, b"key", b"value", 5, [("a", b"1"), ("b", None)])
+    known = Content()
+    known.add(*record)
+    for other in (
+        (2, *record[1:]),
+        (1, None, *record[2:]),
+        (1, b"key", b"", *record[3:]),
+        (*record[:3], 6, record[4]),
+        (*record[:4], [("a", b"1"), ("b", b"")]),
+        (*record[:4], None),
+    ):
+        content = Content()
+        content.add(*other)  # type: ignore[arg-type]
+        assert content != known
+    known.add(*record)
+    twice = Content()
+    twice.add(*record)
+    assert twice != known

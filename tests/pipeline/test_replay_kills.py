@@ -1,0 +1,142 @@
+"""A whole replay, killed with SIGKILL again and again, and the broker under it: what is there in the end is exact.
+
+`KWIRE_LONG=1` kills 20 times each, at moments drawn from `KWIRE_SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline.cluster import Cluster
+
+from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
+from .conftest import SMALL
+from .replay_data import add_to_archive, create, read_committed, some_records, without_offsets
+
+LONG = bool(os.environ.get("KWIRE_LONG"))
+#: The replay and the broker in turn, so that each has the other's restart behind it.
+VICTIMS = ["replay", "broker"] * (20 if LONG else 1)
+PARTITIONS = 3
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(3600 if LONG else 300)]
+
+
+class Replay:
+    """`kwire pipeline replay` as a process with all that it starts."""
+
+    def __init__(self, words: list[str], log: Path, jars: Path) -> None:
+        self.log = log
+        confs = [f"--conf={key}={value}" for key, value in SMALL.items()]
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kwire.server", "pipeline", "replay", *words, *confs],
+                env={
+                    **os.environ,
+                    "KWIRE_SPARK_JARS": str(jars),
+                    "KWIRE_SPARK_MASTER": "local[2]",
+                },
+                cwd=REPOSITORY,
+                stdout=output,
+                stderr=output,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and the Python workers, children before anybody could notice."""
+        pids = [self.process.pid]
+        for pid in pids:
+            pids += children(pid)
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+
+    def wait(self) -> None:
+        """Until it ends by itself."""
+        try:
+            code = self.process.wait(600)
+        finally:
+            end_process(self.process)
+        assert code == 0, self.log.read_text()[-4000:]
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent this is."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def replayed(bootstrap: str, name: str) -> int:
+    """The sum of the positions, which says that something was committed."""
+    with Cluster(bootstrap) as cluster:
+        groups = [cluster.committed(f"{name}-orders-{number}") for number in range(PARTITIONS)]
+    return sum(sum(group.values()) for group in groups)
+
+
+def test_killed_again_and_again_each_record_is_there_once_and_in_order(
+    connector: Path,
+    new_broker: Callable[..., BrokerProcess],
+    tmp_path: Path,
+) -> None:
+    broker = new_broker()
+    chance = random.Random(int(os.environ.get("KWIRE_SEED", "1")))
+    archive = tmp_path / "archive"
+    count = 4000 * (len(VICTIMS) + 2)
+    records = [some_records(count, number) for number in range(PARTITIONS)]
+    for number, some in enumerate(records):
+        add_to_archive(archive, "orders", number, some)
+    create(broker.bootstrap, "again", PARTITIONS)
+    words = ["--bootstrap-server", broker.bootstrap, "--archive", str(archive), "--to", "again"]
+    words += ["--keep-partitions", "--name", "job", "--transaction-records", "1000"]
+    words += ["--rate", "6000"]
+    log = tmp_path / "replay.log"
+    replay = Replay(words, log, connector)
+    killed = dict.fromkeys(VICTIMS, 0)
+    began = time.monotonic()
+    try:
+        position = 0
+        for victim in VICTIMS:
+            # Somewhere in the next transactions.
+            position += chance.randrange(1000, 8000)
+            if not reached(replay, broker, position):
+                break
+            if victim == "broker":
+                broker.kill()
+                broker.start()
+            else:
+                replay.kill()
+                replay = Replay(words, log, connector)
+            killed[victim] += 1
+            position = max(position, replayed(broker.bootstrap, "job"))
+        replay.wait()
+    finally:
+        replay.kill()
+    print(f"killed {killed} in {time.monotonic() - began:.0f} s, {PARTITIONS * count:,} records")
+    assert sum(killed.values()) == len(VICTIMS)
+    found = read_committed(broker.bootstrap, "again", PARTITIONS)
+    for number in range(PARTITIONS):
+        assert without_offsets(found[number]) == without_offsets(records[number])
+
+
+def reached(replay: Replay, broker: BrokerProcess, position: int) -> bool:
+    """Wait for a position; False when the replay has ended before."""
+    deadline = time.monotonic() + 180.0
+    while replayed(broker.bootstrap, "job") < position:
+        if replay.process.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, replay.log.read_text()[-4000:]
+        time.sleep(0.05)
+    return True
