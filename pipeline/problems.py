@@ -34,6 +34,11 @@ KNOWN: tuple[tuple[str, str], ...] = (
         r"kafka\.common\.errors\.TimeoutException: ([^\n]+?)(?: SQLSTATE[^\n]*)?(?:\n|$)",
         "no broker answers any more ({0}); nothing is lost: run the same command again",
     ),
+    (
+        r"Record (?:batch )?for partition (\S+)-(\d+) at offset (\d+) is invalid",
+        "{0} partition {1}: the batch at offset {2} is damaged on the broker:"
+        " kwire pipeline audit --log-dir shows all such",
+    ),
     (r"\(([^()\n]+-\d+)\) are gone", "{0}: not there any more; the topic was deleted"),
     (
         r"Reason: Could not read records in offset ([^\n]+?) for topic partition (\S+)",

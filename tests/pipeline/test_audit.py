@@ -16,7 +16,7 @@ from confluent_kafka import Message, Producer
 from kwire.pipeline import audit as job
 from kwire.pipeline.auditing.facts import Range
 from kwire.pipeline.auditing.report import Report
-from kwire.pipeline.problems import Problem
+from kwire.pipeline.problems import Problem, explain
 from server.log import transaction_index
 
 from ..support.broker_process import BrokerProcess
@@ -241,3 +241,22 @@ def test_golden_log_directory_is_clean(spark: SparkSession, tmp_path: Path) -> N
 def test_what_cannot_be_audited_is_named(spark: SparkSession, words: list[str], said: str) -> None:
     with pytest.raises(Problem, match=said):
         job.audit(options_of(*words))
+
+
+@pytest.mark.e2e
+def test_damage_in_a_topic_is_named_with_its_offset(
+    spark: SparkSession, broker: BrokerProcess, topic: str
+) -> None:
+    create_topic(broker.bootstrap, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for number in range(2):
+        producer.produce(topic, f"value {number}")
+        producer.flush(60)
+    segment = broker.log_dir / f"{topic}-0" / f"{0:020d}.log"
+    flip(segment, segment.stat().st_size - 3)
+    with pytest.raises(Exception) as raised:
+        job.audit(options_of("-b", broker.bootstrap, f"--topics={topic}"))
+    assert explain(raised.value) == (
+        f"{topic} partition 0: the batch at offset 1 is damaged on the broker:"
+        " kwire pipeline audit --log-dir shows all such"
+    )
