@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from . import segments
 from .problems import Problem
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -18,7 +17,7 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def start_session(options: Namespace, job: str, *, connector: bool = True) -> SparkSession:
-    """A session with the kafka connector and the `kwire-log` source; times are UTC.
+    """A session with the kafka connector; times are UTC. `segments` brings the `kwire-log` source.
 
     spark-submit's settings win over ours, and `--conf` over both. Raises Problem for a folder without jars.
     """
@@ -45,10 +44,7 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         settings["spark.driver.extraJavaOptions"] = f"{own} {more}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    # Spark finds it by itself where kwire was installed as a wheel, not from a checkout.
-    segments.register(session)
-    return session
+    return builder.getOrCreate()
 
 
 def _connector(folder: str | None) -> dict[str, str]:

@@ -22,6 +22,7 @@ from kwire.server.log.log_directory import parse_directory_name
 from kwire.server.log.segment import LOG_SUFFIX, offset_of
 
 from ..problems import Problem
+from ..segments import register
 from ..topic_configs import is_compacted
 from .facts import Facts, Range, Where
 from .findings import Finding, wrong
@@ -131,6 +132,7 @@ class LogPlace:
         if not bounds[0]:
             return None
         assigned = {topic: [int(number) for number in own] for topic, own in bounds[0].items()}
+        register(spark)
         return (
             spark.read.format("kwire-log")
             .option("path", self.name)

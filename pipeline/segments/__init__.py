@@ -11,18 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Path = str | Sequence[str]
 
+_registered: WeakSet[SparkSession] = WeakSet()
+
 
 def register(spark: SparkSession) -> None:
-    """Make `kwire-log` known to a session; needed only where Spark does not find `pyspark_kwire` by itself."""
+    """Make `kwire-log` known to a session, once; what is in this module does so by itself.
+
+    Needed where Spark does not find `pyspark_kwire`, as in a checkout. It is not done for every session because Spark
+    starts a process that looks for sources the first time that one in Python is spoken of: a second, and 50 MB.
+    """
     from .source import SegmentSource
 
-    spark.dataSource.register(SegmentSource)
+    if spark not in _registered:
+        spark.dataSource.register(SegmentSource)
+        _registered.add(spark)
 
 
 def read(
@@ -37,6 +46,7 @@ def read(
 
     Path is a log directory, a pattern of such, or several. Options are those of `docs/pipeline/segments.md`.
     """
+    register(spark)
     return _load(spark.read, path, columns, topics, options)
 
 
@@ -49,6 +59,7 @@ def read_stream(
     **options: Any,
 ) -> DataFrame:
     """As `read`, following what is appended."""
+    register(spark)
     return _load(spark.readStream, path, columns, topics, options)
 
 
