@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -52,6 +54,8 @@ def main() -> None:
     results = Results(form=form_name, machine=describe_machine(), path=path)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    # So that who ends the run ends the brokers, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kwire is compiled
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:
         root = Path(directory)
