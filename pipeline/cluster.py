@@ -19,6 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from .committer import Committer
 from .options import topic_names
 from .problems import Problem
 
@@ -46,6 +47,7 @@ class Cluster:
             **dict(properties),
         }
         self._admin = AdminClient(self._settings, logger=silent())
+        self._committers: dict[str, Committer] = {}
 
     def __enter__(self) -> Cluster:
         return self
@@ -56,7 +58,8 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        pass
+        while self._committers:
+            self._committers.popitem()[1].close()
 
     def settings(self, **more: str | int | float | bool) -> dict[str, str | int | float | bool]:
         """Settings for a client of this cluster."""
@@ -134,15 +137,10 @@ class Cluster:
 
     def commit(self, group: str, offsets: Offsets) -> None:
         """Store offsets for a group without members."""
-        asked = ConsumerGroupTopicPartitions(
-            group,
-            [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()],
-        )
-        (answer,) = self._admin.alter_consumer_group_offsets(
-            [asked], request_timeout=PATIENCE
-        ).values()
+        if group not in self._committers:
+            self._committers[group] = Committer(self._settings, group, silent())
         try:
-            answer.result()
+            self._committers[group].commit(offsets, PATIENCE)
         except KafkaException as error:
             raise Problem(f"cannot commit offsets of group {group}: {reason(error)}") from error
 
