@@ -13,11 +13,13 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from .cluster import PATIENCE, Cluster, reason, silent
+from .cluster import Cluster, reason, silent
 from .problems import Problem
 from .replay_plan import Job, Position, Task
 from .replay_writer import other_replay
 
+#: Seconds for a group's offsets; the first group of a cluster waits until the topic for them has been made.
+GROUP_S = 60.0
 #: Seconds between two lines.
 INTERVAL_S = 2.0
 
@@ -36,7 +38,7 @@ class Positions:
         for task in self.tasks:
             group = self._job.group(task.source.topic, task.source.partition)
             (answer,) = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=PATIENCE
+                [ConsumerGroupTopicPartitions(group)], request_timeout=GROUP_S
             ).values()
             asked.append((group, task, answer))
         return [self._position(*one) for one in asked]

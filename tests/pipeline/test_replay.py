@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def test_what_cannot_be_replayed_is_told_before_spark_starts(
         ),
     ):
         assert main(["replay", "--bootstrap-server", broker.bootstrap, *words]) == 1
-        message = capsys.readouterr().err.strip()
+        message = capsys.readouterr().err.strip().replace(f" on {os.uname().nodename}", " on HOST")
         check_row("replay", fault, message.removeprefix("kwire pipeline: "), again, names)
     monkeypatch.setattr("kwire.pipeline.cluster.PATIENCE", 1.0)
     nobody = f"127.0.0.1:{free_port()}"
