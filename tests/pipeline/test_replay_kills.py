@@ -94,14 +94,14 @@ def test_killed_again_and_again_each_record_is_there_once_and_in_order(
     broker = new_broker()
     chance = random.Random(int(os.environ.get("KWIRE_SEED", "1")))
     archive = tmp_path / "archive"
-    count = 4000 * (len(VICTIMS) + 2)
+    count = 2500 * (len(VICTIMS) + 2)
     records = [some_records(count, number) for number in range(PARTITIONS)]
     for number, some in enumerate(records):
         add_to_archive(archive, "orders", number, some)
     create(broker.bootstrap, "again", PARTITIONS)
     words = ["--bootstrap-server", broker.bootstrap, "--archive", str(archive), "--to", "again"]
     words += ["--keep-partitions", "--name", "job", "--transaction-records", "1000"]
-    words += ["--rate", "6000"]
+    words += ["--rate", "8000"]
     log = tmp_path / "replay.log"
     replay = Replay(words, log, connector)
     killed = dict.fromkeys(VICTIMS, 0)

@@ -158,26 +158,6 @@ def test_transaction_of_a_run_that_died_is_ended_by_the_next(
     assert without_offsets(found) == without_offsets(records)
 
 
-def test_killed_broker_costs_nothing_but_time(
-    new_broker: Callable[..., BrokerProcess], tmp_path: Path
-) -> None:
-    broker = new_broker()
-    records = some_records(4000)
-    add_to_archive(tmp_path, "orders", 0, records)
-    create(broker.bootstrap, "target", 1)
-    job, task = job_of(broker.bootstrap, "job"), task_of(tmp_path, broker.bootstrap, "target")
-    done: list[object] = []
-    thread = threading.Thread(target=lambda: done.append(replay_partition(job, task, Pace(2000.0))))
-    thread.start()
-    wait_until(lambda: group_position(broker.bootstrap, job, task)[1] > 0)
-    broker.kill()
-    broker.start()
-    thread.join(90)
-    assert done == [("orders", 0, 4000, 4000, 0)]
-    (found,) = read_committed(broker.bootstrap, "target", 1)
-    assert without_offsets(found) == without_offsets(records)
-
-
 def test_replay_gives_up_when_no_broker_is_there_for_long(
     new_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
