@@ -27,6 +27,9 @@ class Committer:
                 "enable.auto.commit": False,
                 # How long a commit waits for a coordinator at most before it fails.
                 "coordinator.query.interval.ms": 1000,
+                # It never joins; so long does closing wait for a broker that is away.
+                "session.timeout.ms": 2000,
+                "heartbeat.interval.ms": 500,
                 "on_commit": self._answered,
             },
             logger=logger,
