@@ -4,9 +4,11 @@
     <count>
     <epoch> <start offset>     one line each, both strictly increasing
 
-Batches carry their leader's epoch, so recovery can rebuild entries from them. The file is replaced
-atomically at each change; it is forced to the device by `sync`, before a recovery point moves past
-what it describes. Source: LeaderEpochFileCache, LeaderEpochCheckpointFile.
+Batches carry their leader's epoch, so recovery can rebuild entries from them, and new ones are kept in
+memory until a flush or a clean stop: `unsynced_path` has the file written and forced to the device
+before a recovery point moves past what it describes (and compaction may take batches away). The file is
+replaced atomically; where entries are cut away while the log is open, at once.
+Source: LeaderEpochFileCache, LeaderEpochCheckpointFile.
 """
 
 from __future__ import annotations
@@ -65,23 +67,22 @@ class LeaderEpochCache:
         self._epochs, self._starts = [], []
         for epoch, start in parse_checkpoint(data, 2, self.path):
             self._put(int(epoch), int(start))
-        self._changed(write=False)
+        self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
         """(epoch, start_offset), oldest first."""
         return list(zip(self._epochs, self._starts, strict=True))
 
-    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+    def assign(self, epoch: int, start_offset: int) -> None:
         """Record that epoch began at start_offset, unless that is known.
 
-        Shape: entries that contradict the new one (higher epoch or offset) go. Without `write` the
-        file has it with the next change, or before the next flush: enough for an epoch without a
-        record so far, whose first batch would tell of it, and a broker may begin thousands at once.
+        Shape: entries that contradict the new one (higher epoch or offset) go. The file does not
+        have it yet: after a crash the epoch's first batch tells of it, and a broker may begin
+        thousands of epochs at once.
         """
         if self._put(epoch, start_offset):
-            self._changed(write=write)
-            if not write:
-                self._synced, self._written = False, False
+            self.latest = epoch
+            self._synced, self._written = False, False
 
     def _put(self, epoch: int, start_offset: int) -> bool:
         epochs, starts = self._epochs, self._starts
@@ -116,14 +117,18 @@ class LeaderEpochCache:
         number = bisect_right(self._starts, offset)
         return self._epochs[number - 1] if number else UNDEFINED_EPOCH
 
-    def truncate_from_end(self, end_offset: int) -> None:
-        """Drop epochs that began at or after end_offset."""
+    def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
+        """Drop epochs that began at or after end_offset.
+
+        Shape: without `write` the file goes on naming them until it is saved; who reads it then
+        does as is done here, since the log ends where it did.
+        """
         if not self._starts or self._starts[-1] < end_offset:
             return
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
-        self._changed()
+        self._changed(write=write)
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drop epochs that ended by start_offset; the one it lies in begins there now."""
@@ -150,7 +155,7 @@ class LeaderEpochCache:
         moved = [entry for entry in self.entries() if entry[1] >= start_offset]
         self._doubted = sorted({*self._doubted, *moved})
         self.read_to = start_offset
-        self.truncate_from_end(start_offset)
+        self.truncate_from_end(start_offset, write=False)
 
     def read_batch_of(self, epoch: int, base_offset: int) -> None:
         """Record that a batch of an epoch was read which is later than the latest.
@@ -167,17 +172,18 @@ class LeaderEpochCache:
 
     def _changed(self, *, write: bool = True) -> None:
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        self._synced, self._written = False, False
         if write:
+            self.save()
+
+    def save(self) -> None:
+        """Have the file say what is known, if it does not. Errors: OSError."""
+        if not self._written:
             self._layer.replace_file(self.path, self._format(), sync=False)
-            self._synced, self._written = False, True
+            self._written = True
 
     def _format(self) -> bytes:
         return format_checkpoint(zip(self._epochs, self._starts, strict=True))
-
-    @property
-    def needs_sync(self) -> bool:
-        """True where the device may not have the latest entries."""
-        return not self._synced
 
     def doubt(self) -> None:
         """The file was read after a crash: the device may not have it as it was read."""
@@ -191,7 +197,6 @@ class LeaderEpochCache:
         """
         if self._synced:
             return None
-        if not self._written:
-            self._changed()
+        self.save()
         self._synced = True
         return self.path

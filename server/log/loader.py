@@ -160,7 +160,7 @@ def _settle(
         end_offset = base
     loaded.log_end_offset = end_offset
     loaded.log_start_offset = max(loaded.log_start_offset, segments[0].base_offset)
-    loaded.leader_epoch_cache.truncate_from_end(end_offset)
+    loaded.leader_epoch_cache.truncate_from_end(end_offset, write=False)
     loaded.leader_epoch_cache.truncate_from_start(loaded.log_start_offset)
     loaded.recovery_point = end_offset if clean else min(loaded.recovery_point, end_offset)
     _remove_stray_snapshots(layer, directory, loaded)
@@ -384,6 +384,7 @@ def _recover(
             segment.log.sync()
             layer.sync_directory(directory)
             break
+    loaded.leader_epoch_cache.save()
     for segment in segments[first:-1]:
         segment.become_inactive()
         segment.log.close()

@@ -99,10 +99,7 @@ class Partition:
         }
         if state.leader_epoch > before.leader_epoch:
             self.epoch_start_offset = end
-            try:
-                log.leader_epoch_cache.assign(state.leader_epoch, end)
-            except OSError as error:
-                log.on_io_error(error)
+            log.leader_epoch_cache.assign(state.leader_epoch, end)
             steady_ms = self._membership.steady_ms(now_ms)
             for follower in self.followers.values():
                 in_sync = follower.broker_id in state.isr

@@ -142,6 +142,7 @@ def test_leader_epochs_follow_kafkas_rules(tmp_path: Path) -> None:
     cache.assign(1, 50)  # known already
     cache.assign(3, 10)
     cache.assign(4, 20)
+    cache.save()
     path = tmp_path / "leader-epoch-checkpoint"
     assert path.read_bytes() == b"0\n3\n1 0\n3 10\n4 20\n"
     assert cache.end_offset_for(4, 100) == (4, 100)
@@ -156,25 +157,31 @@ def test_leader_epochs_follow_kafkas_rules(tmp_path: Path) -> None:
     assert cache.entries() == [(3, 12)]
     cache.assign(5, 12)  # an epoch in which nothing was written makes room
     assert cache.entries() == [(5, 12)]
+    cache.save()
     again = LeaderEpochCache(FileLayer(), str(tmp_path))
     again.load()
     assert (again.entries(), again.latest) == ([(5, 12)], 5)
 
 
-def test_leader_epoch_without_records_is_written_before_the_next_flush(tmp_path: Path) -> None:
+def test_new_leader_epoch_is_written_when_asked_for_or_with_what_is_cut(tmp_path: Path) -> None:
     cache = LeaderEpochCache(FileLayer(), str(tmp_path))
     path = tmp_path / "leader-epoch-checkpoint"
     cache.assign(1, 0)
+    assert not path.exists()
     assert cache.unsynced_path() == str(path)
-    cache.assign(4, 20, write=False)
+    assert path.read_bytes() == b"0\n1\n1 0\n"
+    assert cache.unsynced_path() is None
+    cache.assign(4, 20)
     assert (cache.latest, cache.entries()) == (4, [(1, 0), (4, 20)])
     assert path.read_bytes() == b"0\n1\n1 0\n"
-    assert cache.unsynced_path() == str(path)
+    cache.save()
     assert path.read_bytes() == b"0\n2\n1 0\n4 20\n"
+    assert cache.unsynced_path() == str(path)  # written, and not yet on the device
     assert cache.unsynced_path() is None
-    cache.assign(5, 20, write=False)
-    cache.assign(6, 30)
-    assert path.read_bytes() == b"0\n3\n1 0\n5 20\n6 30\n"
+    cache.assign(5, 30)
+    cache.assign(6, 40)
+    cache.truncate_from_end(40)
+    assert path.read_bytes() == b"0\n3\n1 0\n4 20\n5 30\n"
 
 
 def test_meta_properties_of_both_versions_are_read() -> None:

@@ -232,7 +232,7 @@ def test_epochs_beyond_the_recovered_end_are_dropped(tmp_path: Path) -> None:
 
 
 def test_lost_epoch_file_is_rebuilt_from_the_batches(tmp_path: Path) -> None:
-    fill(tmp_path)
+    fill(tmp_path)[0].leader_epoch_cache.save()
     (directory(tmp_path) / "leader-epoch-checkpoint").unlink()
     assert open_log(tmp_path, SETTINGS).leader_epoch_cache.entries() == [(0, 0), (1, 5), (2, 10)]
 
