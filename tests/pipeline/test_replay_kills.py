@@ -27,7 +27,7 @@ LONG = bool(os.environ.get("KWIRE_LONG"))
 VICTIMS = ["replay", "broker"] * (20 if LONG else 1)
 PARTITIONS = 3
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(3600 if LONG else 300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(3600 if LONG else 600)]
 
 
 class Replay:
