@@ -17,7 +17,10 @@ from kwire.records.record import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, MIN_RECORD_S
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
-#: Records of one size in a row, from which on comparing them all at once is quicker than the walk.
+#: Records that are walked over before it is looked whether those that follow are of one size; at first, and later.
+_FIRST = 4
+_STEPS = 64
+#: Records from which on comparing them all at once is quicker than the walk.
 _RUN = 48
 
 
@@ -50,42 +53,42 @@ class Headers(NamedTuple):
 def append_record_ends(data: bytearray, at: int, end: int, count: int, ends: list[int]) -> None:
     """Append where each of the `count` records between `at` and `end` ends.
 
-    Errors: CorruptRecord where their lengths do not lead from `at` to `end`.
+    Errors: CorruptRecord where their lengths do not lead from `at` to `end`. Whether a length is possible is for
+    `read_fields` to say: here each record costs what a walk must.
     """
-    last = 0  # size of the record before, and how many in a row had it
-    run = 0
-    left = count
     append = ends.append
+    left = count
+    steps = _FIRST
     try:
-        while left:
-            start = at
-            byte = data[at]
-            if byte < 0x80:
-                at += 1 + (byte >> 1)
-            elif (second := data[at + 1]) < 0x80:
-                at += 2 + ((byte & 0x7F) >> 1 | second << 6)
-            else:
-                length, after = read_varint(data, at)  # type: ignore[arg-type]
-                at = after + length
-            size = at - start
-            if size < MIN_RECORD_SIZE or byte & 1 or at > end:
-                raise CorruptRecord(f"record of {size} bytes", offset=start)
-            append(at)
-            left -= 1
-            if size != last:
-                last = size
-                run = 0
-                continue
-            run += 1
-            if run == 2 and left >= _RUN:
-                same = _same_size(data, start, size, min(left, (end - at) // size))
+        while left > 0:
+            for _ in range(min(steps, left)):
+                byte = data[at]
+                if byte < 0x80:
+                    at += 1 + (byte >> 1)
+                elif (second := data[at + 1]) < 0x80:
+                    at += 2 + ((byte & 0x7F) >> 1 | second << 6)
+                else:
+                    length, after = read_varint(data, at)  # type: ignore[arg-type]
+                    at = after + length
+                append(at)
+            left -= steps
+            if left >= _RUN and at < end and ends[-1] - ends[-2] == ends[-2] - ends[-3]:
+                size = ends[-1] - ends[-2]
+                same = (
+                    _same_size(data, at - size, size, min(left, (end - at) // size))
+                    if size > 0
+                    else 0
+                )
                 ends.extend(range(at + size, at + same * size + 1, size))
                 at += same * size
                 left -= same
+            steps = _STEPS
     except IndexError:
         raise CorruptRecord("record is cut short", offset=at) from None
     if at != end:
-        raise CorruptRecord(f"{end - at} bytes after the last record", offset=at)
+        raise CorruptRecord(
+            f"records end {at - end:+} bytes from where their batch does", offset=at
+        )
 
 
 def _same_size(data: bytearray, start: int, size: int, limit: int) -> int:
@@ -132,6 +135,11 @@ def read_fields(data: Bytes, starts: Longs, ends: Longs) -> Fields:
     Shape: negative lengths of keys and values mean null, as for Apache Kafka. Errors: CorruptRecord for a field that
     leaves its record.
     """
+    if not len(starts):
+        return Fields(*(starts,) * 2, Spans(starts, starts), Spans(starts, starts), starts)
+    wrong = (ends - starts < MIN_RECORD_SIZE) | (data[starts] & 1 != 0)
+    if wrong.any():
+        raise CorruptRecord("impossible record length", offset=int(starts[wrong.argmax()]))
     try:
         _, at = varints(data, starts)
         timestamp, at = varints(data, at + 1, MAX_VARLONG_SIZE)
@@ -148,8 +156,8 @@ def read_fields(data: Bytes, starts: Longs, ends: Longs) -> Fields:
     except IndexError:
         raise CorruptRecord("record is cut short") from None
     if (plain & (at + 1 != ends)).any():
-        wrong = int(np.flatnonzero(plain & (at + 1 != ends))[0])
-        raise CorruptRecord("record is longer than its fields", offset=int(starts[wrong]))
+        first = int((plain & (at + 1 != ends)).argmax())
+        raise CorruptRecord("record is longer than its fields", offset=int(starts[first]))
     return Fields(timestamp, offset, key, value, at)
 
 

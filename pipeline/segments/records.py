@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwire.errors import RecordError
-from kwire.records.batch import MAX_DECOMPRESSED_BYTES, RECORDS_AT, BatchHeader, RecordBatch
+from kwire.records.batch import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    MAX_DECOMPRESSED_BYTES,
+    RECORDS_AT,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    RecordBatch,
+)
 from kwire.records.compression import decompress
 
 from .columns import (
@@ -32,6 +40,7 @@ CHUNK_ROWS = 1 << 17
 HEADERS_TOGETHER = 4096
 
 HEADERS, PLAIN, PACKED, OLD = range(4)
+_CONTROL_OR_TRANSACTIONAL = CONTROL_MASK | TRANSACTIONAL_MASK
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,7 @@ class SliceReader:
         self._cut = cut
         self._wanted = wanted
         self._damage = damage
+        self._from_headers = wanted.from_headers
         self._place = 0
 
     def is_hidden(self, header: BatchHeader) -> bool:
@@ -74,7 +84,7 @@ class SliceReader:
 
     def batches(self) -> Iterator[Any]:
         """Yield Arrow batches of the wanted columns. Errors: SegmentError, OSError."""
-        whole = self._wanted.check_crc or not self._wanted.from_headers
+        whole = self._wanted.check_crc or not self._from_headers
         walk = Walk(self._descriptor, self._cut, self._damage, whole=whole)
         for window in walk.windows() if whole else _together(walk.windows()):
             self._place = window.position
@@ -90,11 +100,14 @@ class SliceReader:
             return None
         if header.magic < 2:
             return OLD
-        if header.is_control or self.is_hidden(header):
+        attributes = header.attributes
+        if attributes & _CONTROL_OR_TRANSACTIONAL and (
+            attributes & CONTROL_MASK or self.is_hidden(header)
+        ):
             return None
-        if self._wanted.from_headers and is_dense(header):
+        if self._from_headers and is_dense(header):
             return HEADERS
-        return PACKED if header.codec else PLAIN
+        return PACKED if attributes & CODEC_MASK else PLAIN
 
     def _arrow(self, kind: int, chunk: Sequence[Found], buffer: bytearray) -> Iterator[Any]:
         cut = self._cut
@@ -116,7 +129,7 @@ class SliceReader:
         headers = [found.header for found in chunk if found.header is not None]
         if kind == HEADERS:
             return HeaderRows(headers)
-        if self._wanted.from_headers and not self._wanted.check_crc:
+        if self._from_headers and not self._wanted.check_crc:
             # The walk has not read the bodies.
             chunk, buffer = self._load(chunk)
         if kind == OLD:
