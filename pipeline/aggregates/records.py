@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DoubleType,
@@ -65,9 +68,12 @@ def make_format(
     if pattern is not None:
         pattern = pattern.replace("(?P<", "(?<")
         groups = group_numbers(pattern)
+        _check_pattern(pattern)
         absent = [name for name in schema.fieldNames() if name not in groups]
         if absent:
             raise Problem(f"--pattern has no group named {absent[0]}, which the schema has")
+    if time_format is not None:
+        _check_time_format(time_format)
     field = None if time is None else column(schema, time, "--time-column")
     if field is not None and not isinstance(
         field.dataType, TimestampType | TimestampNTZType | IntegralType | StringType
@@ -100,14 +106,37 @@ def group_numbers(pattern: str) -> dict[str, int]:
     return groups
 
 
+def _check_pattern(pattern: str) -> None:
+    """Python has taken it; Java's regular expressions differ in places."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    jvm: Any = context._jvm
+    try:
+        jvm.java.util.regex.Pattern.compile(pattern)
+    except PySparkException as error:
+        raise Problem(f"--pattern {pattern!r}: {str(error).splitlines()[0]}") from error
+
+
+def _check_time_format(text: str) -> None:
+    """Raises Problem for what Spark does not know as a form of times."""
+    try:
+        row = SparkSession.active().range(1)
+        row.select(F.try_to_timestamp(F.lit("x"), F.lit(text))).collect()
+    except PySparkException as error:
+        raise Problem(f"--time-format {text!r}: {str(error).splitlines()[0]}") from error
+
+
 def parse(rows: DataFrame, form: Format) -> DataFrame:
     """Rows of the kafka source with `data`, `event_time` and `reason`; each row stays, in whatever state."""
     text = F.col("value").cast("string")
     rows = rows.withColumn("_text", F.when(F.expr("is_valid_utf8(string(value))"), text))
-    rows = rows.withColumn("data", _line(form) if form.pattern else _json(form))
+    # As an array of one that is exploded, since Spark moves filters over the faults below plain columns, and would take
+    # the value apart again for each that they mention.
+    once = F.array(F.struct((_line(form) if form.pattern else _json(form)).alias("data")))
+    rows = rows.select("*", F.explode(once).alias("_once")).withColumn("data", F.col("_once.data"))
     rows = rows.withColumn("event_time", _event_time(form))
     rows = rows.withColumn("reason", _reason(form))
-    return rows.drop("_text")
+    return rows.drop("_text", "_once")
 
 
 def _json(form: Format) -> Column:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kwire.pipeline.aggregates.batches import Counts
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 HEADER = "kwire.dead-letter."
 MINUTE = 60_000
 

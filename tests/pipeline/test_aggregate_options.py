@@ -129,6 +129,7 @@ def test_watermark_is_read_from_an_entry_of_sparks_log() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> None:
     cases = [
         ("metrics", ["--schema=name STRIN"], "--schema is not Spark's DDL: Unsupported data type"),
@@ -172,6 +173,12 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
             ["--pattern=(?<time>.)", "--schema=time STRING, service STRING, level STRING"],
             "no group named service",
         ),
+        (
+            "logs",
+            ["--pattern=(?<time>.)(?<level>.)(?<service>.)(?(1)a|b)"],
+            "--pattern .*: Unknown inline modifier",
+        ),
+        ("logs", ["--time-format=yyyy-bb"], "--time-format 'yyyy-bb'"),
     ]
     for kind, words, said in cases:
         with pytest.raises(Problem, match=said):
