@@ -1,8 +1,8 @@
 """Spark reads the same topics from segments and through the broker, in turns: python -m bench.segment_source
 
 Rows/s and the broker's CPU seconds of `kwire-log` beside Spark's `kafka` source, on local[2] with a broker on the same
-machine: for keys, values and offsets, and for counts of records per partition. Without options a short form of 512 MB
-and 128 MB; `--full` is 5 GB of 1 KB records, plain and lz4, and 1 GB of 100 B records.
+machine: for keys, values and offsets, and for counts of records per partition. `--gb 5` is the long form: 5 GB of 1 KB
+records, plain and as many of lz4, and 1 GB of 100 B records.
 """
 
 from __future__ import annotations
@@ -173,7 +173,12 @@ def table(results: dict[str, dict[tuple[str, str], list[Measured]]]) -> str:
 def main() -> int:
     """Run; print the table, and with --json the single figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="5 GB and 1 GB instead of 0.5 and 0.13")
+    parser.add_argument(
+        "--gb",
+        type=float,
+        default=0.5,
+        help="of 1 KB records, in each codec; a fifth of it of 100 B",
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch-bytes", type=int, default=65536, help="the producer's batch.size")
     parser.add_argument("--data-dir", type=Path, help="where the broker's data goes")
@@ -183,8 +188,8 @@ def main() -> int:
     options.master = options.master or "local[2]"
     options.jars = options.jars or str(Path(__file__).parents[1] / "compat/java/target/spark-4.0.0")
     options.conf = [("spark.driver.memory", "3g"), *options.conf]
-    large = 5 << 30 if options.full else 512 << 20
-    small = 1 << 30 if options.full else 128 << 20
+    large = int(options.gb * (1 << 30))
+    small = large // 5
     topics = [
         Topic("1 KB plain", 1024, "none", large),
         Topic("1 KB lz4", 1024, "lz4", large),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -31,6 +32,11 @@ from kwire.server.log.transaction_index import CorruptIndex
 from .errors import SegmentError
 from .slices import Aborted, Slice
 
+#: A segment of which compaction is about to rename the parts.
+_SWAP_SUFFIX = f"{LOG_SUFFIX}.swap"
+_TRIES = 40
+_PAUSE_S = 0.05
+
 
 class SegmentFile(NamedTuple):
     """A segment as it was listed."""
@@ -40,31 +46,72 @@ class SegmentFile(NamedTuple):
     inode: int
 
 
+class Checkpoints:
+    """What the checkpoint files of a log directory say.
+
+    They are to be read before files are listed: what was committed by then is in the files that are listed.
+    """
+
+    def __init__(self, layer: FileLayer, log_dir: Path) -> None:
+        self.is_live = (log_dir / HIGH_WATERMARK).exists()
+        self._committed = _checkpoint(layer, log_dir, HIGH_WATERMARK)
+        self._starts = _checkpoint(layer, log_dir, LOG_START_OFFSET)
+
+    def committed(self, topic: str, partition: int) -> int:
+        """The high watermark; of a partition that is too new to be in the file nothing is known to be committed."""
+        return self._committed.get((topic, partition), 0)
+
+    def start(self, topic: str, partition: int) -> int:
+        """The log start offset, where that is within a segment."""
+        return self._starts.get((topic, partition), 0)
+
+
 class PartitionLog:
     """One partition's directory, as it was when it was listed."""
 
-    def __init__(self, layer: FileLayer, directory: str, topic: str, partition: int) -> None:
+    def __init__(
+        self,
+        layer: FileLayer,
+        directory: str,
+        topic: str,
+        partition: int,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.directory = directory
         self._layer = layer
-        paths = list(Path(directory).iterdir())
-        self.files = sorted(_segment_files(paths))
-        self._snapshots = sorted(
-            offset
-            for path in paths
-            if path.suffix == SNAPSHOT_SUFFIX and (offset := offset_of(path.name)) is not None
-        )
+        checkpoints = checkpoints or Checkpoints(layer, Path(directory).parent)
+        self.files, self._snapshots = self._listed()
         self._bases = [file.base_offset for file in self.files]
         first = self.files[0].base_offset if self.files else 0
-        name = (topic, partition)
-        log_dir = Path(directory).parent
-        self.log_start_offset = max(
-            first, _checkpoint(layer, log_dir, LOG_START_OFFSET).get(name, 0)
-        )
-        self._is_live = (log_dir / HIGH_WATERMARK).exists()
-        committed = _checkpoint(layer, log_dir, HIGH_WATERMARK).get(name, 0)
-        self._committed = max(committed, self.log_start_offset)
+        self.log_start_offset = max(first, checkpoints.start(topic, partition))
+        self._is_live = checkpoints.is_live
+        self._committed = max(checkpoints.committed(topic, partition), self.log_start_offset)
+
+    def _listed(self) -> tuple[list[SegmentFile], list[int]]:
+        """Segments, and offsets of producer snapshots.
+
+        A listing made while files are renamed may lack both the old and the new. So it counts when the next one is
+        the same. Errors: SegmentError where a swap of segments was begun and does not end.
+        """
+        before: list[tuple[int, int]] | None = None
+        for _ in range(_TRIES):
+            paths = list(Path(self.directory).iterdir())
+            files = sorted(_segment_files(paths))
+            swapping = any(path.name.endswith(_SWAP_SUFFIX) for path in paths)
+            bases = [(file.base_offset, file.inode) for file in files]
+            if not swapping and before is not None and bases == before:
+                snapshots = (offset_of(p.name) for p in paths if p.suffix == SNAPSHOT_SUFFIX)
+                return files, sorted(offset for offset in snapshots if offset is not None)
+            if swapping or before is not None:
+                time.sleep(_PAUSE_S)
+            before = bases
+        if swapping:
+            raise SegmentError(
+                f"{self}: a swap of segments is not finished in {self.directory}; a broker that opens it finishes it"
+            )
+        raise SegmentError(f"{self}: {self.directory} changes all the time")
 
     def __str__(self) -> str:
         return f"topic {self.topic} partition {self.partition}"
@@ -315,12 +362,15 @@ def find_logs(
     """
     layer = FileLayer()
     found: dict[tuple[str, int], PartitionLog] = {}
+    checkpoints: dict[Path, Checkpoints] = {}
     for directory in _matching(paths):
         for place, topic, partition in _partition_directories(directory):
             if not wants(topic):
                 continue
+            if place.parent not in checkpoints:
+                checkpoints[place.parent] = Checkpoints(layer, place.parent)
             try:
-                log = PartitionLog(layer, str(place), topic, partition)
+                log = PartitionLog(layer, str(place), topic, partition, checkpoints[place.parent])
             except (FileNotFoundError, NotADirectoryError):
                 continue  # deleted meanwhile
             other = found.get((topic, partition))

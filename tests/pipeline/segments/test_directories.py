@@ -260,6 +260,17 @@ def test_a_partition_that_vanishes_is_named(tmp_path: Path) -> None:
         found_again(cut, damage)
 
 
+def test_a_swap_that_never_ends_is_refused_not_read_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path)
+    path = segment_paths(tmp_path)[1]
+    path.rename(path.with_suffix(".log.swap"))
+    monkeypatch.setattr("kwire.pipeline.segments.logs._PAUSE_S", 0.0)
+    with pytest.raises(SegmentError, match="partition 0: a swap of segments is not finished"):
+        offsets(tmp_path)
+
+
 def test_of_replicas_the_one_that_committed_most_is_read(tmp_path: Path) -> None:
     for name, batches in (("b0", 10), ("b1", 12), ("b2", 7)):
         (tmp_path / name).mkdir()
