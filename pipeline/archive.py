@@ -195,7 +195,9 @@ class _Job:
 
     def query(self) -> DataStreamWriter:
         """The query, not started. Raises Problem where it could not go on from the archive's end."""
-        self.checkpoint.claim("archive", {"archive": self.archive.path})
+        # Inside the archive it may be moved with it.
+        where = self.archive.path if self.options.checkpoint_dir else "."
+        self.checkpoint.claim("archive", {"archive": where})
         try:
             self.checkpoint.check()
         except Problem as problem:

@@ -249,7 +249,7 @@ def test_topic_made_anew_or_deleted_is_told(desk: Desk, monkeypatch: pytest.Monk
     shutil.rmtree(desk.path)
     desk.wanted = []
     desk.produce(10)
-    with before(monkeypatch, "plan", delete):
+    with before(monkeypatch, "_counts", delete):
         desk.fails("topic deleted while the job runs", "the same, until the topic is there")
 
 
