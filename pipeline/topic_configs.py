@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from .cluster import PATIENCE, Cluster, reason
+from .cluster import PATIENCE, Cluster, reason, silent
 from .problems import Problem
 
 #: Config name -> value.
@@ -21,7 +21,9 @@ def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     if not asked:
         return {}
-    admin = AdminClient(cluster.settings())  # which has to live until the answers are there
+    admin = AdminClient(
+        cluster.settings(), logger=silent()
+    )  # which has to live until the answers are there
     answers = admin.describe_configs(asked, request_timeout=PATIENCE)
     found = {}
     for resource, answer in answers.items():
