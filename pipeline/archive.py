@@ -28,6 +28,7 @@ from .manifest import STAGING, Archive, Conflict, Entry
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
 from .problems import Problem, whole_text
 from .session import kafka_options, start_session
+from .storage import is_local
 
 #: What Spark and the Java client say when topics, or offsets that were to be read, are gone.
 GONE = re.compile(
@@ -132,6 +133,21 @@ def _starting_offsets(text: str) -> str | Offsets:
         ) from error
 
 
+def check_starting_offsets(options: Namespace, chosen: dict[str, int]) -> None:
+    """Refuse offsets of a partition that is not archived: a name mistyped would begin at the default.
+
+    A pattern's topics may come later. Raises Problem.
+    """
+    asked = options.starting_offsets
+    if options.topics_pattern or isinstance(asked, str):
+        return
+    for topic, number in sorted(asked):
+        if number not in range(chosen.get(topic, 0)):
+            raise Problem(
+                f"--starting-offsets names {topic}-{number}, which --topics does not have"
+            )
+
+
 def run(options: Namespace) -> int:
     """Archive, or compact an archive; returns the exit code."""
     if options.compact:
@@ -139,8 +155,10 @@ def run(options: Namespace) -> int:
         return compact_archive(spark, options)
     check_topics(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
-        # Before Spark is started, which takes seconds: is there anything to archive?
-        cluster.chosen(options)
+        # Before Spark is started, which takes seconds: is there anything to archive, and a place for it?
+        check_starting_offsets(options, cluster.chosen(options))
+        if is_local(options.path):
+            Archive(options.path).create()
         spark = start_session(options, "archive")
         return archive_topics(spark, cluster, options)
 

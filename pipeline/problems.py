@@ -58,6 +58,8 @@ def explain(error: BaseException) -> str | None:
         found = re.search(pattern, text)
         if found is not None:
             return message.format(*found.groups(""), **found.groupdict(""))
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
     return None
 
 

@@ -257,8 +257,13 @@ class HadoopStorage(Storage):
         """Nothing: such a file system keeps its own journal."""
 
 
+def is_local(path: str | Path) -> bool:
+    """Whether a path or URI is one of this machine's file system."""
+    text = str(path)
+    return ":/" not in text or text.partition(":")[0] == "file"
+
+
 def open_storage(path: str | Path) -> Storage:
     """The storage for a path or URI. Raises Problem for one elsewhere while no Spark session runs."""
     text = str(path)
-    scheme = text.partition(":")[0] if ":/" in text else "file"
-    return LocalStorage(text) if scheme == "file" else HadoopStorage(text)
+    return LocalStorage(text) if is_local(text) else HadoopStorage(text)

@@ -6,6 +6,7 @@ The table is docs/pipeline/faults.md (see faults.py).
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from argparse import ArgumentParser, Namespace
@@ -137,6 +138,34 @@ def test_wrong_names_and_addresses_are_told_before_spark_starts(
         names = names_of(tmp_path, address, topic)
         check_row("archive", fault, str(failure.value), again, names)
     assert not list(tmp_path.iterdir())
+
+
+def test_offsets_to_start_at_of_no_partition_are_refused_before_spark_starts(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic)
+    parser = ArgumentParser()
+    job.add_arguments(parser)
+    for named in (topic + "x", topic):
+        asked = json.dumps({named: {"99": 17}})
+        words = [f"-b={broker.bootstrap}", f"--topics={topic}", f"--path={tmp_path}"]
+        with pytest.raises(Problem, match=f"{named}-99, which --topics does not have"):
+            job.run(parser.parse_args([*words, f"--starting-offsets={asked}"]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_path_below_a_file_is_told_before_spark_starts(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    create_topic(broker.bootstrap, topic)
+    parser = ArgumentParser()
+    job.add_arguments(parser)
+    words = [f"-b={broker.bootstrap}", f"--topics={topic}", f"--path={file}/archive"]
+    with pytest.raises(OSError, match="Not a directory") as failure:
+        job.run(parser.parse_args(words))
+    assert "Not a directory" in message_of(failure.value)
 
 
 def test_wrong_checkpoints_and_folders_are_named(desk: Desk) -> None:
