@@ -133,18 +133,24 @@ def _starting_offsets(text: str) -> str | Offsets:
         ) from error
 
 
-def check_starting_offsets(options: Namespace, chosen: dict[str, int]) -> None:
-    """Refuse offsets of a partition that is not archived: a name mistyped would begin at the default.
+def check_starting_offsets(options: Namespace, cluster: Cluster, chosen: dict[str, int]) -> None:
+    """Refuse partitions that are not archived and offsets behind the end: the checkpoint would keep the mistake.
 
     A pattern's topics may come later. Raises Problem.
     """
     asked = options.starting_offsets
     if options.topics_pattern or isinstance(asked, str):
         return
-    for topic, number in sorted(asked):
-        if number not in range(chosen.get(topic, 0)):
+    ends = cluster.ends(chosen)
+    for (topic, number), offset in sorted(asked.items()):
+        end = ends.get((topic, number))
+        if end is None:
             raise Problem(
                 f"--starting-offsets names {topic}-{number}, which --topics does not have"
+            )
+        if offset > end:
+            raise Problem(
+                f"--starting-offsets names offset {offset} of {topic}-{number}, which ends at {end}"
             )
 
 
@@ -156,7 +162,7 @@ def run(options: Namespace) -> int:
     check_topics(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
         # Before Spark is started, which takes seconds: is there anything to archive, and a place for it?
-        check_starting_offsets(options, cluster.chosen(options))
+        check_starting_offsets(options, cluster, cluster.chosen(options))
         if is_local(options.path):
             Archive(options.path).create()
         spark = start_session(options, "archive")

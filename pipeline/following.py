@@ -66,7 +66,7 @@ def follow(
     quiet: bool = False,
     scans: int = 1,
 ) -> int:
-    """Start queries and return 0 when all have ended by themselves, or were stopped by SIGTERM.
+    """Start queries and return 0 when all have ended by themselves, or were stopped by SIGTERM or Ctrl-C.
 
     `starts` is `writer.start` or several of these, `scans` how often a query reads each row. The end offsets of each
     finished batch are committed to `group`, those of the last batch before this returns. If one query fails the others
@@ -86,7 +86,7 @@ def follow(
             query = start()
             queries.append(query)
             runs.add(str(query.runId))
-        with _stopped_by_sigterm() as stopping:
+        with _stopped_by_signals() as stopping:
             _wait(queries, offsets, stopping)
     except Exception as error:
         message = None if isinstance(error, Problem) else explain(error)
@@ -128,18 +128,25 @@ def _stop(query: StreamingQuery) -> None:
 
 
 @contextmanager
-def _stopped_by_sigterm() -> Iterator[threading.Event]:
-    """SIGTERM sets the event instead of ending the process (in the main thread only, where signals arrive)."""
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """SIGTERM and SIGINT set the event instead of ending the process; a second SIGINT is a KeyboardInterrupt.
+
+    In the main thread only, where signals arrive. Spark's own handler of SIGINT breaks the connection to the JVM that
+    the interrupted call uses.
+    """
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
 
-    def stop(_: int, __: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stopping.is_set():
+            signal.default_int_handler(number, frame)
         stopping.set()
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield stopping
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from argparse import Namespace
 from pathlib import Path
 
@@ -44,7 +46,11 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         settings["spark.driver.extraJavaOptions"] = f"{own} {more}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler talks to the JVM over the connection of the call that was interrupted, and breaks it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return spark
 
 
 def _connector(folder: str | None) -> dict[str, str]:

@@ -22,7 +22,7 @@ def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str
     if not asked:
         return {}
     admin = AdminClient(
-        cluster.settings(), logger=silent()
+        cluster.settings(log_level=0), logger=silent()
     )  # which has to live until the answers are there
     answers = admin.describe_configs(asked, request_timeout=PATIENCE)
     found = {}

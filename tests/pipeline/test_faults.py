@@ -146,10 +146,14 @@ def test_offsets_to_start_at_of_no_partition_are_refused_before_spark_starts(
     create_topic(broker.bootstrap, topic)
     parser = ArgumentParser()
     job.add_arguments(parser)
-    for named in (topic + "x", topic):
-        asked = json.dumps({named: {"99": 17}})
+    for named, number, said in (
+        (topic + "x", 0, f"names {topic}x-0, which --topics does not have"),
+        (topic, 99, f"names {topic}-99, which --topics does not have"),
+        (topic, 0, f"names offset 17 of {topic}-0, which ends at 0"),
+    ):
+        asked = json.dumps({named: {str(number): 17}})
         words = [f"-b={broker.bootstrap}", f"--topics={topic}", f"--path={tmp_path}"]
-        with pytest.raises(Problem, match=f"{named}-99, which --topics does not have"):
+        with pytest.raises(Problem, match=said):
             job.run(parser.parse_args([*words, f"--starting-offsets={asked}"]))
     assert not list(tmp_path.iterdir())
 

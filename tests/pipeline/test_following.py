@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kwire.pipeline import following
 from kwire.pipeline.cluster import Offsets
 from kwire.pipeline.group_offsets import GroupOffsets, kafka_offsets
 from kwire.pipeline.problems import Problem, explain
@@ -110,3 +112,19 @@ def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
 
 def test_error_nobody_knows_is_left_to_be_shown_whole() -> None:
     assert explain(RuntimeError("NullPointerException")) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_while_queries_run_asks_them_to_stop(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with following._stopped_by_signals() as stopping:
+        signal.raise_signal(number)
+        assert stopping.is_set()
+    assert signal.getsignal(number) is before
+
+
+def test_second_ctrl_c_does_not_wait() -> None:
+    with following._stopped_by_signals():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
