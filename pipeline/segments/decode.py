@@ -20,6 +20,8 @@ Longs = npt.NDArray[np.int64]
 #: Records that are walked over before it is looked whether those that follow are of one size; at first, and later.
 _FIRST = 4
 _STEPS = 64
+#: From one record to the next by the first byte of the length, a zig-zag varint: what that says, and its own size.
+_STEP_BY = (*((byte >> 1) + 1 for byte in range(128)), *((byte >> 1) + 2 for byte in range(128)))
 #: Records from which on comparing them all at once is quicker than the walk.
 _RUN = 48
 
@@ -57,6 +59,7 @@ def append_record_ends(data: bytearray, at: int, end: int, count: int, ends: lis
     `read_fields` to say: here each record costs what a walk must.
     """
     append = ends.append
+    steps_by = _STEP_BY
     left = count
     steps = _FIRST
     try:
@@ -64,9 +67,9 @@ def append_record_ends(data: bytearray, at: int, end: int, count: int, ends: lis
             for _ in range(min(steps, left)):
                 byte = data[at]
                 if byte < 0x80:
-                    at += 1 + (byte >> 1)
+                    at += steps_by[byte]
                 elif (second := data[at + 1]) < 0x80:
-                    at += 2 + ((byte & 0x7F) >> 1 | second << 6)
+                    at += steps_by[byte] + (second << 6)
                 else:
                     length, after = read_varint(data, at)  # type: ignore[arg-type]
                     at = after + length
