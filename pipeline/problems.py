@@ -27,6 +27,10 @@ KNOWN: tuple[tuple[str, str], ...] = (
         "another job uses the same checkpoint; nothing is lost: run one at a time",
     ),
     (
+        r"PATH_ALREADY_EXISTS\] Path (\S+)/_staging/",
+        "another job archives to {0}, too; nothing is lost: run one at a time",
+    ),
+    (
         r"Cannot fetch record for offset (\d+) in (\d+) milliseconds",
         "no broker gave offset {0} within {1} ms; nothing is lost: run the same command again",
     ),

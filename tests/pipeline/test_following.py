@@ -102,6 +102,10 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
             "org.apache.kafka.common.errors.TimeoutException: Timed out. Call: listNodes SQLSTATE: X",
             r"no broker answers any more (Timed out. Call: listNodes); nothing",
         ),
+        (
+            "[PATH_ALREADY_EXISTS] Path file:/a/_staging/archive.archive.4/data already exists.",
+            "another job archives to file:/a, too",
+        ),
         ("Set(orders-1) are gone. Some data", "orders-1: not there any more"),
     ],
 )
