@@ -184,15 +184,14 @@ def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) ->
     archive = Archive(options.path)
     archive.create()
     job = _Job(spark, cluster, archive, options)
-    sweep(archive, job.token(""))
-    sweep_replaced(archive, options.keep_replaced)
-    query = job.query()
-    try:
-        code = follow(spark, query.start, cluster, options.group, options.quiet)
-    except Exception as error:
-        if GONE.search(whole_text(error)):
-            job.explain(error)
-        raise
+    # What a run of this name left behind is swept away: it must not be at work still.
+    with archive.storage.hold(f"_locks/{job.token('')}lock") as alone:
+        if not alone:
+            raise Problem(
+                f"a job with --group {options.group} archives to {archive.path} already: stop it first,"
+                " or choose another --group and other topics"
+            )
+        code = job.run()
     print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
     return code
 
@@ -212,6 +211,18 @@ class _Job:
         where = options.checkpoint_dir or archive.storage.location(f"_checkpoints/{options.group}")
         self.checkpoint = Checkpoint(where)
         self.rows = self.files = 0
+
+    def run(self) -> int:
+        """Sweep, and archive until the query ends."""
+        sweep(self.archive, self.token(""))
+        sweep_replaced(self.archive, self.options.keep_replaced)
+        start = self.query().start
+        try:
+            return follow(self.spark, start, self.cluster, self.options.group, self.options.quiet)
+        except Exception as error:
+            if GONE.search(whole_text(error)):
+                self.explain(error)
+            raise
 
     def token(self, batch: int | str) -> str:
         """The name of a batch's staging folder."""

@@ -28,7 +28,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"PATH_ALREADY_EXISTS\] Path (\S+)/_staging/",
-        "another job archives to {0}, too; nothing is lost: run one at a time",
+        "another job archives to {0}, too: run one at a time",
     ),
     (
         r"Cannot fetch record for offset (\d+) in (\d+) milliseconds",

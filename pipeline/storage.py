@@ -6,9 +6,12 @@ default file system of a Spark cluster is.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +60,10 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with all in it; nothing if it is not there."""
+
+    @abstractmethod
+    def hold(self, name: str) -> AbstractContextManager[bool]:
+        """Have a name to oneself meanwhile; gives False if another process has it. Ends with the process, too."""
 
     @abstractmethod
     def settle(self, folders: set[str]) -> None:
@@ -139,6 +146,19 @@ class LocalStorage(Storage):
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[bool]:
+        """See Storage; by the kernel's lock on a file of that name, which stays."""
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
 
     def settle(self, folders: set[str]) -> None:
         """See Storage; a folder's parents may be new, too."""
@@ -252,6 +272,10 @@ class HadoopStorage(Storage):
     def delete(self, name: str) -> None:
         """See Storage."""
         self._fs.delete(self._path(name), True)
+
+    def hold(self, name: str) -> AbstractContextManager[bool]:
+        """Nobody is held off: such a file system has no locks that end with their holder."""
+        return nullcontext(True)
 
     def settle(self, folders: set[str]) -> None:
         """Nothing: such a file system keeps its own journal."""

@@ -26,6 +26,7 @@ from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import Archive, Entry
 from kwire.pipeline.problems import Problem
+from kwire.pipeline.storage import LocalStorage
 
 from ..support.broker_process import BrokerProcess, free_port
 from ..support.small_disk import small_disk
@@ -302,6 +303,17 @@ def test_two_jobs_at_once_archive_nothing_twice(
     assert desk.is_exact()
     files = {str(file) for file in desk.path.glob("topic=*/**/*.parquet")}
     assert files == set(Archive(desk.path).files())
+
+
+def test_second_job_of_the_same_group_is_refused_and_sweeps_nothing(desk: Desk) -> None:
+    staged = desk.path / "_staging" / "archive.archive.0" / "part"
+    staged.parent.mkdir(parents=True)
+    staged.touch()
+    with LocalStorage(str(desk.path)).hold("_locks/archive.archive.lock") as alone:
+        assert alone
+        with pytest.raises(Problem, match=r"a job with --group archive archives to .* already"):
+            desk.run()
+    assert staged.exists()
 
 
 def test_full_disk_loses_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
