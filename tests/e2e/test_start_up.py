@@ -26,7 +26,8 @@ FIRST_ANSWER_GOAL_S = 0.4
 REST_GOAL_BYTES = 60_000_000
 
 
-#: Where a change is judged, other work may keep the processors busy: there the time the broker had one counts.
+#: Where a change is judged, other work may keep the processors busy: there the time the broker had one counts,
+#: which is longer on a core that is shared.
 IN_CI = os.environ.get("CI", "").lower() == "true"
 
 
@@ -61,7 +62,7 @@ def test_first_metadata_answer_comes_quickly_from_a_small_process(
     print(f"\nkwire: first metadata answer {seconds:.2f} s, {resident / 1e6:.0f} MB at rest")
     if long_form:
         show_kafka(tmp_path)
-    assert seconds <= FIRST_ANSWER_GOAL_S
+    assert seconds <= FIRST_ANSWER_GOAL_S * (2 if IN_CI else 1)
     assert resident <= REST_GOAL_BYTES
 
 

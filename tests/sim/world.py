@@ -32,6 +32,8 @@ from .zookeeper import ZOOKEEPER, SimulatedStore
 logger = logging.getLogger(__name__)
 
 BROKERS = (0, 1, 2)
+#: A follower whose connection was cut waits so long for its answer (replica.socket.timeout.ms), and a little more.
+CATCH_UP_S = 40
 SESSION_TIMEOUT_MS = 3000
 SETTINGS = {
     "num.partitions": "1",
@@ -160,7 +162,7 @@ class World:
                 client.judge()
             self.history.check_acknowledged()
             self.history.check_unique()
-            self._check_replicas(tps)
+            await self._check_replicas(tps)
             self._raise_failed([watching])
         except TimeoutError as error:
             raise Violation("clients get no answer although everything is well again") from error
@@ -189,17 +191,23 @@ class World:
                 if partition.tp.topic == TOPIC:
                     self.history.check_leader(node.id, node.life, partition)
 
-    def _check_replicas(self, tps: list[TopicPartition]) -> None:
-        """Once all is well every replica has the same."""
+    async def _check_replicas(self, tps: list[TopicPartition]) -> None:
+        """Once all is well every replica has the same, as soon as nobody waits for a lost answer any more."""
         for tp in tps:
-            ends = {}
-            for node in self.nodes.values():
-                assert node.broker is not None
-                partition = node.broker.replica_manager.get(*tp)
-                assert partition is not None
-                ends[node.id] = partition.log.log_end_offset
-            if len(set(ends.values())) != 1:
+            for _ in range(CATCH_UP_S):
+                ends = {node.id: self._end_of(node, tp) for node in self.nodes.values()}
+                if len(set(ends.values())) == 1:
+                    break
+                await asyncio.sleep(1)
+            else:
                 raise Violation(f"{tp}: the replicas end at {ends} after everything was well")
+
+    def _end_of(self, node: Any, tp: TopicPartition) -> int:
+        assert node.broker is not None
+        partition = node.broker.replica_manager.get(*tp)
+        assert partition is not None
+        end: int = partition.log.log_end_offset
+        return end
 
     # What goes wrong
 
