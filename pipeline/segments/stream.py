@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import plan
-from .logs import Memory
 from .options import Options
-from .plan import Logs, Offsets, Place
+from .plan import Logs, Offsets
 from .slices import Slice
 
 Json = dict[str, dict[str, int]]
@@ -44,7 +43,6 @@ class Follower:
         self._options = options
         self._initial: Offsets | None = None
         self._planned: Offsets | None = None
-        self._memories: dict[Place, Memory] = {}
 
     def initial(self) -> Json:
         """Where a new query begins; the same at each call."""
@@ -81,10 +79,7 @@ class Follower:
         return plan.between(self._find(), from_json(start), until, self._options)
 
     def _find(self) -> Logs:
-        logs = plan.find(self._options)
-        for place, log in logs.items():
-            log.memory = self._memories.setdefault(place, log.memory)
-        return logs
+        return plan.find(self._options)
 
 
 def limited(begins: Offsets, ends: Offsets, limit: int) -> Offsets:
