@@ -7,7 +7,6 @@ last batch is given out again, the same keys and values.
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
@@ -30,14 +29,10 @@ from .cluster import Cluster, reason
 from .durations import duration_ms
 from .following import follow
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
-from .problems import Problem, whole_text
+from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session
 from .storage import open_storage
 
-#: What Spark and the Java client say when offsets that were to be read are gone.
-DATA_LOSS = re.compile(
-    r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
-)
 #: Tasks, and parts of the state, where Spark was not told otherwise; its own default is meant for large clusters.
 PARTITIONS = "8"
 

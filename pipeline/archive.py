@@ -26,15 +26,12 @@ from .durations import duration_ms
 from .following import follow
 from .manifest import STAGING, Archive, Conflict, Entry
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
-from .problems import Problem, whole_text
+from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session
 from .storage import is_local
 
 #: What Spark and the Java client say when topics, or offsets that were to be read, are gone.
-GONE = re.compile(
-    r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
-    r"|[Uu]nknown topic|UnknownTopicOrPartition"
-)
+GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition")
 _EARLIEST, _LATEST = -2, -1
 
 

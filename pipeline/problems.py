@@ -9,6 +9,11 @@ class Problem(Exception):
     """A job cannot go on; its text is the whole message for the user."""
 
 
+#: What Spark and the Java client say when offsets that were to be read are gone.
+DATA_LOSS = re.compile(
+    r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
+)
+
 #: What Spark, the Java client or the file system say (a pattern over the whole text with its causes) -> what we say.
 #: Groups of the pattern fill the message.
 KNOWN: tuple[tuple[str, str], ...] = (
