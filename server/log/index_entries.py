@@ -11,13 +11,14 @@ tail that Apache Kafka's have.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from typing import ClassVar
 
 from .file_layer import FileLayer, LogFile
 
 
-class IndexEntries:
+class IndexEntries(ABC):
     """Entries of one width, read by number. Subclasses know what an entry means."""
 
     WIDTH: ClassVar[int]
@@ -37,9 +38,9 @@ class IndexEntries:
             self._saved = -1
         self._count = 0 if new else -1  # -1: not looked at yet
 
+    @abstractmethod
     def is_filler(self, number: int) -> bool:
         """True where the entry can only be part of a preallocated file's zero tail."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         if self._count < 0:

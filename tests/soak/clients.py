@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +89,7 @@ class Phase:
             }
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """One process of the history; a member of `group` reads `topics`."""
 
     group = ""
@@ -109,9 +110,9 @@ class Client(threading.Thread):
         self._whose: dict[str, str] = {}
         self._began = 0
 
+    @abstractmethod
     def work(self) -> None:
         """Do operations until the phase is over."""
-        raise NotImplementedError
 
     def run(self) -> None:
         """Work, and keep what went wrong for whoever looks after the clients."""

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -117,7 +118,7 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class BrokerProcess:
+class BrokerProcess(ABC):
     """A broker that listens on one loopback port and keeps port and data over restarts."""
 
     kind: ClassVar[str]
@@ -154,9 +155,9 @@ class BrokerProcess:
         assert self.process is not None, "the broker is not running"
         return self.process.pid
 
+    @abstractmethod
     def command(self) -> list[str]:
         """Return the command line that starts the broker."""
-        raise NotImplementedError
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Start the process and return when it answers Metadata with a controller."""

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -144,9 +145,9 @@ class KafkaProcess(BrokerProcess):
         super().__init__(directory, config=config, port=port)
         self.jvm = jvm
 
+    @abstractmethod
     def properties(self) -> dict[str, str]:
         """Return the whole server.properties."""
-        raise NotImplementedError
 
     def command(self) -> list[str]:
         """Return the command line, after writing server.properties."""
