@@ -133,16 +133,17 @@ def ask(target: Target, client: WireClient, api: ApiKey, version: int, request: 
 def test_every_api_answers_whatever_it_is_asked(target: Target, seed: int) -> None:
     rnd = random.Random(seed)
     with contextlib.closing(target.client()) as client:
-        ask_at_random(target, client, rnd)
+        assert ask_at_random(target, client, rnd) > 0
 
 
 #: Of these Apache Kafka takes what is not in its enumerations for a broken request, and so do we.
 CLOSING = (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
 
 
-def ask_at_random(target: Target, client: WireClient, rnd: random.Random) -> None:
-    """Some requests, one after the other."""
+def ask_at_random(target: Target, client: WireClient, rnd: random.Random) -> int:
+    """Some requests, one after the other; returns how many were answered, each checked by `ask`."""
     weird = Weird(rnd)
+    answered = 0
     apis = served(client)
     for _ in range(REQUESTS):
         api, lowest, highest = rnd.choice(apis)
@@ -155,6 +156,8 @@ def ask_at_random(target: Target, client: WireClient, rnd: random.Random) -> Non
         if api is ApiKey.JOIN_GROUP:  # a good one may rightly wait for other members
             request.session_timeout_ms = -1
         ask(target, client, api, version, request)
+        answered += 1
+    return answered
 
 
 NAME = "n" * 32767
@@ -212,7 +215,7 @@ def test_what_once_was_answered_by_a_mistake(
 ) -> None:
     client = target.client()
     client.call(ApiKey.FIND_COORDINATOR, 0, {"key": "g3"})
-    ask(target, client, api, version, build(request_class(api), values, version))
+    assert ask(target, client, api, version, build(request_class(api), values, version)) is not None
     client.close()
 
 

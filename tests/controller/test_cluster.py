@@ -840,6 +840,8 @@ def test_deletion_takes_the_replicas_of_a_move_too() -> None:
         await one.eventually(lambda: not any(member.replicas.roles for member in members))
         while await one.cluster.deletions():
             await one.turn()
+        assert not three.replicas.roles
+        assert "t" not in one.image.topics
 
     run(3, body)
 

@@ -144,6 +144,7 @@ def test_partitions_of_a_silent_member_go_to_the_others(
     other = reader(broker, name)
     other.subscribe([name])
     poll_until([other], lambda: len(partitions_of(other)) == 2, 20)
+    assert partitions_of(other) == {0, 1}
     other.close()
     silent.close()
 
@@ -201,6 +202,7 @@ def test_pattern_subscription_finds_a_topic_made_later(
     poll_until([consumer], lambda: topics() == {f"{name}-a"}, 15)
     create(admin, f"{name}-b")
     poll_until([consumer], lambda: topics() == {f"{name}-a", f"{name}-b"}, 15)
+    assert len(consumer.assignment()) == 2
     consumer.close()
 
 

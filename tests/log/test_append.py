@@ -98,7 +98,8 @@ def test_any_header_with_a_right_crc_is_an_answer(at: int, change: bytes) -> Non
     view[at : at + len(change)] = change
     rewrite_crc(view)
     for settings in (LogConfig(), LogConfig(validation="deep"), LogConfig(compression_type="gzip")):
-        prepare(view, settings, "t-0", NOW)
+        answer = prepare(view, settings, "t-0", NOW)
+        assert isinstance(answer, bytes | memoryview | AppendError)
 
 
 @pytest.mark.parametrize("size", [0, 1, 11, 12, 16, 17, 60])
