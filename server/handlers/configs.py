@@ -2,8 +2,9 @@
 
 Behavior: topics and brokers. A topic's configs are read from the coordination store, so that a
     change is seen at once; a broker answers for itself and for the default of all brokers. A change
-    is stored and every broker told; it holds without a restart. One resource's refusal never
-    spoils another's, except that a resource type nobody knows spoils a whole DescribeConfigs.
+    is stored and every broker told; it holds without a restart, and here from the answer on. One
+    resource's refusal never spoils another's, except that a resource type nobody knows spoils a
+    whole DescribeConfigs.
 Versions: DescribeConfigs v1 synonyms, v3 types and documentation.
 Omitted: broker loggers (8), client metrics (16), groups (32), config policies, and passwords set at
     run time.
@@ -335,11 +336,11 @@ async def _alter_resource(
         check_broker(config, after, per_broker=per_broker)
         return after
 
-    cluster = ctx.services.cluster
     if validate_only:
-        change((await cluster.configs([entity])).get(entity, {}))
+        change((await ctx.services.cluster.configs([entity])).get(entity, {}))
     else:
-        await cluster.alter_config(*entity, change)
+        # This broker has taken it up when it answers, so that who asks it next sees the change.
+        await ctx.services.controller.alter_config(*entity, change)
 
 
 def _entity(

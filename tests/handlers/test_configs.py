@@ -28,14 +28,21 @@ Entity = tuple[str, str]
 
 
 class MemoryCluster:
-    """Stored configs without a store; a broker's are taken over at once."""
+    """Stored configs without a store."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
+    def __init__(self) -> None:
         self.stored: dict[Entity, dict[str, str]] = {}
 
     async def configs(self, entities: Iterable[Entity]) -> dict[Entity, dict[str, str]]:
         return {entity: self.stored[entity] for entity in entities if entity in self.stored}
+
+
+class MemoryController:
+    """Changes stored configs; this broker's are in force when it returns."""
+
+    def __init__(self, config: BrokerConfig, cluster: MemoryCluster) -> None:
+        self.config = config
+        self.stored = cluster.stored
 
     async def alter_config(
         self,
@@ -58,10 +65,14 @@ class Bench:
 
     def __init__(self) -> None:
         self.config = BrokerConfig({"broker.id": "0"})
-        self.cluster = MemoryCluster(self.config)
+        self.cluster = MemoryCluster()
         image = MetadataImage().with_topics([TopicImage("plain", bytes(16), {})])
         self.services = Services(
-            config=self.config, cluster=self.cluster, node_id=0, metadata=lambda: image
+            config=self.config,
+            cluster=self.cluster,
+            controller=MemoryController(self.config, self.cluster),
+            node_id=0,
+            metadata=lambda: image,
         )
 
     def call(self, handler: Any, request: Any, version: int) -> Any:
