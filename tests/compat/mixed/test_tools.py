@@ -217,6 +217,9 @@ def reassignments(admin: Administrator) -> None:
     states = admin.cluster.partitions()
     assert [states[f"moving-{number}"]["replicas"] for number in range(2)] == [[1], [2]]
     admin.read("moving", 460, 2, "moving-group")
+    # A controller may say at any level that what has only one replica cannot have a leader without it.
+    admin.run("kafka-topics", "--delete", "--topic", "moving")
+    wait_until(lambda: not admin.leaders("moving"), "the topic is deleted")
 
 
 def elections(admin: Administrator) -> None:
