@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     verb.add_argument("--all", action="store_true", help="internal topics too")
     verb = verbs.add_parser("describe", help="partitions, replicas and configs")
     verb.add_argument("topics", metavar="TOPIC", nargs="*", help="(default: all but internal ones)")
+    verb.add_argument(
+        "--under-replicated",
+        "--under-replicated-partitions",
+        action="store_true",
+        help="only partitions whose replicas are not all in sync, internal topics too",
+    )
     verb = verbs.add_parser("create", help="create topics")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
     verb.add_argument(
@@ -103,15 +110,19 @@ def describe_topics(options: Namespace) -> int:
             if topic["error_code"]:
                 code = refusals([topic])
                 continue
-            if topic["is_internal"] and not options.topics:
+            if topic["is_internal"] and not (options.topics or options.under_replicated):
                 continue
+            partitions = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
+            if options.under_replicated:
+                partitions = [row for row in partitions if is_under_replicated(row)]
+                if not partitions:
+                    continue
             name = topic["name"]
             resource = ConfigResource(ConfigResourceType.TOPIC, name)
             configs = admin.describe_configs([resource])["topic"].get(name, {})
             changed = " ".join(
                 f"{key}={config['value']}" for key, config in sorted(configs.items())
             )
-            partitions = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
             led = [
                 TopicPartition(name, row["partition_index"])
                 for row in partitions
@@ -120,7 +131,8 @@ def describe_topics(options: Namespace) -> int:
             first = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
             end = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
             number = as_kafka_writes_it(topic.get("topic_id"))
-            print(f"{name}  {len(partitions)} partitions  id {number}  {changed}".rstrip())
+            count = len(topic["partitions"])
+            print(f"{name}  {count} partitions  id {number}  {changed}".rstrip())
             rows = []
             for row in partitions:
                 tp = TopicPartition(name, row["partition_index"])
@@ -131,6 +143,11 @@ def describe_topics(options: Namespace) -> int:
                 rows.append([row["partition_index"], row["leader_id"], replicas, isr, *offsets])
             print_table(["partition", "leader", "replicas", "in sync", "first", "end"], rows)
     return code
+
+
+def is_under_replicated(partition: Mapping[str, Any]) -> bool:
+    """Whether a partition, as Metadata describes it, has replicas that are not in sync."""
+    return len(partition["isr_nodes"]) < len(partition["replica_nodes"])
 
 
 def create_topics(options: Namespace) -> int:

@@ -156,6 +156,7 @@ def test_topics_are_created_described_changed_and_deleted(broker: KwireBroker) -
     assert "two" not in kwire(broker, "topics", "list").split()
     assert "kwire: nosuch: " in kwire(broker, "topics", "describe", "nosuch", code=1)
     assert "one  4 partitions" in kwire(broker, "topics", "describe")
+    assert kwire(broker, "topics", "describe", "--under-replicated") == ""
     assert "nothing to change" in kwire(broker, "topics", "alter", "one", code=1)
     assert "Unknown topic config" in kwire(
         broker, "topics", "create", "x", "-c", "nonsense=1", code=1

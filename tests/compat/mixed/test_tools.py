@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from ...support.broker_process import REPOSITORY
 from ...support.kafka import KAFKA_3
 from ...support.kafka_tools import ToolServer
 from .cluster import KAFKA, KWIRE, MixedCluster, Seat, wait_until
@@ -234,6 +237,16 @@ def elections(admin: Administrator) -> None:
     wait_until(lambda: cluster.controller() not in (2, None), "a controller")
     said = admin.under_replicated()
     assert "Topic: unclean\tPartition: 0\tLeader: 1" in said and "Topic: tools" in said, said
+    words = ("topics", "--bootstrap-server", one.bootstrap, "describe", "--under-replicated")
+    said = subprocess.run(
+        [sys.executable, "-m", "server", *words],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    assert ["0", "1", "1,2", "1", "0", "10"] in [line.split() for line in said.splitlines()], said
     admin.produce("unclean", 10, 1)
 
     # The only replica in sync dies; what the other one lacks is given up.

@@ -1,0 +1,45 @@
+"""Workers import PySpark from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kwire.pipeline.worker_daemon import unpacked
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("home", "source", "expected"),
+    [("spark", "spark/python/pyspark", "spark/python"), ("lib/pyspark", "lib/pyspark", "lib")],
+)
+def test_archive_beside_its_source_is_replaced_by_it(
+    tmp_path: Path, home: str, source: str, expected: str
+) -> None:
+    (tmp_path / source).mkdir(parents=True)
+    archive = f"{tmp_path / home}/python/lib/pyspark.zip"
+    assert unpacked(archive) == archive
+    (tmp_path / source / "daemon.py").touch()
+    assert unpacked(archive) == str(tmp_path / expected)
+    other = f"{tmp_path / home}/python/lib/py4j-src.zip"
+    assert unpacked(other) == other
+
+
+@pytest.mark.spark
+def test_workers_of_a_session_have_no_archive_of_pyspark_on_their_path(
+    spark: SparkSession,
+) -> None:
+    def path(_: int) -> tuple[list[str], str]:
+        import sys
+
+        import pyspark
+
+        return sys.path, pyspark.__file__
+
+    entries, file = spark.sparkContext.parallelize([0], 1).map(path).first()
+    assert not [entry for entry in entries if entry.endswith(("pyspark.zip", ".jar"))]
+    assert ".zip" not in file
