@@ -58,7 +58,7 @@ check: lint
 WORKERS ?= 2
 IN_WORKERS := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: lint golden-if-present jars
-	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(ARGS)
+	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) --durations 15 --durations-min 15 $(ARGS)
 
 test-long: lint golden-if-present jars
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
