@@ -178,7 +178,13 @@ def _java_produce(subject: Subject, cell: Cell, topic: str, records: int, payloa
 def _rdkafka_produce(
     subject: Subject, cell: Cell, topic: str, records: int, payloads: Path
 ) -> Done:
-    work = {
+    return rdkafka("produce", _rdkafka_work(subject, cell, topic, records, payloads))
+
+
+def _rdkafka_work(
+    subject: Subject, cell: Cell, topic: str, records: int, payloads: Path
+) -> dict[str, Any]:
+    return {
         "brokers": subject.address,
         "topic": topic,
         "records": records,
@@ -189,7 +195,18 @@ def _rdkafka_produce(
         "idempotent": cell.idempotent,
         "connections": cell.connections,
     }
-    return rdkafka("produce", work)
+
+
+def fill(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path) -> None:
+    """Produce so many records, to every partition equally many, by librdkafka.
+
+    A client's own choice leaves some partitions with twice the records of others, by chance. The
+    Java consumer asks for partitions it has read to the end alone while it holds data of the others,
+    and so waits `fetch.max.wait.ms` again and again.
+    """
+    work = _rdkafka_work(subject, cell, topic, records, payloads)
+    rdkafka("produce", {**work, "partitions": cell.partitions})
+    subject.wait_count(topic, cell.partitions, records)
 
 
 def rdkafka(name: str, work: dict[str, Any]) -> Done:

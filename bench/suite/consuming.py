@@ -91,10 +91,11 @@ def read(subject: Subject, reading: Reading, topic: str, records: int) -> client
 
 
 def fill(bench: Bench, subject: Subject, batch: int, records: int) -> str:
-    """Return a topic with so many records in batches of a size."""
+    """Return a topic with so many records in batches of a size, as many in each partition."""
     topic = subject.new_topic(PARTITIONS)
     payloads = clients.payload_file(bench.directory, RECORD)
-    clients.produce(subject, Cell(client="rdkafka", batch=batch), topic, records, payloads)
+    cell = Cell(client="rdkafka", batch=batch, partitions=PARTITIONS)
+    clients.fill(subject, cell, topic, records, payloads)
     return topic
 
 

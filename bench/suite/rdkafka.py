@@ -13,9 +13,15 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
+#: Of librdkafka: the client chooses.
+PARTITION_UA = -1
+
 
 def produce(work: dict[str, Any]) -> dict[str, Any]:
-    """Send the records; every one that was not delivered is told by a callback."""
+    """Send the records; every one that was not delivered is told by a callback.
+
+    Shape: with `partitions` these get a record each in turn, without it the client chooses.
+    """
     values = Path(work["payloads"]).read_bytes().split()
     connections, failures = work["connections"], []
     settings = {
@@ -41,14 +47,16 @@ def produce(work: dict[str, Any]) -> dict[str, Any]:
     for producer in producers:
         producer.list_topics(work["topic"], 30)
     topic, records, kinds = work["topic"], work["records"], len(values)
+    partitions = range(work["partitions"]) if "partitions" in work else (PARTITION_UA,)
     size = 0
     begin = time.monotonic()
     for number in range(records):
         producer = producers[number % connections]
         value = values[number % kinds]
+        partition = partitions[number % len(partitions)]
         while True:
             try:
-                producer.produce(topic, value)
+                producer.produce(topic, value, partition=partition)
                 break
             except BufferError:
                 producer.poll(0.05)
