@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_REPLY",
     "ConnectionInfo",
+    "Encoded",
     "Features",
     "Later",
     "NoReply",
@@ -66,6 +67,15 @@ class NoReply:
 
 #: Nothing is sent and the connection goes on.
 NO_REPLY = NoReply()
+
+
+class Encoded:
+    """A response whose body is encoded already, in the version that was asked for."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
 
 
 class Features:

@@ -24,7 +24,7 @@ from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Pending
 from .api_versions import unsupported_version_response
-from .context import Later, NoReply, RequestContext, Services
+from .context import Encoded, Later, NoReply, RequestContext, Services
 from .registry import Handler, HandlerTable
 
 logger = logging.getLogger(__name__)
@@ -97,11 +97,11 @@ class RequestDispatcher:
         return Pending(answer.awaitable, resolve, handler.overlap, answer.on_disconnect)
 
     def _reply(self, handler: Handler[Any], ctx: RequestContext, answer: Any) -> Reply:
-        if isinstance(answer, NoReply):
-            return NOTHING if answer.close_reason is None else Close(answer.close_reason)
         version = ctx.version
         try:
-            parts = encode_parts(answer, version)
+            if type(answer) is NoReply:
+                return NOTHING if answer.close_reason is None else Close(answer.close_reason)
+            parts = [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
         except EncodeError:
             # A message may quote names of any length, and then not fit a string.
             if not shorten_messages(answer):

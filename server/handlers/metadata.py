@@ -4,7 +4,8 @@ Behavior: answered from the current image. This broker's own address is the one 
     the connection's listener; a lone one without advertised.listeners is where the client
     reached it, which is right wherever address and port are not translated on the way. A topic
     that does not exist is created if the client and auto.create.topics.enable allow it, and then
-    the answer waits until the topic can be used.
+    the answer waits until the topic can be used. The answer for all topics is encoded once for
+    each image, version and set of addresses that are told.
 Versions: Metadata 0 takes an empty list for all topics, later ones null; topics by id from 12 on.
 Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCreationManager.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kwire.codec import encode
 from kwire.errors import ErrorCode
 from kwire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -31,7 +33,7 @@ from kwire.messages.metadata import (
 from kwire.types import ZERO_UUID
 
 from ..controller.topics import INTERNAL_TOPICS, invalid_topic_name
-from .context import Later, RequestContext
+from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
 from .registry import handles
 
@@ -48,6 +50,10 @@ TOPIC_IDS_SINCE = 12
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
+#: How many encoded answers an image keeps, and with how many bytes together.
+KEPT_ANSWERS = 8
+KEPT_BYTES = 8 * 1024 * 1024
+
 BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 
@@ -55,11 +61,11 @@ CONTROLLERS_ENDPOINT = 2
 @handles(MetadataRequest, versions="0-12")
 def metadata(
     ctx: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Later[MetadataResponse]:
+) -> MetadataResponse | Encoded | Later[MetadataResponse]:
     """Describe brokers and topics."""
     topics = request.topics
     if topics is None or (ctx.version == 0 and not topics):
-        return _respond(ctx, request, None, {})
+        return _all_topics(ctx, request)
     image = ctx.services.metadata()
     missing = [
         topic.name
@@ -76,19 +82,46 @@ def metadata(
     return _respond(ctx, request, topics, {})
 
 
+def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded:
+    """Describe all topics, as they were encoded before for whom nothing differs.
+
+    What is told of an image depends on the request's version and options, and on where the
+    client's listener reaches each broker; nothing else, since all clients may see all topics.
+    """
+    image = ctx.services.metadata()
+    brokers = _brokers(ctx, image)
+    key = (
+        ctx.version,
+        request.include_cluster_authorized_operations,
+        request.include_topic_authorized_operations,
+        *((broker.node_id, broker.host, broker.port) for broker in brokers),
+    )
+    kept = image.answers
+    body = kept.get(key)
+    if body is None:
+        rows = [_topic(ctx, request, image, topic) for topic in image.topics.values()]
+        body = encode(_response(request, image, brokers, rows), ctx.version)
+        kept[key] = body
+        while len(kept) > KEPT_ANSWERS or sum(map(len, kept.values())) > KEPT_BYTES:
+            del kept[next(iter(kept))]
+    return Encoded(body)
+
+
 def _respond(
     ctx: RequestContext,
     request: MetadataRequest,
-    topics: list[MetadataRequestTopic] | None,
+    topics: list[MetadataRequestTopic],
     creation_errors: dict[str, ErrorCode],
 ) -> MetadataResponse:
     image = ctx.services.metadata()
-    if topics is None:
-        rows = [_topic(ctx, request, image, topic) for topic in image.topics.values()]
-    else:
-        # One row for each topic, however often it is named.
-        asked = {(topic.name, topic.topic_id): topic for topic in topics}.values()
-        rows = [_asked(ctx, request, image, topic, creation_errors) for topic in asked]
+    # One row for each topic, however often it is named.
+    asked = {(topic.name, topic.topic_id): topic for topic in topics}.values()
+    rows = [_asked(ctx, request, image, topic, creation_errors) for topic in asked]
+    return _response(request, image, _brokers(ctx, image), rows)
+
+
+def _brokers(ctx: RequestContext, image: MetadataImage) -> list[MetadataResponseBroker]:
+    """The live brokers that have the connection's listener."""
     brokers = []
     for broker in image.brokers.values():
         address = address_for(ctx, image, broker.id)
@@ -98,6 +131,15 @@ def _respond(
                     node_id=broker.id, host=address.host, port=address.port, rack=broker.rack
                 )
             )
+    return brokers
+
+
+def _response(
+    request: MetadataRequest,
+    image: MetadataImage,
+    brokers: list[MetadataResponseBroker],
+    rows: list[MetadataResponseTopic],
+) -> MetadataResponse:
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
         operations = CLUSTER_OPERATIONS

@@ -95,10 +95,12 @@ class MetadataImage:
     Shape: `configs` is entity type -> entity name -> config; entity names are as in the paths below
     /config, users and clients sanitized ("alice/clients/app"). `features` name -> finalized level,
     `features_epoch` -1 when unknown. `version` counts the images of this process. Nothing may be
-    assigned to an image that is published.
+    assigned to an image that is published. `answers` has encoded answers that follow from the image
+    alone, by what else they depend on; who puts them in bounds them, and they go with the image.
     """
 
     __slots__ = (
+        "answers",
         "brokers",
         "cluster_id",
         "configs",
@@ -122,6 +124,7 @@ class MetadataImage:
         self.features_epoch = -1
         self.version = 0
         self.delta = ImageDelta()
+        self.answers: dict[Any, bytes] = {}
 
     def __repr__(self) -> str:
         return (
@@ -309,6 +312,7 @@ class ImageEditor:
         for name in MetadataImage.__slots__:
             setattr(after, name, values.get(name, getattr(base, name)))
         after.version = base.version + 1
+        after.answers = {}
         after.delta = compare(base, after, self._touched, self._touched_configs)
         return after if any(after.delta) or after.cluster_id != base.cluster_id else base
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from kwire.codec import encode
+from kwire.codec import decode, encode
 from kwire.errors import ErrorCode
 from kwire.messages.describe_cluster import DescribeClusterRequest
-from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.types import ZERO_UUID
-from server.handlers.context import Later
-from server.handlers.metadata import describe_cluster, metadata
+from server.handlers.context import Encoded, Later
+from server.handlers.metadata import KEPT_ANSWERS, KEPT_BYTES, describe_cluster, metadata
 from server.metadata.image import BrokerRegistration, Endpoint
 from tests.support.replicas import Replicas, registration, topic_id, topic_image
 
@@ -54,6 +54,8 @@ def request(*names: str | None, **options: Any) -> MetadataRequest:
 def ask(room: Replicas, message: MetadataRequest, version: int = LATEST) -> Any:
     """Ask; must be answered at once."""
     answer = room.call(metadata, message, version)
+    if isinstance(answer, Encoded):
+        return decode(MetadataResponse, answer.body, version)
     encode(answer, version)
     return answer
 
@@ -177,6 +179,59 @@ def test_ten_thousand_partitions_are_answered_quickly(room: Replicas) -> None:
     answer = ask(room, request("wide"))
     assert time.process_time() - begin < 0.5
     assert len(answer.topics[0].partitions) == 10_000
+
+
+# All topics, encoded once
+
+
+def encoded(room: Replicas, version: int = LATEST, **options: bool) -> bytes:
+    answer = room.call(metadata, request(topics=None, **options), version)
+    assert isinstance(answer, Encoded)
+    return answer.body
+
+
+def test_all_topics_are_encoded_once_for_an_image(room: Replicas) -> None:
+    room.create("a", 3)
+    first = encoded(room)
+    assert encoded(room) is first
+    assert encoded(room, 9) != first
+
+
+def test_changed_topic_is_in_the_next_answer_for_all(room: Replicas) -> None:
+    room.create("a", leader=0, replicas=(0, 1), isr=(0, 1))
+    before = ask(room, request(topics=None)).topics[0].partitions[0]
+    image = room.publisher.image.with_brokers({0: registration(0), 1: registration(1)})
+    room.publisher.publish(image)
+    after = ask(room, request(topics=None)).topics[0].partitions[0]
+    assert (before.offline_replicas, after.offline_replicas) == ([1], [])
+    room.create("b")
+    assert [topic.name for topic in ask(room, request(topics=None)).topics] == ["a", "b"]
+
+
+def test_all_topics_are_answered_as_the_client_asks_and_where_it_is(room: Replicas) -> None:
+    room.create("a")
+    quiet = ask(room, request(topics=None), 10)
+    told = ask(room, request(topics=None, include_topic_authorized_operations=True), 10)
+    cluster = ask(room, request(topics=None, include_cluster_authorized_operations=True), 10)
+    assert quiet.topics[0].topic_authorized_operations == NO_OPERATIONS
+    assert told.topics[0].topic_authorized_operations == 3576
+    assert told.cluster_authorized_operations == NO_OPERATIONS
+    assert cluster.cluster_authorized_operations == 8096
+    room.services.advertises = False
+    assert brokers(ask(room, request(topics=None))) == {0: ("10.0.0.7", 9092, None)}
+    room.services.advertises = True
+    assert brokers(ask(room, request(topics=None))) == {0: ("broker0", 9092, None)}
+
+
+def test_answers_for_all_topics_are_kept_within_bounds(room: Replicas) -> None:
+    for version in range(LATEST + 1):
+        encoded(room, version)
+    kept = room.publisher.image.answers
+    assert len(kept) == KEPT_ANSWERS
+    kept.clear()
+    kept["other"] = bytes(KEPT_BYTES)
+    newest = encoded(room)
+    assert list(kept.values()) == [newest]
 
 
 # Addresses
