@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .interrupts import Interrupts
 from .problems import Problem, explain
 
 #: Job -> (module, what `kwire pipeline --help` says of it).
@@ -83,29 +84,37 @@ def _flat(tree: dict[str, Any], prefix: str = "spark.") -> Iterator[tuple[str, A
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one job and return its exit code: 0 done, 1 failed (or something was found wrong), 2 wrongly called."""
+    """Run one job and return its exit code.
+
+    0 done, 1 failed (or something was found wrong), 2 wrongly called, 130 ended by Ctrl-C before it was done.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in arguments if word in JOBS), None)
-    try:
-        if chosen is not None:
-            at = arguments.index(chosen)
-            head = ArgumentParser(add_help=False, allow_abbrev=False)
-            head.add_argument("--config", type=Path)
-            file = head.parse_known_args(arguments)[0].config
-            if file is not None:
-                # What is typed comes later and so wins over the file.
-                arguments[at + 1 : at + 1] = words_of(file, chosen)
-        options = make_parser(chosen).parse_args(arguments)
-        code: int = options.run(options)
-    except KeyboardInterrupt:
-        return 130
-    except Problem as problem:
-        print(f"kwire pipeline: {problem}", file=sys.stderr)
-        return 1
-    except Exception as error:
-        message = explain(error)
-        if message is None:
-            raise
-        print(f"kwire pipeline: {message}", file=sys.stderr)
-        return 1
+    with Interrupts() as interrupts:
+        try:
+            return _run(arguments, chosen)
+        except KeyboardInterrupt:
+            message, code = f"{chosen} was interrupted", 130
+        except Problem as problem:
+            message, code = str(problem), 1
+        except Exception as error:
+            explained = explain(error)
+            if explained is None and not interrupts.seen():
+                raise
+            message, code = explained or f"{chosen} was interrupted", 1 if explained else 130
+    print(f"kwire pipeline: {message}", file=sys.stderr)
+    return code
+
+
+def _run(arguments: list[str], chosen: str | None) -> int:
+    if chosen is not None:
+        at = arguments.index(chosen)
+        head = ArgumentParser(add_help=False, allow_abbrev=False)
+        head.add_argument("--config", type=Path)
+        file = head.parse_known_args(arguments)[0].config
+        if file is not None:
+            # What is typed comes later and so wins over the file.
+            arguments[at + 1 : at + 1] = words_of(file, chosen)
+    options = make_parser(chosen).parse_args(arguments)
+    code: int = options.run(options)
     return code

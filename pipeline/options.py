@@ -21,6 +21,9 @@ def add_cluster(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-b",
         "--bootstrap-server",
+        "--bootstrap-servers",
+        "--bootstrap",
+        dest="bootstrap_server",
         metavar="HOST:PORT",
         default="localhost:9092",
         help="where the cluster is reached (default: %(default)s)",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.pipeline.main import words_of
+from kwire.pipeline.main import make_parser, words_of
 from kwire.pipeline.problems import Problem
 
 
@@ -28,6 +28,14 @@ def test_config_file_gives_shared_and_own_options(tmp_path: Path) -> None:
         "--topics=b",
         "--once",
     ]
+
+
+@pytest.mark.parametrize(
+    "option", ["-b", "--bootstrap-server", "--bootstrap-servers", "--bootstrap"]
+)
+def test_cluster_is_named_as_other_commands_and_kafkas_tools_name_it(option: str) -> None:
+    words = ["status", option, "h:1", "--checkpoint-dir", "c"]
+    assert make_parser("status").parse_args(words).bootstrap_server == "h:1"
 
 
 @pytest.mark.parametrize(
