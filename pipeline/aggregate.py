@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Collection
+from datetime import UTC, datetime
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -20,10 +22,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
-from .aggregates.batches import SCANS, BatchWriter, Counts, Outputs, check_owner, rows_of_batch
+from .aggregates.batches import (
+    SCANS,
+    BatchWriter,
+    Counts,
+    Outputs,
+    check_owner,
+    rows_of_batch,
+    watermark_ms,
+)
 from .aggregates.kinds import GROUPS, SCHEMAS, Grouping, check_grouping, check_store
 from .aggregates.records import TIME_UNITS, Format, group_numbers, make_format, parse
-from .aggregates.schema import column, read_schema
+from .aggregates.schema import NeedsSpark, column, read_schema
 from .checkpoints import Checkpoint
 from .cluster import Cluster, reason
 from .durations import duration_ms
@@ -31,7 +41,8 @@ from .following import follow
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session
-from .storage import open_storage
+from .storage import is_local, open_storage
+from .topic_ids import ReadTopics
 
 #: Tasks, and parts of the state, where Spark was not told otherwise; its own default is meant for large clusters.
 PARTITIONS = "8"
@@ -276,7 +287,7 @@ def _add_outputs(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the job until it is stopped, or, with `--once`, until it has read what is there."""
-    check_options(options)
+    look_first(options)
     spark = start_session(options, f"aggregate {options.kind}")
     if spark.sparkContext.getConf().get("spark.sql.shuffle.partitions") is None:
         spark.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
@@ -285,7 +296,33 @@ def run(options: Namespace) -> int:
     finally:
         spark.stop()
     print(f"aggregate {options.kind}: {counts}")
+    if options.once and (still_open := _still_open(options)):
+        print(still_open)
     return 0
+
+
+def look_first(options: Namespace) -> None:
+    """Look at all that needs no Spark, which takes seconds to start. Raises Problem."""
+    check_options(options)
+    try:
+        form, grouping = plan(options)
+    except NeedsSpark:
+        form = None
+    with Cluster(options.bootstrap_server, options.client_properties) as cluster:
+        _check_names(cluster, options)
+    if form is not None and is_local(options.checkpoint_dir) and is_local(options.to_parquet or ""):
+        _checkpoint(options, grouping, form.schema, look_only=True)
+
+
+def _still_open(options: Namespace) -> str | None:
+    """What a run that has read all there is has not given out; None where nothing was read."""
+    entry = Checkpoint(options.checkpoint_dir).newest_entry()
+    mark = 0 if entry is None else watermark_ms(entry)
+    if not mark:
+        return None
+    until = datetime.fromtimestamp(mark / 1000, UTC).isoformat(timespec="milliseconds")
+    what = "sessions that go on" if options.kind == "sessions" else "windows that end"
+    return f"{what} after {until.replace('+00:00', 'Z')}, the watermark, are open: later records close them in a later run"
 
 
 def check_options(options: Namespace) -> None:
@@ -311,13 +348,20 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
         job=f"aggregate {options.kind}",
     )
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
-        _make_ready(cluster, options)
+        chosen = _make_ready(cluster, options)
         checkpoint = _checkpoint(options, grouping, form.schema)
+        read = ReadTopics(checkpoint, cluster, go_on=options.on_data_loss == "go-on")
+        written = {options.to_topic, options.dead_letter_topic}
+
+        def check(topics: Collection[str]) -> None:
+            read.check([name for name in topics if name not in written])
+
+        check(chosen)
         try:
             rows = rows_of_batch(parse(_source(spark, options), form), grouping, outputs)
         except AnalysisException as error:
             raise Problem(str(error).splitlines()[0]) from error
-        writer = BatchWriter(checkpoint, grouping, outputs, options.quiet)
+        writer = BatchWriter(checkpoint, grouping, outputs, options.quiet, check)
         query = _query(rows, writer, checkpoint, options)
         try:
             follow(spark, query.start, cluster, options.group, options.quiet, SCANS)
@@ -332,7 +376,7 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
 
 
 def plan(options: Namespace) -> tuple[Format, Grouping]:
-    """How values are read and grouped. Needs a running Spark, which reads DDL. Raises Problem."""
+    """How values are read and grouped. Raises Problem, and NeedsSpark where that can be told only when Spark runs."""
     default = SCHEMAS[options.kind]
     if options.pattern and options.schema is None and options.schema_file is None:
         columns = [StructField(name, StringType()) for name in group_numbers(options.pattern)]
@@ -406,17 +450,23 @@ def _query(
     return query.trigger(processingTime=f"{options.interval} milliseconds")
 
 
-def _make_ready(cluster: Cluster, options: Namespace) -> None:
-    """Look whether what is read is there, and create what is written to with the brokers' defaults."""
+def _check_names(cluster: Cluster, options: Namespace) -> dict[str, int]:
+    """The topics to read, with their numbers of partitions. Raises Problem."""
     read = cluster.chosen(options)
-    written = [name for name in (options.to_topic, options.dead_letter_topic) if name]
-    for name in written:
+    for name in (options.to_topic, options.dead_letter_topic):
         if name in topic_names(options):
             raise Problem(f"topic {name} would be read and written")
+    return read
+
+
+def _make_ready(cluster: Cluster, options: Namespace) -> dict[str, int]:
+    """The topics to read; creates those that are written to with the brokers' defaults. Raises Problem."""
+    read = _check_names(cluster, options)
+    written = [name for name in (options.to_topic, options.dead_letter_topic) if name]
     there = {*cluster.partitions(), *read}
     absent = [NewTopic(name, -1, -1) for name in written if name not in there]
     if not absent:
-        return
+        return read
     admin = AdminClient(cluster.settings())
     for name, answer in admin.create_topics(absent, operation_timeout=15).items():
         try:
@@ -424,13 +474,17 @@ def _make_ready(cluster: Cluster, options: Namespace) -> None:
         except KafkaException as error:
             raise Problem(f"cannot create topic {name}: {reason(error)}") from error
         print(f"created topic {name}", file=sys.stderr)
+    return read
 
 
-def _checkpoint(options: Namespace, grouping: Grouping, schema: StructType) -> Checkpoint:
+def _checkpoint(
+    options: Namespace, grouping: Grouping, schema: StructType, *, look_only: bool = False
+) -> Checkpoint:
     """The checkpoint. Raises Problem where it, or an output, belongs to something else than what is asked for now."""
     checkpoint = Checkpoint(options.checkpoint_dir)
     types = [column(schema, name, "").dataType.simpleString() for name in grouping.groups]
-    checkpoint.claim("aggregate", {**grouping.definition(), "types": ",".join(types)})
+    about = {**grouping.definition(), "types": ",".join(types)}
+    checkpoint.claim("aggregate", about, look_only=look_only)
     checkpoint.check()
     if options.to_parquet:
         check_owner(open_storage(options.to_parquet), checkpoint)

@@ -12,15 +12,18 @@ import json
 import re
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from .archive_checks import Checks, checkpoint_of
 from .archive_compaction import compact, sweep_replaced
 from .archive_files import PART, Staged, publish, stage, staged, sweep
-from .archive_plan import Range, check, plan
-from .checkpoints import Batch, Checkpoint
+from .archive_plan import Range, plan
+from .checkpoints import Batch
 from .cluster import Cluster, Offsets
 from .durations import duration_ms
 from .following import follow
@@ -30,8 +33,8 @@ from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session
 from .storage import is_local
 
-#: What Spark and the Java client say when topics, or offsets that were to be read, are gone.
-GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition")
+#: What Spark and the clients say when topics, or offsets that were to be read, are gone.
+GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition|No leaders found")
 _EARLIEST, _LATEST = -2, -1
 
 
@@ -154,16 +157,20 @@ def check_starting_offsets(options: Namespace, cluster: Cluster, chosen: dict[st
 def run(options: Namespace) -> int:
     """Archive, or compact an archive; returns the exit code."""
     if options.compact:
+        if is_local(options.path):
+            Archive(options.path).refresh()  # none is said before Spark is started
         spark = start_session(options, "archive", connector=False)
         return compact_archive(spark, options)
     check_topics(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
         # Before Spark is started, which takes seconds: is there anything to archive, and a place for it?
         check_starting_offsets(options, cluster, cluster.chosen(options))
-        if is_local(options.path):
-            Archive(options.path).create()
-        spark = start_session(options, "archive")
-        return archive_topics(spark, cluster, options)
+        if not is_local(options.path):
+            return archive_topics(start_session(options, "archive"), cluster, options)
+        with _held(options) as archive:
+            if is_local(checkpoint_of(archive, options)):
+                Checks(cluster, archive, options).start()
+            return _archive(start_session(options, "archive"), cluster, archive, options)
 
 
 def compact_archive(spark: SparkSession, options: Namespace) -> int:
@@ -178,17 +185,33 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
 
 def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) -> int:
     """Run the query until it ends, and say what it has archived."""
+    with _held(options) as archive:
+        return _archive(spark, cluster, archive, options)
+
+
+@contextmanager
+def _held(options: Namespace) -> Iterator[Archive]:
+    """The archive, for this run alone. Raises Problem if it is no archive, or the same job is at work on it."""
     archive = Archive(options.path)
     archive.create()
-    job = _Job(spark, cluster, archive, options)
     # What a run of this name left behind is swept away: it must not be at work still.
-    with archive.storage.hold(f"_locks/{job.token('')}lock") as alone:
+    with archive.storage.hold(f"_locks/{_token(options, '')}lock") as alone:
         if not alone:
             raise Problem(
                 f"a job with --group {options.group} archives to {archive.path} already: stop it first,"
                 " or choose another --group and other topics"
             )
-        code = job.run()
+        yield archive
+
+
+def _token(options: Namespace, batch: int | str) -> str:
+    """The name of a batch's staging folder."""
+    return f"archive.{re.sub(r'[^A-Za-z0-9_-]', '_', options.group)}.{batch}"
+
+
+def _archive(spark: SparkSession, cluster: Cluster, archive: Archive, options: Namespace) -> int:
+    job = _Job(spark, cluster, archive, options)
+    code = job.run()
     print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
     return code
 
@@ -204,14 +227,13 @@ class _Job:
         self.archive = archive
         self.options = options
         self.go_on = options.on_data_loss == "go-on"
-        self.committed = options.isolation_level == "read_committed"
-        where = options.checkpoint_dir or archive.storage.location(f"_checkpoints/{options.group}")
-        self.checkpoint = Checkpoint(where)
+        self.checks = Checks(cluster, archive, options)
+        self.checkpoint = self.checks.checkpoint
         self.rows = self.files = 0
 
     def run(self) -> int:
         """Sweep, and archive until the query ends."""
-        sweep(self.archive, self.token(""))
+        sweep(self.archive, _token(self.options, ""))
         sweep_replaced(self.archive, self.options.keep_replaced)
         start = self.query().start
         try:
@@ -221,31 +243,9 @@ class _Job:
                 self.explain(error)
             raise
 
-    def token(self, batch: int | str) -> str:
-        """The name of a batch's staging folder."""
-        return f"archive.{re.sub(r'[^A-Za-z0-9_-]', '_', self.options.group)}.{batch}"
-
     def query(self) -> DataStreamWriter:
         """The query, not started. Raises Problem where it could not go on from the archive's end."""
-        # Inside the archive it may be moved with it.
-        where = self.archive.path if self.options.checkpoint_dir else "."
-        self.checkpoint.claim("archive", {"archive": where})
-        try:
-            self.checkpoint.check()
-        except Problem as problem:
-            raise Problem(
-                f"{problem}; remove it, and the job goes on where the archive ends"
-            ) from problem
-        chosen = self.cluster.chosen(self.options)
-        last = self.checkpoint.last()
-        if last is not None and not self.options.topics_pattern:
-            strangers = {topic for topic, _ in last.ends} - chosen.keys()
-            if strangers:
-                raise Problem(
-                    f"the checkpoint {self.checkpoint.path} follows {', '.join(sorted(strangers))}, too: name all its"
-                    " topics, or choose another --group"
-                )
-        self._check(chosen)
+        chosen = self.checks.start()
         reader = self.spark.readStream.format("kafka").options(
             **kafka_options(self.options),
             **{"kafka.isolation.level": self.options.isolation_level},
@@ -266,19 +266,6 @@ class _Job:
             return writer.trigger(availableNow=True)
         return writer.trigger(processingTime=f"{self.options.interval} milliseconds")
 
-    def _check(self, chosen: dict[str, int]) -> None:
-        check(
-            self.checkpoint.done(),
-            self._wanted(),
-            self.cluster.starts(chosen),
-            self.cluster.ends(chosen, read_committed=self.committed),
-            go_on=self.go_on,
-        )
-
-    def _wanted(self) -> Offsets:
-        """What is to be read next of each partition that was read before."""
-        return {**self.checkpoint.initial(), **self.archive.ends()}
-
     def _starting_offsets(self, chosen: dict[str, int]) -> str:
         """Where a new checkpoint begins: at the archive's end, where it has one."""
         ends, asked = self.archive.ends(), self.options.starting_offsets
@@ -295,10 +282,11 @@ class _Job:
 
     def write(self, frame: DataFrame, batch: int) -> None:
         """Archive one batch; whatever of it is archived already is left out."""
-        storage, token = self.archive.storage, self.token(batch)
+        storage, token = self.archive.storage, _token(self.options, batch)
         self.archive.refresh()
         covered = self.checkpoint.batch(batch)
         topics = _counts(covered.ends)
+        ids = self.checks.topic_ids(topics)
         ranges = plan(
             covered.starts,
             covered.ends,
@@ -312,10 +300,12 @@ class _Job:
         stage(_within(frame, ranges, covered), storage, token, self.options.compression)
         found = staged(storage, token, f"b{batch}")
         lost = self._lost(ranges, found, frame) if self.go_on else {}
+        # All was read between two looks at the ids: if they are the same, so were the topics.
+        there = self.checks.topic_ids({topic for topic, _ in ranges}, ids)
         publish(storage, token, found)
         entries = _entries(ranges, found, lost)
         try:
-            self.archive.commit_batch(entries, batch)
+            self.archive.commit_batch(entries, batch, there)
         except Conflict as error:
             raise Problem(
                 f"another job archives to {self.archive.path}, too: {error}; run one at a time"
@@ -348,8 +338,7 @@ class _Job:
     def explain(self, error: Exception) -> None:
         """Raise a Problem that says which topic is missing or which offset is wanted, if that can be told now."""
         try:
-            chosen = self.cluster.chosen(self.options)
-            self._check(chosen)
+            self.checks.goes_on(self.cluster.chosen(self.options))
         except Problem as problem:
             raise problem from error
 

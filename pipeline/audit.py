@@ -5,23 +5,29 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .auditing.compare import Comparison, common_ranges, compare, pairs
 from .auditing.facts import Facts, Span, Where
 from .auditing.findings import Finding, wrong
-from .auditing.places import Place, TopicPlace, archive_at
+from .auditing.places import ArchivePlace, Place, TopicPlace, archive_at
 from .auditing.progress import Progress, watched
 from .auditing.report import Report, print_report, write_json
 from .cluster import Cluster
 from .durations import duration_ms
 from .options import add_cluster, add_spark, add_topics, check_topics, key_value, topic_names
 from .problems import Problem
+from .storage import is_local
+from .topic_ids import made_anew
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .auditing.log_place import LogPlace
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -126,6 +132,9 @@ def audit(options: Namespace) -> Report:
         check_topics(options)
     if not (has_topics or options.archives or options.log_dirs):
         raise Problem("say what to audit: --topics, --archive or --log-dir")
+    for file in (options.json, options.html):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise Problem(f"there is no folder {file.absolute().parent} to write {file.name} to")
     began = time.time()
     with ExitStack() as stack:
         places: list[Place] = []
@@ -140,30 +149,49 @@ def audit(options: Namespace) -> Report:
             names = set(topics)
             committed = options.isolation == "read_committed"
             places.append(TopicPlace(options, cluster, topics, committed))
+        logs = _log_places(options, names, places)
+        local = {path: archive_at(path, names) for path in options.archives if is_local(path)}
+        if not logs and len(local) == len(options.archives):
+            _check_map(options, [*places, *local.values()])
         _say(options, "starting Spark")
         from .session import start_session
 
         spark = start_session(options, "audit", connector=has_topics)
-        places += _log_places(options, spark, names, places)
-        places += [archive_at(path, names) for path in options.archives]
+        _scan(options, spark, logs)
+        places += logs
+        places += [local.get(path) or archive_at(path, names) for path in options.archives]
         return _Audit(options, spark, places, began).run()
 
 
 def _log_places(
-    options: Namespace, spark: SparkSession, names: set[str] | None, places: list[Place]
-) -> list[Place]:
-    """The log directories, scanned."""
+    options: Namespace, names: set[str] | None, places: Sequence[Place]
+) -> list[LogPlace]:
+    """The log directories, not yet looked into. Raises Problem."""
     if not options.log_dirs:
         return []
-    from .auditing.log_place import LogPlace, directories, scan
+    from .auditing.log_place import LogPlace, directories
 
     configs = places[0].configs if places and isinstance(places[0], TopicPlace) else {}
-    found = [LogPlace(options, path, names, configs) for path in directories(options.log_dirs)]
+    return [LogPlace(options, path, names, configs) for path in directories(options.log_dirs)]
+
+
+def _check_map(options: Namespace, places: Sequence[Place]) -> None:
+    """Raises Problem for a topic of `--map` that no place has."""
+    known = {topic for place in places for topic, _ in place.ranges}
+    for name in (name for pair in options.renamed for name in pair if name not in known):
+        raise Problem(f"--map: no place has a topic {name}")
+
+
+def _scan(options: Namespace, spark: SparkSession, found: Sequence[LogPlace]) -> None:
+    """Read the batches of log directories."""
+    if not found:
+        return
+    from .auditing.log_place import scan
+
     _say(options, f"scanning {sum(len(place.tasks()) for place in found):,} segments")
     progress = Progress(options.quiet)
     scan(spark, found, lambda done, all_: progress.show(f"{done:,} of {all_:,} segments"))
     progress.end()
-    return [*found]
 
 
 class _Audit:
@@ -189,7 +217,7 @@ class _Audit:
 
         options, places = self._options, self._places
         renamed = {target: source for source, target in options.renamed}
-        findings = self._absent(renamed)
+        findings = self._absent(renamed) + self._made_anew()
         pairs_ = pairs(places, renamed, with_offsets=options.with_offsets)
         common = common_ranges(pairs_)
         for key, shared in common.items():
@@ -244,9 +272,7 @@ class _Audit:
 
     def _absent(self, renamed: dict[str, str]) -> list[Finding]:
         """Partitions with records that an archive or a replay lacks altogether."""
-        known = {topic for place in self._places for topic, _ in place.ranges}
-        for name in (name for pair in renamed.items() for name in pair if name not in known):
-            raise Problem(f"--map: no place has a topic {name}")
+        _check_map(self._options, self._places)
         first: dict[Where, Facts] = {}
         for (_, where), facts in self._facts.items():
             if not facts.range.is_empty:
@@ -272,6 +298,22 @@ class _Audit:
             )
             for name, where, facts in lacking
         ]
+
+    def _made_anew(self) -> list[Finding]:
+        """Archives of a topic that was deleted and made anew under its name since."""
+        findings = []
+        topics = [place for place in self._places if isinstance(place, TopicPlace)]
+        archives = [place for place in self._places if isinstance(place, ArchivePlace)]
+        for there, archive in product(topics, archives):
+            for name in made_anew(archive.topic_ids, there.topic_ids):
+                facts = next(own for own in self._facts.values() if own.topic == name)
+                text = (
+                    f"topic {name} was deleted and made anew: the archive is of topic id {archive.topic_ids[name]},"
+                    f" {there.name} has {there.topic_ids[name]}"
+                )
+                about = Facts(archive.name, name, facts.partition, facts.range)
+                findings.append(wrong("topic-id", about, text))
+        return findings
 
 
 def _say(options: Namespace, text: str) -> None:

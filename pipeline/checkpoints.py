@@ -39,8 +39,10 @@ class Checkpoint:
         """Where it is, as Spark writes it."""
         return self.storage.root
 
-    def claim(self, job: str, about: Mapping[str, str]) -> None:
+    def claim(self, job: str, about: Mapping[str, str], *, look_only: bool = False) -> None:
         """Make it the checkpoint of a job and of what it is about (`{"archive": path}`), or see that it is.
+
+        With `look_only` one that is nobody's stays so.
 
         Raises Problem if it is another job's, is about something else, or was made by something else than a job.
         """
@@ -51,7 +53,8 @@ class Checkpoint:
                 raise Problem(
                     f"{self.path} is no checkpoint of kwire's: choose another with --checkpoint-dir"
                 )
-            self.storage.create(CLAIM, json.dumps(wanted).encode())
+            if not look_only:
+                self.storage.create(CLAIM, json.dumps(wanted).encode())
             return
         try:
             found = json.loads(text)
@@ -64,6 +67,11 @@ class Checkpoint:
                 f"the checkpoint {self.path} belongs to job {job_there}"
                 f"{f' ({others})' if others else ''}: choose another with --checkpoint-dir"
             )
+
+    def newest_entry(self) -> bytes | None:
+        """Spark's entry for the newest batch that was begun, as it is; None before the first one."""
+        newest = self._newest("offsets")
+        return None if newest is None else self.storage.read(f"offsets/{newest}")
 
     def is_new(self) -> bool:
         """Whether no batch was ever begun with it."""

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from .committer import Committer
+from .committer import Committed, Committer, committed
 from .options import topic_names
 from .problems import Problem
+from .topic_ids import id_text
 
 #: Seconds after which a cluster that does not answer counts as absent.
 PATIENCE = 15.0
@@ -91,6 +91,27 @@ class Cluster:
             raise Problem(f"there is no topic {', '.join(missing)} at {self.bootstrap}")
         return {name: there[name] for name in topic_names(options)}
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Topic -> its id, as Kafka's tools write it; a topic made anew under an old name has another.
+
+        Left out are topics that are not there, and all where the brokers know no ids (before Kafka 2.8).
+        """
+        names = list(topics)
+        if not names:
+            return {}
+        found = {}
+        answers = self._admin.describe_topics(TopicCollection(names), request_timeout=PATIENCE)
+        for name, answer in answers.items():
+            try:
+                text = id_text(answer.result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() > 0:
+                    continue  # a broker answered, and has no such topic for us
+                raise Problem(f"cannot ask for the id of topic {name}: {reason(error)}") from error
+            if text is not None:
+                found[name] = text
+        return found
+
     def ends(self, topics: Mapping[str, int], *, read_committed: bool = False) -> Offsets:
         """The offset after the last record of each partition (of the last stable one, if committed)."""
         return self._offsets(topics, OffsetSpec.latest(), read_committed)
@@ -144,20 +165,19 @@ class Cluster:
         except KafkaException as error:
             raise Problem(f"cannot commit offsets of group {group}: {reason(error)}") from error
 
-    def committed(self, group: str) -> Offsets:
-        """What a group has committed; empty for one that nobody knows."""
-        (answer,) = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group)], request_timeout=PATIENCE
-        ).values()
+    def committed(
+        self, group: str, topics: Mapping[str, int] | None = None, patience_s: float = PATIENCE
+    ) -> dict[tuple[str, int], Committed]:
+        """What a group has committed, of some topics (by number of partitions) or of all that are there.
+
+        Empty for a group that nobody knows.
+        """
+        asked = self.partitions() if topics is None else topics
+        places = [(topic, number) for topic, count in asked.items() for number in range(count)]
         try:
-            places = answer.result().topic_partitions
+            return committed(self._settings, group, places, patience_s, silent())
         except KafkaException as error:
             raise Problem(f"cannot read offsets of group {group}: {reason(error)}") from error
-        return {
-            (place.topic, place.partition): place.offset
-            for place in places
-            if place.offset != OFFSET_INVALID
-        }
 
     def consumer(self, **more: str | int | float | bool) -> Consumer:
         """A consumer that commits nothing and joins no group unless told to."""

@@ -1,11 +1,62 @@
-"""Stores offsets for a consumer group without joining it."""
+"""Stores and reads offsets of a consumer group without joining it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+Settings = Mapping[str, str | int | float | bool]
+
+#: For a client that never joins a group.
+_ALONE: Settings = {
+    "enable.auto.commit": False,
+    # How long a request waits for a coordinator at most before it fails.
+    "coordinator.query.interval.ms": 1000,
+    # So long does closing wait for a broker that is away.
+    "session.timeout.ms": 2000,
+    "heartbeat.interval.ms": 500,
+}
+
+
+class Committed(NamedTuple):
+    """An offset, and the text beside it."""
+
+    offset: int
+    metadata: str | None
+
+
+def committed(
+    settings: Settings,
+    group: str,
+    places: Iterable[tuple[str, int]],
+    timeout_s: float,
+    logger: object,
+) -> dict[tuple[str, int], Committed]:
+    """What a group has committed for some of (topic, partition), offsets of open transactions left out.
+
+    By a consumer, for the reason that Committer has. Raises KafkaException when refused, or not answered in time.
+    """
+    asked = [TopicPartition(*place) for place in places]
+    if not asked:
+        return {}
+    # With read_committed it would wait for transactions that a killed process left open.
+    own: Settings = {"group.id": group, "isolation.level": "read_uncommitted"}
+    consumer = Consumer({**settings, **_ALONE, **own}, logger=logger)
+    try:
+        answers = consumer.committed(asked, timeout_s)
+    finally:
+        consumer.close()
+    for place in answers:
+        if place.error is not None and place.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(place.error)
+    return {
+        (place.topic, place.partition): Committed(place.offset, place.metadata)
+        for place in answers
+        if place.offset >= 0
+    }
 
 
 class Committer:
@@ -15,23 +66,11 @@ class Committer:
     away meanwhile (librdkafka 2.16, https://github.com/confluentinc/librdkafka/issues/4605).
     """
 
-    def __init__(
-        self, settings: Mapping[str, str | int | float | bool], group: str, logger: object
-    ) -> None:
+    def __init__(self, settings: Settings, group: str, logger: object) -> None:
         self._asked = 0
         self._answers: list[KafkaError | None] = []
         self._consumer = Consumer(
-            {
-                **settings,
-                "group.id": group,
-                "enable.auto.commit": False,
-                # How long a commit waits for a coordinator at most before it fails.
-                "coordinator.query.interval.ms": 1000,
-                # It never joins; so long does closing wait for a broker that is away.
-                "session.timeout.ms": 2000,
-                "heartbeat.interval.ms": 500,
-                "on_commit": self._answered,
-            },
+            {**settings, **_ALONE, "group.id": group, "on_commit": self._answered},
             logger=logger,
         )
 

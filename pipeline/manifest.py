@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 from .cluster import Offsets
 from .problems import Problem
 from .storage import Storage, open_storage
+from .topic_ids import made_anew
 
 FORMAT = 1
 FOLDER = "_archive"
@@ -95,6 +96,8 @@ class _State:
     entries: dict[tuple[str, int, int], Entry] = field(default_factory=dict)
     #: The offset each partition is to be read from next.
     ends: Offsets = field(default_factory=dict)
+    #: Topic -> its id, where a broker told it when its records were read.
+    topic_ids: dict[str, str] = field(default_factory=dict)
     #: Files that a compaction replaced and that still lie there -> when, in ms since 1970.
     replaced: dict[str, int] = field(default_factory=dict)
 
@@ -110,6 +113,7 @@ class _State:
                 self.replaced.pop(file.path, None)
         for path in commit.get("swept", ()):
             self.replaced.pop(path, None)
+        self.topic_ids.update(commit.get("topic_ids", {}))
         self.number = commit["number"]
 
     def add(self, entry: Entry) -> None:
@@ -182,7 +186,7 @@ class Archive:
             return _State()
         name = _name(newest, "snapshot.json")
         tree = self._parsed(name, self.storage.read(name) or b"")
-        state = _State(newest, replaced=tree["replaced"])
+        state = _State(newest, topic_ids=tree.get("topic_ids", {}), replaced=tree["replaced"])
         for entry in map(Entry.of, tree["entries"]):
             state.add(entry)
         return state
@@ -228,13 +232,22 @@ class Archive:
         """The offset each partition is to be read from next."""
         return dict(self._known.ends)
 
+    def topic_ids(self) -> dict[str, str]:
+        """Topic -> the id it had when it was archived, as far as brokers and earlier versions told it."""
+        return dict(self._known.topic_ids)
+
     def replaced(self) -> dict[str, int]:
         """Files that no longer count but still lie there -> since when, in ms since 1970."""
         return dict(self._known.replaced)
 
-    def commit_batch(self, entries: Iterable[Entry], batch: int) -> None:
-        """Add what a batch has written. Raises Conflict if others have archived some of these offsets."""
-        added = list(entries)
+    def commit_batch(
+        self, entries: Iterable[Entry], batch: int, topic_ids: Mapping[str, str] | None = None
+    ) -> None:
+        """Add what a batch has written, with the ids of its topics.
+
+        Raises Conflict if others have archived some of these offsets.
+        """
+        added, ids = list(entries), dict(topic_ids or {})
 
         def fits() -> None:
             ends = self.ends()
@@ -243,7 +256,14 @@ class Archive:
                 if end != entry.first_offset:
                     raise Conflict(f"{entry.topic}-{entry.partition} ends at {end} meanwhile")
 
-        self._commit(fits, kind="batch", batch=batch, added=[asdict(entry) for entry in added])
+            for name in made_anew(self.topic_ids(), ids):
+                raise Conflict(f"topic {name} has another id meanwhile")
+
+        known = self.topic_ids()
+        new = {name: found for name, found in ids.items() if known.get(name) != found}
+        more = {"topic_ids": new} if new else {}
+        entries_ = [asdict(entry) for entry in added]
+        self._commit(fits, kind="batch", batch=batch, added=entries_, **more)
 
     def commit_compaction(self, removed: Iterable[Entry], added: Iterable[Entry]) -> None:
         """Replace entries by others that hold the same. Raises Conflict if some were replaced meanwhile."""
@@ -291,6 +311,7 @@ class Archive:
             "number": state.number,
             "entries": [asdict(entry) for entry in self.entries()],
             "replaced": state.replaced,
+            "topic_ids": state.topic_ids,
         }
         self.storage.replace(_name(state.number, "snapshot.json"), _json(snapshot))
 

@@ -22,6 +22,7 @@ from .manifest import Archive
 from .options import topic_names
 from .problems import Problem
 from .replay_archive import archived_partitions
+from .replay_into_source import refuse_doubling
 from .replay_options import add_arguments, targets
 from .replay_plan import Done, Job, Range, SourcePartition, Task, digest_of, shares
 from .replay_progress import Positions, shown
@@ -57,6 +58,7 @@ def run(options: Namespace) -> int:
                 f"{job.name}: all of it is there already, {count:,} records; another --name replays it once more"
             )
             return 0
+        refuse_doubling(options, cluster, tasks, before)
         spark = start_session(options, "replay", connector=False)
         started = time.monotonic()
         done = _replay(spark, options, job, positions)

@@ -31,6 +31,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="topic to write, or one for each source, separated by commas or repeated; it must exist",
     )
     parser.add_argument(
+        "--into-source",
+        action="store_true",
+        help="write into the very topic the records are from, which then has them twice",
+    )
+    parser.add_argument(
         "--keep-partitions",
         action="store_true",
         help="each record to the partition it was in (default: by its key, as producers do)",

@@ -5,21 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
-
-from .cluster import Cluster, reason, silent
+from .cluster import Cluster
 from .problems import Problem
 from .replay_plan import Job, Position, Task
 from .replay_writer import other_replay
 
 #: Seconds for a group's offsets; the first group of a cluster waits until the topic for them has been made.
 GROUP_S = 60.0
+#: Groups asked for at the same time, each by a client of its own.
+GROUPS = 8
 #: Seconds between two lines.
 INTERVAL_S = 2.0
 
@@ -28,37 +26,28 @@ class Positions:
     """Reads the positions of a replay's source partitions."""
 
     def __init__(self, cluster: Cluster, job: Job, tasks: Sequence[Task]) -> None:
-        self._admin = AdminClient(cluster.settings(log_level=0), logger=silent())
+        self._cluster = cluster
         self._job = job
         self.tasks = tasks
 
     def read(self) -> list[Position | None]:
         """What is committed of each task, None where nothing is. Raises Problem for what another replay committed."""
-        asked: list[tuple[str, Task, Future[Any]]] = []
-        for task in self.tasks:
-            group = self._job.group(task.source.topic, task.source.partition)
-            (answer,) = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group)], request_timeout=GROUP_S
-            ).values()
-            asked.append((group, task, answer))
-        return [self._position(*one) for one in asked]
+        # Of each topic, since a replay of the same name may have gone elsewhere.
+        topics = dict.fromkeys(self._cluster.partitions(), 1)
+        with ThreadPoolExecutor(GROUPS) as pool:
+            return list(pool.map(lambda task: self._position(task, topics), self.tasks))
 
-    def _position(self, group: str, task: Task, answer: Future[Any]) -> Position | None:
-        try:
-            places = answer.result().topic_partitions
-        except KafkaException as error:
-            raise Problem(f"cannot read offsets of group {group}: {reason(error)}") from error
+    def _position(self, task: Task, topics: Mapping[str, int]) -> Position | None:
+        group = self._job.group(task.source.topic, task.source.partition)
         found = None
-        for place in places:
-            if place.offset == OFFSET_INVALID:
-                continue
+        for place, (offset, metadata) in self._cluster.committed(group, topics, GROUP_S).items():
             try:
-                position = Position.of(place.offset, place.metadata)
+                position = Position.of(offset, metadata)
             except ValueError as error:
                 raise Problem(f"group {group} is in use: {error}; choose another --name") from error
             if position.digest != self._job.digest:
                 raise Problem(other_replay(self._job.name))
-            if (place.topic, place.partition) == (task.target.topic, 0):
+            if place == (task.target.topic, 0):
                 found = position
         return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 
 from pyspark.sql import Column, DataFrame
@@ -114,13 +115,16 @@ class BatchWriter:
         grouping: Grouping,
         outputs: Outputs,
         quiet: bool = False,
+        check: Callable[[Collection[str]], None] | None = None,
     ) -> None:
+        """`check` is given the topics of each batch, and raises where it should not be written."""
         self.grouping = grouping
         self.outputs = outputs
         self.quiet = quiet
         self.counts = Counts()
         self._checkpoint = checkpoint
         self._parquet = None if outputs.parquet is None else open_storage(outputs.parquet)
+        self._check = check
         self._owned = False
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -132,6 +136,8 @@ class BatchWriter:
             batch.unpersist()
 
     def _write(self, batch: DataFrame, number: int) -> None:
+        if self._check is not None:
+            self._check({topic for topic, _ in self._checkpoint.batch(number).ends})
         if not self._owned:
             self._own()
         closed_us = self._closed_before(number)

@@ -64,7 +64,10 @@ def make_format(
     max_ahead_ms: int,
     pattern: str | None,
 ) -> Format:
-    """A format, after a look at all names and types. Raises Problem."""
+    """A format, after a look at all names and types. Raises Problem.
+
+    What Java makes of a pattern and a form of times is seen only if Spark runs.
+    """
     if pattern is not None:
         pattern = pattern.replace("(?P<", "(?<")
         groups = group_numbers(pattern)
@@ -109,7 +112,8 @@ def group_numbers(pattern: str) -> dict[str, int]:
 def _check_pattern(pattern: str) -> None:
     """Python has taken it; Java's regular expressions differ in places."""
     context = SparkContext._active_spark_context
-    assert context is not None
+    if context is None:
+        return
     jvm: Any = context._jvm
     try:
         jvm.java.util.regex.Pattern.compile(pattern)
@@ -119,6 +123,8 @@ def _check_pattern(pattern: str) -> None:
 
 def _check_time_format(text: str) -> None:
     """Raises Problem for what Spark does not know as a form of times."""
+    if SparkContext._active_spark_context is None:
+        return
     try:
         row = SparkSession.active().range(1)
         row.select(F.try_to_timestamp(F.lit("x"), F.lit(text))).collect()

@@ -7,15 +7,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors import ParseException
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     DataType,
     DateType,
     DoubleType,
+    FloatType,
+    IntegerType,
     LongType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
@@ -32,12 +37,33 @@ PLAIN_TYPES: dict[str, DataType] = {
 }
 #: JSON Schema's format of a string -> Spark's type.
 FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
+#: Words of Spark's DDL that can be told without Spark.
+WORDS: dict[str, DataType] = {
+    "STRING": StringType(),
+    "DOUBLE": DoubleType(),
+    "FLOAT": FloatType(),
+    "SMALLINT": ShortType(),
+    "INT": IntegerType(),
+    "INTEGER": IntegerType(),
+    "BIGINT": LongType(),
+    "LONG": LongType(),
+    "BOOLEAN": BooleanType(),
+    "BINARY": BinaryType(),
+    "DATE": DateType(),
+    "TIMESTAMP": TimestampType(),
+}
+_PLAIN_COLUMN = re.compile(r"\s*(\w+)\s*(?::\s*|\s)(\w+)(\s+NOT\s+NULL)?\s*", re.IGNORECASE)
+
+
+class NeedsSpark(Exception):
+    """What a schema means can be told only when Spark runs."""
 
 
 def read_schema(text: str | None, file: Path | None, default: str) -> StructType:
     """The schema of `--schema` or `--schema-file`, else the default; a column that is not nullable is required.
 
-    DDL needs a running Spark. Raises Problem for a file that cannot be read, and for a text that is no schema.
+    Raises Problem for a file that cannot be read, and for a text that is no schema; NeedsSpark for DDL of other than plain
+    columns, while no Spark runs.
     """
     if text is not None and file is not None:
         raise Problem("say either --schema or --schema-file")
@@ -72,6 +98,11 @@ def _schema_of(text: str, where: str) -> StructType:
             return StructType.fromJson(tree)
         except Exception as error:  # whatever it trips over
             raise Problem(f"{where} is not a schema in Spark's JSON: {error!r}") from error
+    if SparkContext._active_spark_context is None:
+        plain = plain_ddl(text)
+        if plain is None:
+            raise NeedsSpark
+        return plain
     try:
         found = StructType.fromDDL(text)
     except ParseException as error:
@@ -79,6 +110,18 @@ def _schema_of(text: str, where: str) -> StructType:
     if not isinstance(found, StructType):
         raise Problem(f"{where} is not Spark's DDL: a type without a name")
     return found
+
+
+def plain_ddl(text: str) -> StructType | None:
+    """DDL whose columns are all a name, one of WORDS and perhaps NOT NULL; None for any other text."""
+    found = []
+    for part in text.split(","):
+        match = _PLAIN_COLUMN.fullmatch(part)
+        kind = WORDS.get(match[2].upper()) if match else None
+        if match is None or kind is None:
+            return None
+        found.append(StructField(match[1], kind, match[3] is None))
+    return StructType(found)
 
 
 def _first_line(error: Exception) -> str:

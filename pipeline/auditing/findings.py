@@ -17,6 +17,7 @@ KINDS = {
     "file": "a file of an archive is missing or has changed",
     "count": "more or fewer records than there should be",
     "difference": "two places do not have the same",
+    "topic-id": "an archive of a topic that was made anew since",
     "coverage": "one place has a range that the other lacks",
     "look": "something could not be looked at",
 }

@@ -65,6 +65,7 @@ class TopicPlace:
         self._committed = committed
         self.topics = topics
         self.configs = topic_configs(cluster, topics)
+        self.topic_ids = cluster.topic_ids(topics)
         # The start is asked for first, the end last: what is deleted or appended meanwhile does no harm.
         starts = cluster.starts(topics)
         self._high_watermarks = cluster.ends(topics)
@@ -168,6 +169,10 @@ class ArchivePlace:
         self.ranges = {
             where: Range(entries[0].first_offset, entries[-1].last_offset + 1)
             for where, entries in self._entries.items()
+        }
+        archived = {topic for topic, _ in self.ranges}
+        self.topic_ids = {
+            name: own for name, own in archive.topic_ids().items() if name in archived
         }
         self._absent = self._missing_files()
 

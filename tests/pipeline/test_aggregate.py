@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import time
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +19,8 @@ from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from kwire.pipeline.main import make_parser
+from kwire.pipeline.cluster import Cluster
+from kwire.pipeline.main import main, make_parser
 from kwire.pipeline.problems import Problem
 
 from ..support.broker_process import BrokerProcess
@@ -38,12 +43,15 @@ class Room:
         self.spark, self.broker, self.topic, self.path = spark, broker, topic, path
         self.results, self.letters = f"{topic}-results", f"{topic}-letters"
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for answer in self.admin.create_topics(
-            [NewTopic(topic, 3, 1, config={"retention.ms": "-1"})]
-        ).values():
+        self.create(topic)
+
+    def create(self, topic: str) -> None:
+        """Create a topic of three partitions that keeps old records."""
+        new = NewTopic(topic, 3, 1, config={"retention.ms": "-1"})
+        for answer in self.admin.create_topics([new]).values():
             answer.result()
 
-    def send(self, records: Iterable[Sent], seed: random.Random) -> None:
+    def send(self, records: Iterable[Sent], seed: random.Random, topic: str | None = None) -> None:
         """Produce records to partitions by chance, and note where they went."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 20})
 
@@ -58,7 +66,7 @@ class Room:
 
         for sent in records:
             producer.produce(
-                self.topic,
+                topic or self.topic,
                 sent.value,
                 sent.key,
                 partition=seed.randrange(3),
@@ -69,25 +77,52 @@ class Room:
             producer.poll(0)
         assert producer.flush(60) == 0
 
-    def run(self, kind: str, *words: str, checkpoint: str = "checkpoint") -> Counts:
-        """One run with --once in the shared Spark."""
+    def words(self, kind: str, checkpoint: str = "checkpoint") -> list[str]:
+        """The job, and what each run is told."""
+        return [
+            "aggregate",
+            kind,
+            f"--bootstrap-server={self.broker.bootstrap}",
+            f"--checkpoint-dir={self.path / checkpoint}",
+            f"--group={self.topic}",
+            "--quiet",
+        ]
+
+    def run(
+        self,
+        kind: str,
+        *words: str,
+        checkpoint: str = "checkpoint",
+        until: Callable[[], object] | None = None,
+    ) -> Counts:
+        """One run in the shared Spark: of the topic as it is, or of what `words` say until a function has returned."""
         from kwire.pipeline.aggregate import aggregate, check_options
 
-        options = make_parser("aggregate").parse_args(
-            [
-                "aggregate",
-                kind,
-                f"--bootstrap-server={self.broker.bootstrap}",
-                f"--topics={self.topic}",
-                f"--checkpoint-dir={self.path / checkpoint}",
-                f"--group={self.topic}",
-                "--once",
-                "--quiet",
-                *words,
-            ]
-        )
+        how = [f"--topics={self.topic}", "--once"] if until is None else []
+        parser = make_parser("aggregate")
+        options = parser.parse_args([*self.words(kind, checkpoint), *how, *words])
         check_options(options)
-        return aggregate(self.spark, options)
+        if until is None:
+            return aggregate(self.spark, options)
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(self._stop_after, until)
+            counts = aggregate(self.spark, options)
+            ended.result()
+        return counts
+
+    def _stop_after(self, until: Callable[[], object]) -> None:
+        try:
+            until()
+        finally:
+            for query in self.spark.streams.active:
+                query.stop()
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        """Until something holds, while the job runs."""
+        deadline = time.monotonic() + 240.0
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def read(self, topic: str) -> list[Message]:
         """All records of a topic."""
@@ -237,6 +272,101 @@ def test_metrics_in_sliding_windows_with_late_and_malformed_records_equal_the_mo
         "late": len(model.late),
         "results": len(wanted),
     }
+
+
+def test_pattern_read_at_an_interval_has_approximate_percentiles(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = random.Random(15)
+    other, accuracy = f"{room.topic}.other", 20
+    room.create(other)
+    sent = [metrics(seed, 400, START_MS, 10 * MINUTE) for _ in range(2)]
+    room.send(sent[0], seed)
+    room.send(sent[1], seed, other)
+    commits = room.path / "checkpoint" / "commits"
+
+    def until() -> None:
+        room.wait(lambda: (commits / "0").exists())
+        # What the first batch has read is given out by a later one, which no run with --once would wait for.
+        room.send(metrics(seed, 20, START_MS + 60 * MINUTE, MINUTE), seed, other)
+        with Cluster(room.broker.bootstrap) as cluster:
+            room.wait(lambda: sum(cluster.ends({room.results: 1}).values()) >= 5)
+
+    # It matches the topic of the results, too, which are not read.
+    words = (f"--topics-pattern={room.topic}.*", "--interval=200ms", "--window=10m")
+    words += ("--watermark=0s", "--percentiles=50,95", f"--accuracy={accuracy}")
+    counts = room.run("metrics", *words, f"--to-topic={room.results}", until=until)
+    assert (counts.records, counts.malformed) == (820, 0)
+    rows = [json.loads(message.value() or b"") for message in room.read(room.results)]
+    assert {row["name"] for row in rows} == set("abcdé") and len(rows) == 5
+    for row in rows:
+        numbers = sorted(one.number for some in sent for one in some if one.group == (row["name"],))
+        assert row["count"] == len(numbers)
+        for percent in (50, 95):
+            value = row[f"p{percent}"]
+            ranks = range(bisect_left(numbers, value), bisect_right(numbers, value))
+            wanted, error = len(numbers) * percent / 100, len(numbers) / accuracy + 1
+            assert any(abs(rank - wanted) <= error for rank in ranks), (value, percent)
+
+    # The same checkpoint, but a topic that only has the name: told at the start, and while the job runs.
+    room.admin.delete_topics([room.topic])[room.topic].result()
+    room.create(room.topic)
+    anew = f"topic {room.topic} was deleted and made anew: the checkpoint"
+    with pytest.raises(Problem, match=anew):
+        room.run(
+            "metrics",
+            "--window=10m",
+            "--percentiles=50,95",
+            f"--accuracy={accuracy}",
+            words[3],
+            f"--to-topic={room.results}",
+        )
+    room.send(sent[0], seed)
+    ids = count()
+    monkeypatch.setattr(
+        Cluster, "topic_ids", lambda _, names: {name: f"{next(ids)}" for name in names}
+    )
+    with pytest.raises(Problem, match=anew):
+        room.run("metrics", f"--to-topic={room.results}", checkpoint="other")
+    assert not (room.path / "other" / "commits" / "0").exists()
+
+
+def test_once_ends_well_and_says_what_is_open(
+    room: Room, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kwire.pipeline import aggregate as job
+
+    def once(*values: tuple[int, float]) -> tuple[list[str], list[dict[str, Any]]]:
+        """What a run prints and the results there are, after values of (minute, number)."""
+        texts = [
+            json.dumps({"time": iso(START_MS + minute * MINUTE), "name": "a", "value": number})
+            for minute, number in values
+        ]
+        room.send([Sent(text.encode()) for text in texts], random.Random(16))
+        words = [*room.words("metrics"), f"--topics={room.topic}", "--once", "--watermark=2m"]
+        capsys.readouterr()
+        assert main([*words, f"--to-parquet={room.path / 'out'}"]) == 0
+        return capsys.readouterr().out.splitlines(), room.rows("windows")
+
+    monkeypatch.setattr(job, "start_session", lambda *_: room.spark)
+    monkeypatch.setattr(type(room.spark), "stop", lambda _: None)
+    nothing = "aggregate metrics: 0 records, 0 of them late, 0 malformed, 0 results"
+    (line,), rows = once()
+    assert line.startswith(nothing) and not rows
+    # All is read; a window that ends after the watermark waits for later records.
+    said, rows = once((0, 1.0), (0, 3.0), (1, 5.0), (3, 7.0))
+    assert said[0].startswith("aggregate metrics: 4 records, 0 of them late, 0 malformed, 1 result")
+    assert said[1] == (
+        "windows that end after 2026-01-01T00:01:00.000Z, the watermark, are open: later records close them in a"
+        " later run"
+    )
+    assert [(iso_of(row["window_start"]), row["count"], row["mean"]) for row in rows] == [
+        (iso(START_MS), 2, 2.0)
+    ]
+    said, rows = once()
+    assert said[0].startswith(nothing) and "T00:01:00.000Z" in said[1] and len(rows) == 1
+    _, rows = once((30, 0.0))
+    assert [iso_of(row["window_start"])[14:16] for row in rows] == ["00", "01", "03"]
 
 
 def lines(seed: random.Random, count: int, first_ms: int, span_ms: int) -> list[Sent]:
@@ -423,6 +553,6 @@ def test_malformed_record_without_place_for_it_holds_its_batch_back(room: Room) 
     check_letters(room, sent, [])
 
 
-def iso_of(time: Any) -> str:
+def iso_of(moment: Any) -> str:
     """A time of Parquet like one of JSON."""
-    return iso(round(time.timestamp() * 1000))
+    return iso(round(moment.timestamp() * 1000))

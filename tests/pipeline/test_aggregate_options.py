@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.types import LongType, MapType, StringType, TimestampType
+from pyspark import SparkContext
+from pyspark.sql.types import LongType, MapType, StringType, StructType, TimestampType
 
-from kwire.pipeline.aggregate import check_options, plan
+from kwire.pipeline.aggregate import check_options, plan, run
 from kwire.pipeline.aggregates.batches import watermark_ms
-from kwire.pipeline.aggregates.kinds import percentile_name
+from kwire.pipeline.aggregates.kinds import SCHEMAS, percentile_name
 from kwire.pipeline.aggregates.records import group_numbers
-from kwire.pipeline.aggregates.schema import read_schema
+from kwire.pipeline.aggregates.schema import WORDS, plain_ddl, read_schema
+from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.main import make_parser
 from kwire.pipeline.problems import Problem
+
+from ..support.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -128,6 +132,48 @@ def test_watermark_is_read_from_an_entry_of_sparks_log() -> None:
     assert watermark_ms(entry) == 1767225600123
 
 
+def test_ddl_of_other_than_plain_columns_is_left_to_spark() -> None:
+    for text in ("a STRIN", "a INT b", "a", "", "a ARRAY<INT>", "a DECIMAL(9,2)", "`a` INT"):
+        assert plain_ddl(text) is None, text
+
+
+_PLAIN = "--schema=name STRING, time TIMESTAMP"
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topics=t", _PLAIN], "--value-column value: the schema has name, time"),
+        (["--topics=t", "--schema={"], "--schema is not JSON"),
+        (["--topics=t", "--schema-file=/nowhere/schema"], "cannot read /nowhere/schema"),
+        (["--topics=t", "--pattern=(a)"], r"--pattern '\(a\)' has no named group"),
+        (["--topics-pattern=("], r"--topics-pattern '\('"),
+        (["--topics=t,absent"], "there is no topic t, absent at"),
+        # What such a schema means only Spark knows.
+        (["--topics=t", "--schema=x ARRAY<INT>"], "there is no topic t at"),
+        (["--topics=t", "-b=127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
+        (["--topics-pattern=x"], "belongs to job aggregate .kind metrics,.* window_ms 1000"),
+    ],
+)
+def test_what_needs_no_spark_is_told_before_it_starts(
+    broker: BrokerProcess,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kwire.pipeline.aggregate.start_session", None)
+    monkeypatch.setattr("kwire.pipeline.cluster.PATIENCE", 1.0)
+    # As in a process in which none was started.
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    Checkpoint(tmp_path).claim("aggregate", {"kind": "metrics", "window_ms": "1000"})
+    fixed = ["aggregate", "metrics", f"-b={broker.bootstrap}", "--to-topic=r"]
+    parser = make_parser("aggregate")
+    with pytest.raises(Problem, match=said):
+        run(parser.parse_args([*fixed, f"--checkpoint-dir={tmp_path}", *words]))
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> None:
@@ -184,6 +230,9 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
         with pytest.raises(Problem, match=said):
             plan(options_of(kind, *words))
     words = ["--schema=`a.b` STRING, v DECIMAL(9,2) NOT NULL, c INT"]
+    plain = [f"c{n} {word}" for n, word in enumerate(WORDS)]
+    for text in (*SCHEMAS.values(), ", ".join(plain), "A: int, b bigint not null,c  STRING"):
+        assert plain_ddl(text) == StructType.fromDDL(text)
     form, grouping = plan(
         options_of(
             "metrics", *words, "--record-time", "--group-by=a.b", "--value-column=v", "--exact"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
+import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +20,14 @@ from confluent_kafka import Message, Producer
 from kwire.pipeline import audit as job
 from kwire.pipeline.auditing.facts import Range
 from kwire.pipeline.auditing.report import Report
+from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem, explain
 from server.log import transaction_index
 
-from ..support.broker_process import BrokerProcess
-from .archive_model import create_topic
+from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
+from .archive_model import create_topic, produce
 from .audit_logs import NOON_MS, batch, flip, marker, write_archive, write_segments
+from .conftest import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,12 +138,25 @@ def test_topic_archive_replay_and_log_directory_agree(
     producer.produce(replayed, b"v300", b"k300", partition=0, timestamp=NOON_MS + 300_000)
     producer.produce(topic, b"other", b"k300", partition=0, timestamp=NOON_MS + 300_000)
     producer.flush(60)
+    # It was written of a topic of another id, as its manifest says.
+    manifest = max((tmp_path / "archive" / "_archive").glob("*.json"))
+    tree = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**tree, "topic_ids": {topic: "another-id"}}))
     report = audited(
-        f"--topics={topic},{replayed}", f"--map={topic}={replayed}", f"--archive={tmp_path}/archive"
+        *(f"--topics={topic},{replayed}", f"--map={topic}={replayed}", "--strict"),
+        f"--archive={tmp_path}/archive",
     )
     assert faults(report) == {
         ("difference", replayed, broker.bootstrap),
-        ("coverage", topic, "archive"),  # it has no partition 1 at all
+        ("coverage", topic, "archive"),
+        ("topic-id", topic, "archive"),
+    }
+    (anew,) = (one for one in report.findings if one.kind == "topic-id")
+    assert "the archive is of topic id another-id" in anew.text
+    assert {one.text.split(",")[0] for one in report.findings if one.kind == "coverage"} == {
+        f"is empty or not there; {topic}-1 in {broker.bootstrap} has [0",
+        "begins at offset 100",
+        "ends at offset 300",
     }
     (difference,) = (one for one in report.findings if one.kind == "difference")
     assert "record 301 (offset 300 there, 300 here): value" in difference.text
@@ -236,11 +255,59 @@ def test_golden_log_directory_is_clean(spark: SparkSession, tmp_path: Path) -> N
         ([], "say what to audit"),
         (["--log-dir=/nowhere/*"], "no log directory is at /nowhere"),
         (["--archive=/nowhere"], "there is no archive at /nowhere"),
+        (["--archive=EMPTY"], "the archive EMPTY holds nothing"),
+        (["--archive=ARCHIVE", "--map=orders=x"], "--map: no place has a topic x"),
+        (["--archive=ARCHIVE", "--json=/nowhere/x.json"], "there is no folder /nowhere to write x"),
     ],
 )
-def test_what_cannot_be_audited_is_named(spark: SparkSession, words: list[str], said: str) -> None:
+def test_what_cannot_be_audited_is_named_before_spark_starts(
+    tmp_path: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.pipeline.session.start_session", None)
+    write_archive(tmp_path / "archive", "orders", [(range(10), range(10))])
+    Archive(tmp_path / "empty").create()
+    names = {"ARCHIVE": str(tmp_path / "archive"), "EMPTY": str(tmp_path / "empty")}
+    for name, path in names.items():
+        words = [word.replace(name, path) for word in words]
+        said = said.replace(name, path)
     with pytest.raises(Problem, match=said):
         job.audit(options_of(*words))
+
+
+@pytest.mark.e2e
+def test_ctrl_c_ends_an_audit_with_one_line(
+    connector: Path, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap, topic)
+    produce(broker.bootstrap, topic, 5000)
+    confs = [f"--conf={key}={value}" for key, value in SMALL.items()]
+    words = ["audit", "-b", broker.bootstrap, f"--topics={topic}", *confs]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        audit = subprocess.Popen(
+            [sys.executable, "-m", "kwire.server", "pipeline", *words],
+            cwd=REPOSITORY,
+            env={
+                **os.environ,
+                "KWIRE_SPARK_JARS": str(connector),
+                "KWIRE_SPARK_MASTER": "local[1]",
+            },
+            stdout=output,
+            stderr=output,
+            # As from a terminal, it goes to the JVM, too.
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 240.0
+        while "audit: reading" not in log.read_text():
+            assert audit.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        os.killpg(audit.pid, signal.SIGINT)
+        assert audit.wait(120) == 130, log.read_text()
+    finally:
+        end_process(audit)
+    said = log.read_text().partition("offsets\n")[2]
+    assert said == "kwire pipeline: audit was interrupted\n"
 
 
 @pytest.mark.e2e

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.pipeline.auditing.compare import Pair, compare
 from kwire.pipeline.auditing.facts import Digest, Facts, Range, Span, Stretch, gather
 from kwire.pipeline.auditing.log_facts import LogFacts, put_together
 from kwire.pipeline.auditing.segment_scan import scan_segment
@@ -22,6 +23,22 @@ GOLDEN = Path(os.environ.get("GOLDEN", "../shared/protocol")) / "logdir"
 
 def facts_of(folder: Path, start: int = 0) -> LogFacts:
     return put_together([scan_segment(str(path), start) for path in folder.glob("*.log")], start)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_range_that_one_place_lacks_is_wrong_if_strict(strict: bool) -> None:
+    where, common = ("t", 0), Range(2, 8)
+    facts = {
+        (0, where): Facts("a", *where, Range(0, 10), common=common, common_rows=6),
+        (1, where): Facts("b", *where, Range(2, 8), common=common, common_rows=6),
+    }
+    pair = Pair((0, where), (1, where), common)
+    comparison, found = compare(pair, facts, None, strict=strict)  # type: ignore[arg-type]
+    assert comparison.equal
+    assert [(one.kind, one.is_wrong, one.text) for one in found] == [
+        ("coverage", strict, "begins at offset 2, t-0 in a at 0"),
+        ("coverage", strict, "ends at offset 8, t-0 in a at 10"),
+    ]
 
 
 def test_sound_log_has_nothing_to_tell(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class Desk:
     topic: str
     folder: Path
     wanted: list[Record] = field(default_factory=list)
+    #: What else differs from run to run -> what stands for it.
+    names: dict[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -85,6 +87,18 @@ class Desk:
             while cluster.starts({self.topic: 1}) != {(self.topic, 0): offset}:
                 pass
 
+    def delete_topic(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        admin.delete_topics([self.topic])[self.topic].result(60)
+
+    def make_anew(self) -> None:
+        """Delete the topic, and make another of its name."""
+        with Cluster(self.broker.bootstrap) as cluster:
+            before = cluster.topic_ids([self.topic])[self.topic]
+            self.delete_topic()
+            create_topic(self.broker.bootstrap, self.topic)
+            self.names = {before: "ID", cluster.topic_ids([self.topic])[self.topic]: "OTHER"}
+
     def fails(self, fault: str, again: str, *words: str) -> str:
         """Run, and see that it fails as the page says; returns the message."""
         with pytest.raises(Exception) as failure:
@@ -95,7 +109,7 @@ class Desk:
 
     def told(self, fault: str, message: str, again: str) -> None:
         names = names_of(self.folder, self.broker.bootstrap, self.topic)
-        check_row("archive", fault, message, again, names)
+        check_row("archive", fault, message, again, {**names, **self.names})
 
     def is_exact(self) -> bool:
         return archived(self.path) == sorted(self.wanted)
@@ -267,25 +281,47 @@ def test_deleted_offsets_are_told_and_with_go_on_noted(
 def test_topic_made_anew_or_deleted_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.produce(50)
     desk.run()
-    admin = AdminClient({"bootstrap.servers": desk.broker.bootstrap})
-
-    def delete() -> None:
-        admin.delete_topics([desk.topic])[desk.topic].result(60)
-
-    delete()
-    create_topic(desk.broker.bootstrap, desk.topic)
     kept = list(desk.wanted)
+    desk.make_anew()
     desk.produce(20)
     another = "the same; what was archived stays"
-    desk.fails("topic deleted and made anew", another)
-    desk.fails("topic deleted and made anew", another, "--on-data-loss=go-on")
+    with monkeypatch.context() as patch:
+        patch.setattr(Cluster, "topic_ids", lambda *_: {})
+        desk.fails("topic made anew, brokers without topic ids", another)
+        desk.fails("topic made anew, brokers without topic ids", another, "--on-data-loss=go-on")
+    # As long as what is archived, and longer: no offset tells. Spark need not run to say so.
+    desk.produce(80)
+    monkeypatch.setattr(job, "start_session", None)
+    for words in ([], ["--on-data-loss=go-on"]):
+        with pytest.raises(Problem) as failure:
+            job.run(desk.options(*words))
+        desk.told("topic deleted and made anew", str(failure.value), another)
     desk.wanted = kept
     assert desk.is_exact()
-    shutil.rmtree(desk.path)
+
+    # While a batch is read, which then counts for nothing.
+    desk.folder = desk.folder / "other"
     desk.wanted = []
-    desk.produce(10)
-    with before(monkeypatch, "_counts", delete):
+    with before(monkeypatch, "stage", lambda: (desk.make_anew(), desk.produce(200))):
+        desk.fails("topic deleted and made anew", another)
+    desk.run()
+    assert desk.is_exact()
+    with before(monkeypatch, "_counts", desk.delete_topic):
+        desk.produce(10)
         desk.fails("topic deleted while the job runs", "the same, until the topic is there")
+
+
+def test_archive_of_an_earlier_version_takes_the_topic_id_up(desk: Desk) -> None:
+    desk.produce(20)
+    desk.run()
+    manifest = desk.path / "_archive" / f"{1:020d}.json"
+    tree = json.loads(manifest.read_text())
+    (own,) = tree.pop("topic_ids").values()
+    manifest.write_text(json.dumps(tree))
+    desk.produce(20)
+    desk.run()
+    assert Archive(desk.path).topic_ids() == {desk.topic: own}
+    assert desk.is_exact()
 
 
 def test_two_jobs_at_once_archive_nothing_twice(

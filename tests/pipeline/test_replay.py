@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import main
+from kwire.pipeline.manifest import Entry
 
 from ..support.broker_process import BrokerProcess, free_port
 from .faults import check_row
@@ -167,6 +170,54 @@ def test_what_cannot_be_replayed_is_told_before_spark_starts(
     check_row(
         "replay", "no broker", message, "the same, until a broker answers", {nobody: "HOST:PORT"}
     )
+
+
+def test_topic_is_not_replayed_into_itself_unless_that_is_said(
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    records = some_records(10)
+    archive = add_to_archive(tmp_path, topic, 0, records)
+    create(broker.bootstrap, topic, 1)
+    where = ["--bootstrap-server", broker.bootstrap, "--to", topic]
+    names = {broker.bootstrap: "HOST:PORT", topic: "orders"}
+
+    class Started(Exception):
+        """Nothing was in the way."""
+
+    def start(*_: object, **__: object) -> None:
+        raise Started
+
+    monkeypatch.setattr("kwire.pipeline.replay.start_session", start)
+
+    def replay(*words: str) -> None:
+        main(["replay", *where, *words])
+
+    # Nothing is there that could be twice.
+    with pytest.raises(Started):
+        replay("--archive", str(tmp_path))
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"value")
+    assert producer.flush(60) == 0
+    with Cluster(broker.bootstrap) as cluster:
+        own = cluster.topic_ids([topic])[topic]
+    again = "the same; say another topic with `--to`, or `--into-source`"
+    # A copy of the log, which has the topic's id, too, is read to its end.
+    shutil.copytree(broker.log_dir / f"{topic}-0", tmp_path / "logs" / f"{topic}-0")
+    for words in (["--archive", str(tmp_path)], ["--segments", str(tmp_path / "logs")]):
+        replay(*words, "--topics", topic)
+        message = capsys.readouterr().err.splitlines()[-1].removeprefix("kwire pipeline: ")
+        check_row("replay", "topic replayed into itself", message, again, {**names, own: "ID"})
+        with pytest.raises(Started):
+            replay(*words, "--topics", topic, "--into-source")
+    # The archive is of a topic that is no more: it is filled again.
+    end = records[-1].offset + 1
+    archive.commit_batch([Entry(topic, 0, end, end, 0, ())], 1, {topic: "another id"})
+    with pytest.raises(Started):
+        replay("--archive", str(tmp_path))
 
 
 def test_refusal_in_a_task_is_one_line_for_the_user(

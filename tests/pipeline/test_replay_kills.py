@@ -1,6 +1,7 @@
 """A whole replay, killed with SIGKILL again and again, and the broker under it: what is there in the end is exact.
 
-`KWIRE_LONG=1` kills 20 times each, at moments drawn from `KWIRE_SEED`.
+`KWIRE_LONG=1` kills 20 times each, at moments drawn from `KWIRE_SEED`, and each run is a process of its own. The short form
+goes on after the first kill in this process, on the Spark that all tests share.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kwire.pipeline.cluster import Cluster
+from kwire.pipeline.main import main
 
 from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
 from .conftest import SMALL
 from .replay_data import add_to_archive, create, read_committed, some_records, without_offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LONG = bool(os.environ.get("KWIRE_LONG"))
 #: The replay and the broker in turn, so that each has the other's restart behind it.
@@ -61,6 +68,10 @@ class Replay:
                 pass
         self.process.wait()
 
+    def has_ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.process.poll() is not None
+
     def wait(self) -> None:
         """Until it ends by itself."""
         try:
@@ -68,6 +79,27 @@ class Replay:
         finally:
             end_process(self.process)
         assert code == 0, self.log.read_text()[-4000:]
+
+
+class ReplayHere:
+    """The same in a thread of this process, which nobody kills."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self.log = log
+        self._pool = ThreadPoolExecutor(1)
+        self._code = self._pool.submit(main, ["replay", *words, "--quiet"])
+
+    def kill(self) -> None:
+        """It ends by itself, sooner or later."""
+        self._pool.shutdown()
+
+    def has_ended(self) -> bool:
+        """Whether it has."""
+        return self._code.done()
+
+    def wait(self) -> None:
+        """Until it has."""
+        assert self._code.result(600) == 0
 
 
 def children(pid: int) -> list[int]:
@@ -83,10 +115,11 @@ def replayed(bootstrap: str, name: str) -> int:
     """The sum of the positions, which says that something was committed."""
     with Cluster(bootstrap) as cluster:
         groups = [cluster.committed(f"{name}-orders-{number}") for number in range(PARTITIONS)]
-    return sum(sum(group.values()) for group in groups)
+    return sum(place.offset for group in groups for place in group.values())
 
 
 def test_killed_again_and_again_each_record_is_there_once_and_in_order(
+    spark: SparkSession,
     connector: Path,
     new_broker: Callable[..., BrokerProcess],
     tmp_path: Path,
@@ -94,7 +127,7 @@ def test_killed_again_and_again_each_record_is_there_once_and_in_order(
     broker = new_broker()
     chance = random.Random(int(os.environ.get("KWIRE_SEED", "1")))
     archive = tmp_path / "archive"
-    count = 2500 * (len(VICTIMS) + 2)
+    count = 1500 * (len(VICTIMS) + 2)
     records = [some_records(count, number) for number in range(PARTITIONS)]
     for number, some in enumerate(records):
         add_to_archive(archive, "orders", number, some)
@@ -103,14 +136,14 @@ def test_killed_again_and_again_each_record_is_there_once_and_in_order(
     words += ["--keep-partitions", "--name", "job", "--transaction-records", "1000"]
     words += ["--rate", "8000"]
     log = tmp_path / "replay.log"
-    replay = Replay(words, log, connector)
+    replay: Replay | ReplayHere = Replay(words, log, connector)
     killed = dict.fromkeys(VICTIMS, 0)
     began = time.monotonic()
     try:
         position = 0
         for victim in VICTIMS:
             # Somewhere in the next transactions.
-            position += chance.randrange(1000, 8000)
+            position += chance.randrange(500, 5000)
             if not reached(replay, broker, position):
                 break
             if victim == "broker":
@@ -118,7 +151,7 @@ def test_killed_again_and_again_each_record_is_there_once_and_in_order(
                 broker.start()
             else:
                 replay.kill()
-                replay = Replay(words, log, connector)
+                replay = Replay(words, log, connector) if LONG else ReplayHere(words, log)
             killed[victim] += 1
             position = max(position, replayed(broker.bootstrap, "job"))
         replay.wait()
@@ -131,11 +164,11 @@ def test_killed_again_and_again_each_record_is_there_once_and_in_order(
         assert without_offsets(found[number]) == without_offsets(records[number])
 
 
-def reached(replay: Replay, broker: BrokerProcess, position: int) -> bool:
+def reached(replay: Replay | ReplayHere, broker: BrokerProcess, position: int) -> bool:
     """Wait for a position; False when the replay has ended before."""
     deadline = time.monotonic() + 180.0
     while replayed(broker.bootstrap, "job") < position:
-        if replay.process.poll() is not None:
+        if replay.has_ended():
             return False
         assert time.monotonic() < deadline, replay.log.read_text()[-4000:]
         time.sleep(0.05)

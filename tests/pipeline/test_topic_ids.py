@@ -1,0 +1,159 @@
+"""A topic that was deleted and made anew is known by its id: the rules, without Spark."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Uuid
+
+from kwire.pipeline.archive_checks import Checks
+from kwire.pipeline.checkpoints import Checkpoint
+from kwire.pipeline.cluster import Cluster
+from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, Entry
+from kwire.pipeline.problems import Problem
+from kwire.pipeline.replay_into_source import doubled
+from kwire.pipeline.topic_ids import ReadTopics, id_text, made_anew
+from kwire.types import uuid_to_str
+
+from ..support.broker_process import BrokerProcess
+from .archive_model import create_topic
+
+
+class FakeCluster:
+    """Brokers that only know ids."""
+
+    bootstrap = "b:1"
+
+    def __init__(self, ids: Mapping[str, str]) -> None:
+        self.ids = ids
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {name: own for name, own in self.ids.items() if name in topics}
+
+
+def cluster_of(**ids: str) -> Any:
+    return FakeCluster(ids)
+
+
+def entry(first: int, last: int) -> Entry:
+    return Entry("orders", 0, first, last, 0, ())
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Archive:
+    made = Archive(tmp_path / "archive")
+    made.create()
+    return made
+
+
+def test_id_is_written_as_kafkas_tools_write_it() -> None:
+    assert id_text(Uuid(-1, -1)) == uuid_to_str(b"\xff" * 16) == "_" * 21 + "w"
+    assert id_text(Uuid(0, 0)) is None
+
+
+def test_topic_is_made_anew_only_if_both_ids_are_known() -> None:
+    assert made_anew({"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "1"}) == ["b"]
+
+
+@pytest.mark.e2e
+def test_broker_tells_ids_of_topics_that_are_there(broker: BrokerProcess, topic: str) -> None:
+    create_topic(broker.bootstrap, topic)
+    text = (broker.log_dir / f"{topic}-0" / "partition.metadata").read_text()
+    with Cluster(broker.bootstrap) as cluster:
+        assert cluster.topic_ids([topic, f"{topic}-absent"]) == {topic: text.split("topic_id: ")[1]}
+
+
+def test_archive_keeps_ids_through_commits_and_snapshots(archive: Archive) -> None:
+    archive.commit_batch([entry(0, 9)], 0)
+    assert archive.topic_ids() == {}
+    archive.commit_batch([entry(10, 19)], 1, {"orders": "id-1"})
+    manifests = sorted(Path(archive.path, "_archive").glob("*.json"))
+    for number in range(2, SNAPSHOT_EVERY + 1):
+        archive.commit_batch([entry(10 * number, 10 * number + 9)], number, {"orders": "id-1"})
+    assert "id-1" in manifests[2].read_text()
+    assert Archive(archive.path).topic_ids() == archive.topic_ids() == {"orders": "id-1"}
+    # Told once, not with each commit.
+    assert sum("id-1" in path.read_text() for path in Path(archive.path).rglob("*.json")) == 2
+
+
+def test_batch_of_a_topic_with_another_id_is_refused(archive: Archive) -> None:
+    other = Archive(archive.path)
+    assert other.ends() == {}
+    archive.commit_batch([entry(0, 9)], 0, {"orders": "id-1"})
+    with pytest.raises(Conflict, match="topic orders has another id meanwhile"):
+        other.commit_batch([entry(10, 19)], 0, {"orders": "id-2"})
+
+
+def test_archive_is_compared_with_what_is_there(archive: Archive) -> None:
+    options = Namespace(checkpoint_dir=None, group="archive")
+    topics = ["orders", "payments"]
+    # An archive that knows no ids goes on, and one whose broker tells none.
+    checks = Checks(cluster_of(orders="id-1"), archive, options)
+    before = checks.topic_ids(topics)
+    assert checks.topic_ids(topics, before) == before == {"orders": "id-1"}
+    archive.commit_batch([entry(0, 9)], 0, before)
+    assert Checks(cluster_of(), archive, options).topic_ids(topics) == {}
+    said = (
+        "topic orders was deleted and made anew: the archive is of topic id id-1, b:1 has id-2, which does not"
+        " continue it; archive it to another --path"
+    )
+    with pytest.raises(Problem, match=said):
+        Checks(cluster_of(orders="id-2"), archive, options).topic_ids(topics)
+
+
+def test_topic_made_anew_between_two_looks_is_refused(archive: Archive) -> None:
+    checks = Checks(cluster_of(orders="id-2"), archive, Namespace(checkpoint_dir=None, group="g"))
+    with pytest.raises(Problem, match="topic orders was deleted and made anew"):
+        checks.topic_ids(["orders"], {"orders": "id-1"})
+    # One that told its id only the second time may have been another before.
+    assert checks.topic_ids(["orders"], {}) == {}
+
+
+def test_checkpoint_knows_the_topics_it_has_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.claim("aggregate", {})
+
+    def check(go_on: bool = False, **ids: str) -> None:
+        ReadTopics(checkpoint, cluster_of(**ids), go_on=go_on).check(["orders", "payments"])
+
+    check()
+    check(orders="id-1")
+    check(payments="id-2")
+    with pytest.raises(
+        Problem, match=r"topic orders was deleted .* id-1, b:1 has id-3; begin anew"
+    ):
+        check(orders="id-3", payments="id-2")
+    assert capsys.readouterr().err == ""
+    check(go_on=True, orders="id-3")
+    assert "topic orders was deleted and made anew" in capsys.readouterr().err
+    check(orders="id-3", payments="id-2")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "records", "expected"),
+    [
+        ({"orders": ["1"]}, {"orders": "1"}, {"orders": 5}, ["orders"]),
+        ({"orders": ["2", "1"]}, {"orders": "1"}, {"orders": 5}, ["orders"]),
+        # Made anew to be filled from the archive, or of another cluster.
+        ({"orders": ["1"]}, {"orders": "2"}, {"orders": 5}, []),
+        # Nothing there that could be twice.
+        ({"orders": ["1"]}, {"orders": "1"}, {"orders": 0}, []),
+        # Nobody knows: the name is what there is.
+        ({}, {"orders": "1"}, {"orders": 5}, ["orders"]),
+        ({"orders": ["1"]}, {}, {"orders": 5}, ["orders"]),
+    ],
+)
+def test_topic_would_be_doubled_if_it_is_the_one_the_records_are_from(
+    known: dict[str, list[str]],
+    there: dict[str, str],
+    records: dict[str, int],
+    expected: list[str],
+) -> None:
+    assert doubled(known, there, records) == expected
