@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from . import worker_daemon
 from .problems import Problem
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -31,7 +32,8 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         settings["spark.ui.enabled"] = "false"
         if master.startswith("local"):
             # Python workers are to find what the driver finds; any `python3` may not.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
+                settings["spark.python.daemon.module"] = worker_daemon.__name__
             settings["spark.driver.bindAddress"] = "127.0.0.1"
             settings["spark.driver.host"] = "127.0.0.1"
         if connector:

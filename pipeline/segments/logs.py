@@ -66,6 +66,20 @@ class Checkpoints:
         return self._starts.get((topic, partition), 0)
 
 
+class Memory:
+    """What was found in one partition, for who lists it again: a stream does so at each trigger.
+
+    The indexes of a broker's newest segment may be in its memory alone; without this, all of that segment's headers
+    would be walked each time.
+    """
+
+    def __init__(self) -> None:
+        self.start: tuple[int, int, int, int] | None = None
+        """Where a slice began last: segment, its inode, offset, position."""
+        self.stable: tuple[int, dict[int, int]] | None = None
+        """Up to where transactions were followed, and those open there: producer id -> first offset."""
+
+
 class PartitionLog:
     """One partition's directory, as it was when it was listed."""
 
@@ -81,6 +95,7 @@ class PartitionLog:
         self.partition = partition
         self.directory = directory
         self._layer = layer
+        self.memory = Memory()
         checkpoints = checkpoints or Checkpoints(layer, Path(directory).parent)
         self.files, self._snapshots = self._listed()
         self._bases = [file.base_offset for file in self.files]
@@ -228,7 +243,11 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """The offset before which every transaction has ended."""
         end = self.high_watermark
-        start, ongoing = self._ongoing_by_snapshot(end)
+        known = self.memory.stable
+        if known is not None and known[0] <= end:
+            start, ongoing = known[0], dict(known[1])
+        else:
+            start, ongoing = self._ongoing_by_snapshot(end)
         for header in self.headers(start, end) if self.files else ():
             if not header.is_transactional:
                 continue
@@ -236,6 +255,7 @@ class PartitionLog:
                 ongoing.pop(header.producer_id, None)
             else:
                 ongoing.setdefault(header.producer_id, header.base_offset)
+        self.memory.stable = (end, ongoing)
         return min(ongoing.values(), default=end)
 
     def _ongoing_by_snapshot(self, end: int) -> tuple[int, dict[int, int]]:
@@ -313,7 +333,7 @@ class PartitionLog:
         if number + 1 < len(self.files):
             after = min(end, self.files[number + 1].base_offset)
         offset = max(start, segment.base_offset)
-        position = self._sound(segment, segment.offset_index.lookup(offset), offset)
+        position = self._position(segment, self.files[number].inode, offset)
         while True:
             cut, base = self._boundary(segment, position, size)
             if cut <= position or not offset < base < after:
@@ -321,6 +341,22 @@ class PartitionLog:
                 return
             yield position, cut, offset, base
             position, offset = cut, base
+
+    def _position(self, segment: LogSegment, inode: int, offset: int) -> int:
+        """Where the batch begins that holds the offset, or the next one there is; where damage hides it, before that."""
+        position = self._sound(segment, segment.offset_index.lookup(offset), offset)
+        known = self.memory.start
+        if known is not None and known[:2] == (segment.base_offset, inode) and known[2] <= offset:
+            position = max(position, known[3])
+        try:
+            for at, header in segment.headers(position):
+                position = at
+                if header.last_offset >= offset:
+                    break
+        except RecordError:
+            return position
+        self.memory.start = (segment.base_offset, inode, offset, position)
+        return position
 
     def _boundary(self, segment: LogSegment, position: int, size: int) -> tuple[int, int]:
         """Where the batch begins that is about `size` bytes after a position, and its base offset."""

@@ -45,6 +45,11 @@ _NAMES = {
 }
 
 
+_ROWS = ("rows", "records", "batches")
+#: What takes a task long enough that starting it does not matter. Of batches only headers are read.
+_BYTES_PER_PARTITION = {"records": "256m", "batches": "2g"}
+
+
 @dataclass(frozen=True)
 class Bound:
     """Where to start or to end: an offset or a timestamp, for all partitions or for each."""
@@ -112,6 +117,7 @@ def parse(given: Mapping[str, str]) -> Options:
         except re.error as error:
             raise SegmentError(f"subscribePattern {pattern!r}: {error}") from error
     limit = options.get("maxOffsetsPerTrigger")
+    rows = _choice(options, *_ROWS)
     return Options(
         paths=_paths(options),
         topics=None if names is None else tuple(n.strip() for n in names.split(",") if n.strip()),
@@ -122,7 +128,7 @@ def parse(given: Mapping[str, str]) -> Options:
         no_match_is_latest=_choice(options, "startingOffsetsByTimestampStrategy", "error", "latest")
         == "latest",
         max_offsets_per_trigger=None if limit is None else _positive("maxOffsetsPerTrigger", limit),
-        bytes_per_partition=_size(options.get("bytesPerPartition", "128m")),
+        bytes_per_partition=_size(options.get("bytesPerPartition", _BYTES_PER_PARTITION[rows])),
         read_committed=_choice(options, "isolation", "read_uncommitted", "read_committed")
         == "read_committed",
         corrupt=_choice(options, "corrupt", "fail", "skip"),
@@ -130,7 +136,7 @@ def parse(given: Mapping[str, str]) -> Options:
         include_headers=_flag(options, "includeHeaders", False),
         include_control=_flag(options, "includeControl", False),
         check_crc=_flag(options, "checkCrc", False),
-        rows=_choice(options, "rows", "records", "batches"),
+        rows=rows,
     )
 
 

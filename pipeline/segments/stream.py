@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import plan
+from .logs import Memory
 from .options import Options
-from .plan import Logs, Offsets
+from .plan import Logs, Offsets, Place
 from .slices import Slice
 
 Json = dict[str, dict[str, int]]
@@ -43,6 +44,7 @@ class Follower:
         self._options = options
         self._initial: Offsets | None = None
         self._planned: Offsets | None = None
+        self._memories: dict[Place, Memory] = {}
 
     def initial(self) -> Json:
         """Where a new query begins; the same at each call."""
@@ -79,7 +81,10 @@ class Follower:
         return plan.between(self._find(), from_json(start), until, self._options)
 
     def _find(self) -> Logs:
-        return plan.find(self._options)
+        logs = plan.find(self._options)
+        for place, log in logs.items():
+            log.memory = self._memories.setdefault(place, log.memory)
+        return logs
 
 
 def limited(begins: Offsets, ends: Offsets, limit: int) -> Offsets:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kwire.pipeline.worker_daemon import unpacked
+from kwire.pipeline.worker_daemon import unpacked, without_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +27,17 @@ def test_archive_beside_its_source_is_replaced_by_it(
     assert unpacked(archive) == str(tmp_path / expected)
     other = f"{tmp_path / home}/python/lib/py4j-src.zip"
     assert unpacked(other) == other
+
+
+def test_folder_with_other_packages_keeps_its_place_on_the_path(tmp_path: Path) -> None:
+    site = tmp_path / "lib"
+    archive = site / "pyspark" / "python" / "lib" / "pyspark.zip"
+    (site / "pyspark").mkdir(parents=True)
+    (site / "pyspark" / "daemon.py").touch()
+    jar = tmp_path / "jars" / "spark-core_2.13-4.0.0.jar"
+    path = ["", str(archive), str(jar), "mine", str(site)]
+    assert without_archives(path) == ["", "mine", str(site)]
+    assert without_archives(path[:-1]) == ["", str(site), "mine"]
 
 
 @pytest.mark.spark

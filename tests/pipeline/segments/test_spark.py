@@ -276,7 +276,7 @@ def test_installed_as_a_wheel_the_source_needs_no_registration(
     log.close()
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "data")],
-        env={**os.environ, "PYTHONPATH": str(site)},
+        env={**os.environ, "PYTHONPATH": str(site), "PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
         capture_output=True,
         text=True,
