@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,10 @@ from .topic_ids import id_text
 #: Seconds after which a cluster that does not answer counts as absent.
 PATIENCE = 15.0
 
+#: Seconds for the first connection to be taken or refused, and until a second one is tried after a refusal.
+CONNECT_S = 1.0
+REFUSED_AGAIN_S = 0.3
+
 #: Seconds between two questions about a partition without a leader.
 AGAIN_S = 0.2
 
@@ -48,6 +53,7 @@ class Cluster:
         }
         self._admin = AdminClient(self._settings, logger=silent())
         self._committers: dict[str, Committer] = {}
+        self._is_first = True
 
     def __enter__(self) -> Cluster:
         return self
@@ -67,6 +73,9 @@ class Cluster:
 
     def partitions(self) -> dict[str, int]:
         """Topic -> number of partitions, of all topics but internal ones."""
+        if self._is_first and (why := refused(self.bootstrap)):
+            raise Problem(f"no broker answers at {self.bootstrap}: {why}")
+        self._is_first = False
         try:
             listed = self._admin.list_topics(timeout=PATIENCE).topics
         except KafkaException as error:
@@ -183,6 +192,34 @@ class Cluster:
         """A consumer that commits nothing and joins no group unless told to."""
         more = {"group.id": "kwire-pipeline", "enable.auto.commit": False, **more}
         return Consumer(self.settings(**more), logger=silent())
+
+
+def refused(bootstrap: str) -> str | None:
+    """Why nobody can be reached at any of these addresses; None if somebody listens, or that cannot be told at once.
+
+    Clients would go on trying: that is right where brokers were there before, but costs a user with a wrong address
+    the whole of their patience.
+    """
+    why = None
+    for _ in range(2):
+        time.sleep(REFUSED_AGAIN_S if why else 0)
+        for address in bootstrap.split(","):
+            host, colon, port = address.strip().rpartition(":")
+            try:
+                socket.create_connection(
+                    (host.strip("[]"), int(port)) if colon else (port, 9092), CONNECT_S
+                ).close()
+            except ConnectionRefusedError as error:
+                why = str(error.strerror)
+            except socket.gaierror as error:
+                if error.errno != socket.EAI_NONAME:
+                    return None
+                why = str(error.strerror)
+            except (OSError, ValueError):
+                return None
+            else:
+                return None
+    return why
 
 
 def _is_final(error: KafkaException) -> bool:

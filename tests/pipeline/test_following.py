@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
-from kwire.pipeline.cluster import Offsets
+from kwire.pipeline.cluster import Cluster, Offsets, refused
 from kwire.pipeline.group_offsets import GroupOffsets, kafka_offsets
 from kwire.pipeline.problems import Problem, explain
 from kwire.pipeline.progress import lag_words, line
+
+from ..support.broker_process import free_port
 
 
 class FakeCluster:
@@ -112,6 +117,16 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
 def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:
     message = explain(RuntimeError(text))
     assert message is not None and said in message and "\n" not in message
+
+
+def test_address_where_nobody_listens_is_told_at_once() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    with pytest.raises(Problem, match=f"no broker answers at {nobody}: Connection refused"):
+        Cluster(nobody).partitions()
+    assert time.monotonic() - began < cluster_module.PATIENCE / 2
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        assert refused(f"{nobody},127.0.0.1:{listening.getsockname()[1]}") is None
 
 
 def test_error_nobody_knows_is_left_to_be_shown_whole() -> None:

@@ -173,6 +173,20 @@ def test_replay_gives_up_when_no_broker_is_there_for_long(
     check_row("replay", "broker gone for long", message, GOES_ON, {"target": "again"})
 
 
+def test_positions_of_a_coordinator_that_goes_away_are_a_problem_not_the_end_of_the_process(
+    new_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = new_broker()
+    create(broker.bootstrap, "target", 1)
+    with Cluster(broker.bootstrap) as cluster:
+        cluster.commit("job", {("target", 0): 7})
+        assert cluster.committed("job") == {("target", 0): (7, None)}
+        assert cluster.committed("other") == {}
+        broker.kill()
+        with pytest.raises(Problem, match="cannot read offsets of group job"):
+            cluster.committed("job", {"target": 1}, 1.0)
+
+
 def test_timestamp_a_topic_refuses_is_named(
     broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
