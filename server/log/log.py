@@ -470,9 +470,11 @@ class Log:
         log_end_offset = self.log_end_offset
         if not self.log_start_offset <= start_offset <= log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if start_offset >= end_offset or start_offset == log_end_offset:
-            if start_offset == log_end_offset:
-                self._reader.remember(start_offset, self.active_segment, self.active_segment.size)
+        if (
+            start_offset >= end_offset
+            or start_offset == log_end_offset
+            or (max_bytes <= 0 and not min_one_batch)
+        ):
             return LogSlice(start_offset, b"", start_offset, 0)
         try:
             return self._reader.read(

@@ -19,6 +19,7 @@ from .index_entries import IndexEntries
 
 ENTRY = Struct(">ii")
 ENTRY_SIZE = 8
+_INT32 = Struct(">i").unpack_from
 
 
 class OffsetIndex(IndexEntries):
@@ -44,14 +45,14 @@ class OffsetIndex(IndexEntries):
     def _relative(self, number: int) -> int:
         data = self._data
         if data is not None:
-            return int.from_bytes(data[number * 8 : number * 8 + 4], "big", signed=True)
-        return int.from_bytes(self.raw(number)[:4], "big", signed=True)
+            return _INT32(data, number * 8)[0]  # type: ignore[no-any-return]
+        return _INT32(self.raw(number), 0)[0]  # type: ignore[no-any-return]
 
     def _position(self, number: int) -> int:
         data = self._data
         if data is not None:
-            return int.from_bytes(data[number * 8 + 4 : number * 8 + 8], "big", signed=True)
-        return int.from_bytes(self.raw(number)[4:], "big", signed=True)
+            return _INT32(data, number * 8 + 4)[0]  # type: ignore[no-any-return]
+        return _INT32(self.raw(number), 4)[0]  # type: ignore[no-any-return]
 
     def lookup(self, offset: int) -> int:
         """Position of the last entry whose offset is not above the given one; 0 if none."""

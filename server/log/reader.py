@@ -71,27 +71,20 @@ class LogReader:
         min_one_batch: bool,
     ) -> LogSlice:
         """Stored batches from the one that holds start_offset; start < end <= log end offset."""
-        segments = self.segments
         hint = self.hints.get(start_offset)
         if hint is not None:
             segment, position = hint
             if position >= segment.size:  # remembered before the segment was sealed
                 hint = None
         if hint is None:
-            index = max(floor_index(segments, start_offset), 0)
-            while True:
-                segment = segments[index]
-                found = segment.locate(start_offset)
-                if found is not None:
-                    position = found[0]
-                    break
-                index += 1
-                if index == len(segments):
-                    return LogSlice(start_offset, b"", start_offset, 0)
-        active = segments[-1]
+            hint = self._locate(start_offset)
+            if hint is None:
+                return LogSlice(start_offset, b"", start_offset, 0)
+            segment, position = hint
         if end_offset >= log_end_offset:
             limit = segment.size
-            next_offset = log_end_offset if segment is active else self._end_of(segment)
+            is_active = segment is self.segments[-1]
+            next_offset = log_end_offset if is_active else self._end_of(segment)
         else:
             limit, next_offset = self._limit(segment, end_offset)
         if limit <= position:
@@ -115,6 +108,16 @@ class LogReader:
         else:
             data = self._layer.slice(segment.log, position, size)
         return LogSlice(start_offset, data, next_offset, size)
+
+    def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
+        # Remembered, since a partition for which others leave no bytes is asked for again.
+        segments = self.segments
+        for index in range(max(floor_index(segments, offset), 0), len(segments)):
+            found = segments[index].locate(offset)
+            if found is not None:
+                self.remember(offset, segments[index], found[0])
+                return segments[index], found[0]
+        return None
 
     def _end_of(self, segment: LogSegment) -> int:
         index = floor_index(self.segments, segment.base_offset)

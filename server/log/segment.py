@@ -37,6 +37,10 @@ NEVER = 1 << 63
 UNKNOWN = -(1 << 63)
 INT32_MAX = (1 << 31) - 1
 
+#: Below this the batch at the beginning of a read is looked at before the index is.
+SMALL_REST_BYTES = 64 * 1024
+
+_OVERHEAD = Struct(">qi").unpack_from  # base offset, length
 _PREFIX = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, crc, attributes, delta
 
 
@@ -277,10 +281,17 @@ class LogSegment:
         Shape: (position, base_offset, size) where the last two belong to the batch that begins
         there; size 0 where the segment ends there.
         """
+        end = self.size
+        if limit - start < SMALL_REST_BYTES and start + _PREFIX.size <= end:
+            # What is left of a request's bytes often takes not even the first batch.
+            first = self.log.read_at(LOG_OVERHEAD, start)
+            if len(first) == LOG_OVERHEAD:
+                base_offset, length = _OVERHEAD(first)
+                if LOG_OVERHEAD + length > limit - start:
+                    return start, base_offset, LOG_OVERHEAD + length
         position = self.offset_index.floor_position(limit)
         if position < start:
             position = start
-        end = self.size
         unpack = _PREFIX.unpack_from
         needed = _PREFIX.size
         chunk = b""
