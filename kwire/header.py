@@ -82,9 +82,13 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
         raise Truncated(
             f"{len(buffer)} bytes are no request header", api="RequestHeader", offset=0
         ) from None
-    version = request_header_version(api_key, api_version)
-    if version == 0:
-        return RequestHeader(api_key, api_version, correlation_id, None), 8
+    first_flexible = _first_flexible.get((api_key, False))
+    if first_flexible is None or api_version == 0:
+        version = request_header_version(api_key, api_version)
+        if version == 0:
+            return RequestHeader(api_key, api_version, correlation_id, None), 8
+    else:
+        version = 2 if api_version >= first_flexible else 1
     # By hand, because every request has one: a client id, and hardly ever a tagged field.
     if len(buffer) > 10:
         size = _WITH_CLIENT_ID.unpack_from(buffer)[3]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import (
@@ -70,13 +70,14 @@ class Reading(NamedTuple):
     """One pass over the partitions of a fetch.
 
     Shape: `waiting` has each partition that more can be read from, and from which offset on.
-    `throttle` is None unless a replica fetches and some are throttled.
+    `max_bytes` is what the request may have at most, whatever it asks for. `throttle` is None unless a replica fetches and some are throttled.
     """
 
     rows: list[Row]
     size: int
     answer_now: bool
     waiting: list[tuple[Partition, int]]
+    max_bytes: int
     throttle: Throttle | None = None
 
 
@@ -121,7 +122,7 @@ def fetch(
 
 def _waiter(ctx: RequestContext, request: FetchRequest, reading: Reading) -> FetchWaiter | None:
     """Wait for what is missing, unless there is enough or nothing to wait for."""
-    missing = min(request.min_bytes, _max_bytes(ctx, request)) - reading.size
+    missing = min(request.min_bytes, reading.max_bytes) - reading.size
     max_wait_ms = request.max_wait_ms
     if missing <= 0 or reading.answer_now or max_wait_ms <= 0:
         return None
@@ -166,10 +167,6 @@ async def _fetch_converted(
     return _answer(ctx, context, reading)
 
 
-def _max_bytes(ctx: RequestContext, request: FetchRequest) -> int:
-    return min(request.max_bytes, ctx.services.config.get_int("fetch.max.bytes"))
-
-
 def _read(
     ctx: RequestContext, request: FetchRequest, context: FetchContext, *, first: bool = False
 ) -> Reading:
@@ -179,10 +176,10 @@ def _read(
     """
     services = ctx.services
     image = services.metadata()
-    replicas = services.replica_manager
+    partitions: dict[Any, Partition] = services.replica_manager.partitions
     version = ctx.version
     read_committed = request.isolation_level == 1
-    budget = _max_bytes(ctx, request)
+    budget = max_bytes = min(request.max_bytes, services.config.get_int("fetch.max.bytes"))
     if version < READS_MAGIC_2_SINCE:
         budget = min(budget, MAX_CONVERTED_BYTES)
     min_one_batch = True
@@ -212,7 +209,8 @@ def _read(
         if version >= TOPIC_IDS_SINCE:
             found = image.topics_by_id.get(asked.topic_id)
             topic = "" if found is None else found.name
-        partition = replicas.get(topic, asked.partition)
+        # A plain tuple hashes and compares as the TopicPartition, and costs less to make.
+        partition = partitions.get((topic, asked.partition))
         if partition is None:
             result = _missing(ctx, image, asked, topic)
             answer_now = answer_now or result.error in WRONG_BROKER
@@ -259,7 +257,7 @@ def _read(
                 answer_now = answer_now or result.next_offset < until
                 waiting.append((partition, result.next_offset))
         rows.append(Row(key, asked, topic, result))
-    return Reading(rows, size, answer_now, waiting, throttle)
+    return Reading(rows, size, answer_now, waiting, max_bytes, throttle)
 
 
 def _throttle(ctx: RequestContext, context: FetchContext, replica_id: int) -> Throttle | None:

@@ -197,7 +197,9 @@ class Session:
     # -- replies that come later
 
     def _wait_for(self, request: RequestReceived, pending: Pending) -> None:
-        future = asyncio.ensure_future(pending.awaitable)
+        future = pending.awaitable
+        if not isinstance(future, asyncio.Future):  # ensure_future asks the same in three calls
+            future = asyncio.ensure_future(future)
         if future.done():
             self._finish(request, pending, future)
             return

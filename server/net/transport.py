@@ -194,27 +194,31 @@ class SocketTransport:
             close_slices(parts)
             return
         size = 0
+        plain = len(parts) <= platform.IOV_MAX
         for part in parts:
             size += len(part)
-        if not self._queue and len(parts) == 1 and type(parts[0]) is bytes:
-            part = parts[0]
+            plain = plain and isinstance(part, BUFFERS)
+        queue = self._queue
+        if queue:
+            queue.extend(parts)
+            self.unsent_bytes += size
+        elif plain and size <= GATHER_BYTES:
             try:
-                sent = self._sock.send(part)
+                sock = self._sock
+                sent = sock.send(parts[0]) if len(parts) == 1 else sock.sendmsg(parts)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
                 self._lost(error)
                 return
-            if sent == size:
-                return
-            self._queue.append(memoryview(part)[sent:])
-            self.unsent_bytes = size - sent
-            self._want_write()
-            return
-        waiting = bool(self._queue)
-        self._queue.extend(parts)
-        self.unsent_bytes += size
-        if not waiting:
+            if sent != size:
+                queue.extend(parts)
+                self.unsent_bytes = size - sent
+                self._drop_sent(sent, len(parts))
+                self._want_write()
+        else:
+            queue.extend(parts)
+            self.unsent_bytes = size
             self._flush()
 
     def _writable(self) -> None:
@@ -278,7 +282,14 @@ class SocketTransport:
             number += 1
             if gathered >= GATHER_BYTES or number == platform.IOV_MAX:
                 break
-        sent = left = self._sock.sendmsg(queue[:number], (), flags)
+        sent = self._sock.sendmsg(queue[:number], (), flags)
+        self._drop_sent(sent, number)
+        return sent
+
+    def _drop_sent(self, sent: int, number: int) -> None:
+        """Take what was sent of the first buffers from the queue."""
+        queue = self._queue
+        left = sent
         whole = 0
         while whole < number and left >= len(queue[whole]):  # empty parts go as well
             left -= len(queue[whole])
@@ -286,7 +297,6 @@ class SocketTransport:
         del queue[:whole]
         if left:
             queue[0] = memoryview(queue[0])[left:]
-        return sent
 
     def _copy_slice(self, part: StoredSlice, number: int) -> bool:
         """Put a small cached slice's bytes in its place in the queue."""

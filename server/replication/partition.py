@@ -410,9 +410,10 @@ class Partition:
         Shape: with `follower` its progress is noted, unless `now_ms` is None.
         Errors: as check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
-        error = self.check_epoch(current_leader_epoch, leader_only=leader_only)
-        if error:
-            return refused(error)
+        if current_leader_epoch != NO_EPOCH or (leader_only and not self.is_leader):
+            error = self.check_epoch(current_leader_epoch, leader_only=leader_only)
+            if error:
+                return refused(error)
         log = self.log
         if log.offline:
             return refused(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -435,10 +436,11 @@ class Partition:
                     (epoch, end_offset),
                 )
         stable = log.last_stable_offset
+        high_watermark = log.high_watermark
         if follower is not None:
             until = log.log_end_offset
         else:
-            until = stable if read_committed else log.high_watermark
+            until = stable if read_committed else high_watermark
         found = log.read(fetch_offset, max_bytes, until, min_one_batch)
         if not isinstance(found, LogSlice):
             return refused(found)
@@ -446,13 +448,14 @@ class Partition:
         if follower is not None:
             if now_ms is not None:
                 self.on_follower_fetch(follower, fetch_offset, until, now_ms)
+                high_watermark = log.high_watermark  # what it has may be committed now
         elif read_committed:
             aborted = (
                 log.aborted_transactions(fetch_offset, found.next_offset) if found.size else []
             )
         return ReadResult(
             ErrorCode.NONE,
-            log.high_watermark,
+            high_watermark,
             stable,
             log.log_start_offset,
             found.data,

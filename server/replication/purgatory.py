@@ -51,7 +51,7 @@ class FetchWaiter:
         read_committed: bool,
         of_replica: bool = False,
     ) -> None:
-        self.future: asyncio.Future[None] = loop.create_future()
+        self.future: asyncio.Future[None] = asyncio.Future(loop=loop)
         self.missing_bytes = missing_bytes
         self.read_committed = read_committed
         self.of_replica = of_replica
@@ -94,7 +94,7 @@ class CommitWaiter:
         *,
         timeout_ms: int | None,
     ) -> None:
-        self.future: asyncio.Future[dict[int, ErrorCode]] = loop.create_future()
+        self.future: asyncio.Future[dict[int, ErrorCode]] = asyncio.Future(loop=loop)
         self._missing: dict[int, Partition] = {}
         self._failed: dict[int, ErrorCode] = {}
         for row, partition, required_offset in required:
