@@ -34,7 +34,7 @@ from .session import kafka_options, start_session
 from .storage import is_local
 
 #: What Spark and the clients say when topics, or offsets that were to be read, are gone.
-GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition|No leaders found")
+GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition")
 _EARLIEST, _LATEST = -2, -1
 
 

@@ -31,6 +31,9 @@ PATIENCE = 15.0
 CONNECT_S = 1.0
 REFUSED_AGAIN_S = 0.3
 
+#: Seconds for which a topic may be missing that was there.
+GONE_S = 2.0
+
 #: Seconds between two questions about a partition without a leader.
 AGAIN_S = 0.2
 
@@ -147,7 +150,7 @@ class Cluster:
         }
         level = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
         found: Offsets = {}
-        deadline = time.monotonic() + PATIENCE
+        began = time.monotonic()
         while left:
             answers = self._admin.list_offsets(
                 left, isolation_level=level, request_timeout=PATIENCE
@@ -157,8 +160,13 @@ class Cluster:
                     found[place.topic, place.partition] = answer.result().offset
                     del left[place]
                 except KafkaException as error:
-                    # A broker that has just started leads its partitions a moment later.
-                    if _is_final(error) or time.monotonic() > deadline:
+                    waited = time.monotonic() - began
+                    # A broker that has just started has its topics, and leads their partitions, a moment later.
+                    if waited > GONE_S and place.topic not in self.partitions():
+                        raise Problem(
+                            f"there is no topic {place.topic} at {self.bootstrap}"
+                        ) from error
+                    if _is_final(error) or waited > PATIENCE:
                         raise Problem(
                             f"cannot ask for offsets of {place.topic}-{place.partition}: {reason(error)}"
                         ) from error
