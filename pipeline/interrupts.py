@@ -13,7 +13,7 @@ import threading
 from types import TracebackType
 
 #: Who logs that the connection broke.
-_LOGGERS = (None, "py4j.clientserver", "py4j.java_gateway")
+LOGGERS = (None, "py4j.clientserver", "py4j.java_gateway")
 
 
 class Interrupts:
@@ -29,7 +29,7 @@ class Interrupts:
         self._written.setblocking(False)
         if threading.current_thread() is threading.main_thread():
             self._before = signal.set_wakeup_fd(self._written.fileno(), warn_on_full_buffer=False)
-        for name in _LOGGERS:
+        for name in LOGGERS:
             logging.getLogger(name).addFilter(self._is_wanted)
         return self
 
@@ -41,7 +41,7 @@ class Interrupts:
     ) -> None:
         # Once interrupted, the process ends: what is logged on the way is silenced to the last.
         if not self.seen():
-            for name in _LOGGERS:
+            for name in LOGGERS:
                 logging.getLogger(name).removeFilter(self._is_wanted)
         if threading.current_thread() is threading.main_thread():
             signal.set_wakeup_fd(self._before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import socket
 import time
@@ -15,6 +16,8 @@ from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
 from kwire.pipeline.cluster import Cluster, Offsets, refused
 from kwire.pipeline.group_offsets import GroupOffsets, kafka_offsets
+from kwire.pipeline.interrupts import LOGGERS
+from kwire.pipeline.main import main
 from kwire.pipeline.problems import Problem, explain
 from kwire.pipeline.progress import lag_words, line
 
@@ -147,3 +150,39 @@ def test_second_ctrl_c_does_not_wait() -> None:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_that_breaks_the_connection_to_spark_is_one_line(
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("reentrant call")
+
+    def run(_: object) -> None:
+        try:
+            signal.raise_signal(number)
+        except RuntimeError:
+            logging.getLogger("py4j.clientserver").exception("while sending command")
+            raise
+
+    monkeypatch.setattr("kwire.pipeline.status.run", run)
+    before = signal.signal(number, broken)
+    filters = {name: list(logging.getLogger(name).filters) for name in LOGGERS}
+    try:
+        if number == signal.SIGINT:
+            assert main(["status", "--checkpoint-dir=c"]) == 130
+            assert capsys.readouterr().err == "kwire pipeline: status was interrupted\n"
+            assert not caplog.records
+        else:
+            # Any other signal explains no such error.
+            with pytest.raises(RuntimeError):
+                main(["status", "--checkpoint-dir=c"])
+            assert caplog.records
+    finally:
+        signal.signal(number, before)
+        for name, those in filters.items():
+            logging.getLogger(name).filters[:] = those
