@@ -235,7 +235,8 @@ class CoordinatorRuntime(Generic[S]):
         self.apply(slot, operation(slot.shard, token, now_ms), now_ms)
         if token in answers:
             return answers.pop(token)
-        future = self.waiting[token] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future = self.waiting[token] = asyncio.Future(loop=loop)
         return future
 
     def start(self, partition: int, operation: Callable[[S, int], Result]) -> None:

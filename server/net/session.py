@@ -190,7 +190,8 @@ class Session:
         """One reason to wait is gone: take up what waits here, then read again."""
         self._waits &= ~reason
         if not self._waits:
-            self._process()
+            if self._connection.frames.held_bytes:
+                self._process()
             if not self._waits:
                 self.transport.resume_reading()
 

@@ -211,8 +211,9 @@ def update_member(group: Group, member: Member, joining: Joining, out: Result) -
         member, joining.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
     )
     waited = group.await_join(member, joining.token)
-    # Apache Kafka forgets the earlier request; here each is answered, for whoever still listens.
-    out.reply(waited, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
+    if waited is not None:
+        # Apache Kafka forgets the earlier request; here each is answered, for whoever still listens.
+        out.reply(waited, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def replace_static_member(
@@ -322,8 +323,9 @@ def sync_group(
         out.reply(token, group.sync_response(member))
         keep_alive(group, member, now_ms, out)
     else:
-        # As with JoinGroup, an earlier request that still waits is answered.
-        answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS), out)
+        if member.sync_token is not None:
+            # As with JoinGroup, an earlier request that still waits is answered.
+            answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
         sync_received(group, member.member_id)
         if member.member_id == group.leader_id:

@@ -273,7 +273,8 @@ def set_assignment(group: Group, assignment: dict[str, bytes], now_ms: int, out:
     """Give the members their parts and answer the SyncGroups that wait."""
     for member in group.members.values():
         member.assignment = assignment.get(member.member_id, b"")
-        if answer_sync(member, group.sync_response(member), out):
+        if member.sync_token is not None:
+            answer_sync(member, group.sync_response(member), out)
             keep_alive(group, member, now_ms, out)
 
 
@@ -281,13 +282,13 @@ def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result) -
     """Take all assignments back and refuse the SyncGroups that wait."""
     for member in group.members.values():
         member.assignment = b""
-        if answer_sync(member, sync_error(error), out):
+        if member.sync_token is not None:
+            answer_sync(member, sync_error(error), out)
             keep_alive(group, member, now_ms, out)
 
 
-def answer_sync(member: Member, response: SyncGroupResponse, out: Result) -> bool:
-    """Answer a member's waiting SyncGroup; False if there is none."""
+def answer_sync(member: Member, response: SyncGroupResponse, out: Result) -> None:
+    """Answer a member's waiting SyncGroup, if there is one."""
     token = member.sync_token
     member.sync_token = None
     out.reply(token, response)
-    return token is not None

@@ -36,6 +36,8 @@ class GroupState(Enum):
     STABLE = "Stable"
     DEAD = "Dead"
 
+    __hash__ = object.__hash__  # Enum's own runs in Python; there is one object of each state
+
 
 VALID_PREVIOUS = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
@@ -242,9 +244,10 @@ class Group:
         session_timeout_ms: int,
     ) -> None:
         """Take over what a JoinGroup of a known member says."""
-        self.count_protocols(member, -1)
-        member.protocols = protocols
-        self.count_protocols(member, 1)
+        if member.protocols != protocols:
+            self.count_protocols(member, -1)
+            member.protocols = protocols
+            self.count_protocols(member, 1)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
