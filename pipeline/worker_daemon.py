@@ -3,12 +3,14 @@
 Before each task a worker forgets what it knows of the folders on its path. Of an archive it reads the whole table of
 contents again, in Python since 3.10, and of `pyspark.zip` once for each package that was imported from there: 100 ms and
 more. So PySpark is taken from its folder, and the jar that Spark puts on the path, without Python in it, is left out. After
-each task a worker collects garbage; what was imported before it was forked need not be looked through.
+each task a worker collects garbage; what was imported before it was forked need not be looked through. So what most workers
+import is imported here.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,8 +48,11 @@ def main() -> None:
     """Be `pyspark.daemon`."""
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()
+    for name in ("numpy", "pyarrow", "kwire.pipeline.segments.source"):
+        importlib.import_module(name)
     from pyspark.daemon import manager
 
+    gc.collect()
     gc.freeze()
     manager()
 

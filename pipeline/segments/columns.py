@@ -150,7 +150,10 @@ class BatchRows(HeaderRows):
     """
 
     def __init__(
-        self, headers: Sequence[BatchHeader], buffer: bytearray, bodies: Sequence[tuple[int, int]]
+        self,
+        headers: Sequence[BatchHeader],
+        buffer: bytes | bytearray,
+        bodies: Sequence[tuple[int, int]],
     ) -> None:
         """Bodies: (begin, end) in the buffer, for each header."""
         super().__init__(headers)

@@ -52,7 +52,9 @@ class Headers(NamedTuple):
     value: Spans
 
 
-def append_record_ends(data: bytearray, at: int, end: int, count: int, ends: list[int]) -> None:
+def append_record_ends(
+    data: bytes | bytearray, at: int, end: int, count: int, ends: list[int]
+) -> None:
     """Append where each of the `count` records between `at` and `end` ends.
 
     Errors: CorruptRecord where their lengths do not lead from `at` to `end`. Whether a length is possible is for
@@ -94,7 +96,7 @@ def append_record_ends(data: bytearray, at: int, end: int, count: int, ends: lis
         )
 
 
-def _same_size(data: bytearray, start: int, size: int, limit: int) -> int:
+def _same_size(data: bytes | bytearray, start: int, size: int, limit: int) -> int:
     """How many records after the one at start begin with its length and so have its size, at most limit."""
     if limit <= 0:
         return 0

@@ -139,14 +139,16 @@ class SliceReader:
                 headers, buffer, [(found.at + RECORDS_AT, found.at + found.size) for found in chunk]
             )
         view = memoryview(buffer)
-        bodies = bytearray()
+        bodies = []
         spans = []
+        begin = 0
         for found, header in zip(chunk, headers, strict=True):
-            begin = len(bodies)
             packed = view[found.at + RECORDS_AT : found.at + found.size]
-            bodies += decompress(header.codec, header.magic, packed, MAX_DECOMPRESSED_BYTES)
-            spans.append((begin, len(bodies)))
-        return BatchRows(headers, bodies, spans)
+            body = decompress(header.codec, header.magic, packed, MAX_DECOMPRESSED_BYTES)
+            bodies.append(body)
+            spans.append((begin, begin + len(body)))
+            begin += len(body)
+        return BatchRows(headers, b"".join(bodies), spans)
 
     def _load(self, chunk: Sequence[Found]) -> tuple[list[Found], bytearray]:
         buffer = bytearray()

@@ -26,7 +26,7 @@ from .damage import Damage
 from .slices import Slice
 
 #: Bytes read at once, where bodies are wanted and where only headers are.
-WINDOW = 2 << 20
+WINDOW = 4 << 20
 HEADER_WINDOW = 4096
 
 

@@ -250,7 +250,8 @@ import sys
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    .config("spark.sql.session.timeZone", "UTC").getOrCreate())
+    .config("spark.sql.session.timeZone", "UTC").config("spark.sql.codegen.wholeStage", "false")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC").getOrCreate())
 frame = spark.read.format("kwire-log").schema("partition int, offset long").load(sys.argv[1])
 print([tuple(row) for row in frame.collect()])
 import kwire
