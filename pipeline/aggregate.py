@@ -293,10 +293,11 @@ def run(options: Namespace) -> int:
         spark.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
     try:
         counts = aggregate(spark, options)
+        still_open = _still_open(options) if options.once else None
     finally:
         spark.stop()
     print(f"aggregate {options.kind}: {counts}")
-    if options.once and (still_open := _still_open(options)):
+    if still_open:
         print(still_open)
     return 0
 
@@ -321,7 +322,7 @@ def _still_open(options: Namespace) -> str | None:
     if not mark:
         return None
     until = datetime.fromtimestamp(mark / 1000, UTC).isoformat(timespec="milliseconds")
-    what = "sessions that go on" if options.kind == "sessions" else "windows that end"
+    what = "sessions whose gap ends" if options.kind == "sessions" else "windows that end"
     return f"{what} after {until.replace('+00:00', 'Z')}, the watermark, are open: later records close them in a later run"
 
 
