@@ -57,13 +57,9 @@ NAMES_LEADER_SINCE = 16
 WRONG_BROKER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Row(NamedTuple):
-    """One partition of an answer before it is encoded."""
-
-    key: Key
-    asked: FetchedPartition
-    topic: str
-    result: ReadResult
+#: One partition of an answer before it is encoded: what it is asked by, what is asked, the topic's
+#: name, what was found. A plain tuple, since there is one for each partition of each fetch.
+Row = tuple[Key, FetchedPartition, str, ReadResult]
 
 
 class Reading(NamedTuple):
@@ -159,11 +155,11 @@ async def _fetch_converted(
     if waiter is not None:
         await waiter.future
         reading = _read(ctx, request, context)
-    for index, row in enumerate(reading.rows):
-        if row.result.data:
-            partition = ctx.services.replica_manager.get(row.topic, row.asked.partition)
-            result = await converted(ctx, partition, row.result, row.asked.fetch_offset)
-            reading.rows[index] = row._replace(result=result)
+    for index, (key, asked, topic, result) in enumerate(reading.rows):
+        if result.data:
+            partition = ctx.services.replica_manager.get(topic, asked.partition)
+            result = await converted(ctx, partition, result, asked.fetch_offset)
+            reading.rows[index] = (key, asked, topic, result)
     return _answer(ctx, context, reading)
 
 
@@ -256,7 +252,7 @@ def _read(
                 # What is there already, but in the next segment or beyond a limit, does not wait.
                 answer_now = answer_now or result.next_offset < until
                 waiting.append((partition, result.next_offset))
-        rows.append(Row(key, asked, topic, result))
+        rows.append((key, asked, topic, result))
     return Reading(rows, size, answer_now, waiting, max_bytes, throttle)
 
 
@@ -305,9 +301,9 @@ def _refused(error: ErrorCode) -> ReadResult:
 
 
 def _close_slices(reading: Reading) -> None:
-    for row in reading.rows:
-        if not isinstance(row.result.data, bytes):
-            row.result.data.close()
+    for _, _, _, result in reading.rows:
+        if not isinstance(result.data, bytes):
+            result.data.close()
 
 
 def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> FetchResponse:
@@ -319,11 +315,10 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
     topics = response.responses
     by_name: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     served: list[Key] = []
-    for row in reading.rows:
-        result = row.result
+    for key, asked, topic_name, result in reading.rows:
         has_data = len(result.data) > 0
         if session is not None:
-            news = row.asked.differs(
+            news = asked.differs(
                 result.error,
                 result.high_watermark,
                 result.log_start_offset,
@@ -332,17 +327,17 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
             if context.incremental and not news:
                 continue
             if has_data:
-                served.append(row.key)
-        name, topic_id, _ = row.key
+                served.append(key)
+        name, topic_id, _ = key
         topic = by_name.get((name, topic_id))
         if topic is None:
             topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[])
             by_name[(name, topic_id)] = topic
             topics.append(topic)
-        data = _partition_data(row.asked.partition, result)
+        data = _partition_data(asked.partition, result)
         topic.partitions.append(data)
         if result.error:
-            _explain(ctx, response, row, data)
+            _explain(ctx, response, topic_name, data)
     if session is not None:
         session.served(served)
     if reading.throttle is not None:
@@ -353,20 +348,20 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
 def _count(ctx: RequestContext, reading: Reading, quota: ReplicationQuota) -> None:
     """Take what is sent of throttled partitions into account, whoever follows there."""
     size = sum(
-        len(row.result.data)
-        for row in reading.rows
-        if row.result.data and quota.is_throttled(row.topic, row.asked.partition)
+        len(result.data)
+        for _, asked, topic, result in reading.rows
+        if result.data and quota.is_throttled(topic, asked.partition)
     )
     if size:
         quota.record(size, ctx.services.clock.monotonic_ms())
 
 
-def _explain(ctx: RequestContext, response: FetchResponse, row: Row, data: PartitionData) -> None:
+def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: PartitionData) -> None:
     """Say an error as the version knows it, and name the leader to who asked the wrong broker."""
     if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= NO_STORAGE_ERROR_UP_TO:
         data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if data.error_code in WRONG_BROKER and ctx.version >= NAMES_LEADER_SINCE:
-        leader = leader_of(ctx, ctx.services.metadata(), row.topic, row.asked.partition)
+        leader = leader_of(ctx, ctx.services.metadata(), topic, data.partition_index)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
         known = {node.node_id for node in response.node_endpoints}
         if leader.address is not None and leader.id not in known:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from kwire.errors import ErrorCode
 
+from ..log.file_layer import FileSlice
 from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
 from ..topic_partition import TopicPartition
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
@@ -441,25 +442,27 @@ class Partition:
             until = log.log_end_offset
         else:
             until = stable if read_committed else high_watermark
-        found = log.read(fetch_offset, max_bytes, until, min_one_batch)
-        if not isinstance(found, LogSlice):
-            return refused(found)
+        data: bytes | FileSlice = b""
+        next_offset = fetch_offset
+        if fetch_offset != log.log_end_offset:  # else there is nothing yet, whoever asks
+            found = log.read(fetch_offset, max_bytes, until, min_one_batch)
+            if not isinstance(found, LogSlice):
+                return refused(found)
+            data, next_offset = found.data, found.next_offset
         aborted = None
         if follower is not None:
             if now_ms is not None:
                 self.on_follower_fetch(follower, fetch_offset, until, now_ms)
                 high_watermark = log.high_watermark  # what it has may be committed now
         elif read_committed:
-            aborted = (
-                log.aborted_transactions(fetch_offset, found.next_offset) if found.size else []
-            )
+            aborted = log.aborted_transactions(fetch_offset, next_offset) if len(data) else []
         return ReadResult(
             ErrorCode.NONE,
             high_watermark,
             stable,
             log.log_start_offset,
-            found.data,
-            found.next_offset,
+            data,
+            next_offset,
             None,
             aborted,
         )
