@@ -93,9 +93,11 @@ docs: $(READY)
 compat: $(READY) jars
 	$(BIN)/python -m compat.matrix $(ARGS)
 
-# ARGS="--records 100000" for a smaller one.
-pipeline-demo: $(READY) jars
-	KWIRE_SPARK_JARS=$(CURDIR)/compat/java/target/spark-4.0.0 $(BIN)/python -m kwire.pipeline.demo $(ARGS)
+# ARGS="--records 100000" for a smaller one. Without Maven, Spark fetches its Kafka connector itself.
+pipeline-demo: $(READY)
+	@if command -v mvn >/dev/null; then \
+		.ci/stage jars compat/java/fetch.sh spark-4.0.0 && export KWIRE_SPARK_JARS='$(CURDIR)/compat/java/target/spark-4.0.0'; \
+	fi && $(BIN)/python -m kwire.pipeline.demo $(ARGS)
 
 clean:
 	rm -rf $(VENV) bench/.cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
