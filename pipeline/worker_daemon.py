@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ARCHIVE = ("python", "lib", "pyspark.zip")
+JAR = "spark-core_*.jar"
 
 
 def unpacked(entry: str) -> str:
@@ -38,16 +39,23 @@ def without_archives(entries: Sequence[str]) -> list[str]:
     found = []
     for entry in entries:
         folder = unpacked(entry)
-        if Path(entry).match("spark-core_*.jar") or (folder != entry and folder in entries):
+        if Path(entry).match(JAR) or (folder != entry and folder in entries):
             continue
         found.append(folder)
     return found
 
 
+def leave_archives() -> None:
+    """Let this process of Spark's, which another has forked, find PySpark in its folder from now on."""
+    sys.path[:] = without_archives(sys.path)
+    for entry in [*sys.path_importer_cache]:
+        if "/".join(ARCHIVE) in entry or Path(entry).match(JAR):
+            del sys.path_importer_cache[entry]
+
+
 def main() -> None:
     """Be `pyspark.daemon`."""
-    sys.path[:] = without_archives(sys.path)
-    sys.path_importer_cache.clear()
+    leave_archives()
     for name in ("numpy", "pyarrow", "kwire.pipeline.segments.source"):
         importlib.import_module(name)
     from pyspark.daemon import manager

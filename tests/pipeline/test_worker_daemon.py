@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kwire.pipeline.worker_daemon import unpacked, without_archives
+from kwire.pipeline.worker_daemon import leave_archives, unpacked, without_archives
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,20 @@ def test_folder_with_other_packages_keeps_its_place_on_the_path(tmp_path: Path) 
     path = ["", str(archive), str(jar), "mine", str(site)]
     assert without_archives(path) == ["", "mine", str(site)]
     assert without_archives(path[:-1]) == ["", str(site), "mine"]
+
+
+def test_process_that_has_looked_into_the_archive_forgets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python" / "pyspark").mkdir(parents=True)
+    (tmp_path / "python" / "pyspark" / "daemon.py").touch()
+    archive = f"{tmp_path}/python/lib/pyspark.zip"
+    cache = {archive: None, f"{archive}/pyspark/sql": None, "/other.zip": None}
+    monkeypatch.setattr(sys, "path", ["", archive])
+    monkeypatch.setattr(sys, "path_importer_cache", cache)
+    leave_archives()
+    assert sys.path == ["", f"{tmp_path}/python"]
+    assert list(cache) == ["/other.zip"]
 
 
 @pytest.mark.spark
