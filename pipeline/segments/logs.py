@@ -248,13 +248,19 @@ class PartitionLog:
             start, ongoing = known[0], dict(known[1])
         else:
             start, ongoing = self._ongoing_by_snapshot(end)
-        for header in self.headers(start, end) if self.files else ():
-            if not header.is_transactional:
-                continue
-            if header.is_control:
-                ongoing.pop(header.producer_id, None)
-            else:
-                ongoing.setdefault(header.producer_id, header.base_offset)
+        try:
+            for header in self.headers(start, end) if self.files else ():
+                if not header.is_transactional:
+                    continue
+                if header.is_control:
+                    ongoing.pop(header.producer_id, None)
+                else:
+                    ongoing.setdefault(header.producer_id, header.base_offset)
+        except SegmentError as error:
+            # Whatever `corrupt` says: what was lost may be the end of a transaction.
+            raise SegmentError(
+                f"{error}; which transactions are open cannot be told (isolation=read_uncommitted reads without)"
+            ) from error
         self.memory.stable = (end, ongoing)
         return min(ongoing.values(), default=end)
 

@@ -194,6 +194,24 @@ def test_a_damaged_length_loses_what_comes_before_the_next_index_entry(tmp_path:
         assert lost[0] == int(path.stem) and 3 <= len(lost) <= 12
 
 
+def test_a_damaged_header_after_the_newest_snapshot_leaves_unknown_what_is_committed(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path)
+    path = segment_paths(tmp_path)[1]
+    for snapshot in path.parent.glob("*.snapshot"):
+        snapshot.unlink()
+    data = bytearray(path.read_bytes())
+    data[8:12] = bytes(4)
+    path.write_bytes(data)
+    for corrupt in ("fail", "skip"):
+        with pytest.raises(SegmentError) as told:
+            offsets(tmp_path, corrupt=corrupt, isolation="read_committed")
+        assert f"{path}: " in str(told.value)
+        assert "cannot be told (isolation=read_uncommitted reads without)" in str(told.value)
+    assert offsets(tmp_path, corrupt="skip")
+
+
 def test_isolation_hides_what_was_aborted_and_what_is_open(tmp_path: Path) -> None:
     log = open_log(tmp_path, config(segment_bytes=400))
     append(log, batch(b"plain", b"x" * 100))
