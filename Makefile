@@ -76,7 +76,8 @@ golden-if-present: $(READY)
 jars:
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
 
-# Beside Apache Kafka: the short form in under ten minutes, the long one in hours; both write docs/performance.md.
+# Beside Apache Kafka: the short form in under ten minutes, one with 10,000 partitions and nothing left out in twenty
+# (ARGS=--medium), the long one in hours; each writes docs/performance.md.
 # BENCH="codec log" runs modules of bench/ instead, each of which measures one thing.
 BENCH ?=
 bench: $(READY) jars

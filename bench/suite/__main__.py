@@ -1,4 +1,4 @@
-"""python -m bench.suite [--long|--tiny] [--only SECTION,...] | --render FILE: see docs/performance.md."""
+"""python -m bench.suite [--medium|--long|--tiny] [--only SECTION,...] | --render FILE: see docs/performance.md."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def main() -> None:
     """Measure and write the page, or write the page from results."""
     parser = argparse.ArgumentParser(prog="python -m bench.suite", description=__doc__)
     form = parser.add_mutually_exclusive_group()
+    form.add_argument("--medium", action="store_const", const="medium", dest="form")
     form.add_argument("--long", action="store_const", const="long", dest="form")
     form.add_argument("--tiny", action="store_const", const="tiny", dest="form")
     parser.add_argument("--only", default="", help=f"of: {', '.join(SECTIONS)}")

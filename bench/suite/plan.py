@@ -21,7 +21,7 @@ from .tools import TROUBLE
 
 @dataclass(frozen=True)
 class Form:
-    """The amounts of the short, the long, or the tiny form (which only shows that everything runs).
+    """The amounts of the short, medium and long form, or of the tiny one (which only shows that everything runs).
 
     Shape: starts, the first minute and the partitions are of every subject; rounds of most other work;
     short_work_s is for transactions, metadata and curves; members, curves: each of these in turn; budget_s:
@@ -88,6 +88,26 @@ FORMS = {
         curves=(1, 100),
         cold=False,
         budget_s=580.0,
+    ),
+    "medium": Form(
+        name="medium",
+        rounds=2,
+        produce_s=2.0,
+        all_cells=False,
+        starts=3,
+        first_minute_s=30.0,
+        warm_up_gb=0.8,
+        consume_gb=0.5,
+        tail_s=5.0,
+        latency_s=5.0,
+        members=(100, 1000),
+        idle=10_000,
+        partitions=10_000,
+        short_work_s=1.0,
+        limit_gb=0.6,
+        curves=(1, 10, 100),
+        cold=True,
+        budget_s=1700.0,
     ),
     "long": Form(
         name="long",

@@ -164,11 +164,19 @@ def comparison(results: Results, kind: str, column: Column) -> list[str]:
     return rows_of(header, rows)
 
 
+#: Which command measures a form.
+COMMANDS = {
+    "short": "make bench",
+    "medium": "make bench ARGS=--medium",
+    "long": "make bench-long",
+}
+
+
 def _machine(results: Results) -> list[str]:
     about: dict[str, Any] = results.machine
     seconds = sum(about.get("seconds", {}).values())
     return [
-        f"The {results.form} form, `make bench{'-long' if results.form == 'long' else ''}`, on {about.get('date', '?')}, of kwire "
+        f"The {results.form} form, `{COMMANDS.get(results.form, '?')}`, on {about.get('date', '?')}, of kwire "
         f"{about.get('kwire', '?')}, in {seconds / 60:.0f} minutes: {about.get('processor', '?')}, {about.get('cores', '?')} cores, "
         f"{about.get('memory_gib', '?')} GiB; {about.get('kernel', '?')}, Python {about.get('python', '?')}, "
         f"{about.get('java', '?')}, {about.get('go', '?')}. Load average before: "
