@@ -54,7 +54,11 @@ class Cluster:
             "socket.connection.setup.timeout.ms": 5000,
             **dict(properties),
         }
-        self._admin = AdminClient(self._settings, logger=silent())
+        try:
+            self._admin = AdminClient(self._settings, logger=silent())
+        except KafkaException as error:
+            # Nothing is asked of a broker yet: a setting's name or value is wrong.
+            raise Problem(f"--client-property: {error.args[0].str()}") from error
         self._committers: dict[str, Committer] = {}
         self._is_first = True
 

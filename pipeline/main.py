@@ -61,6 +61,9 @@ def words_of(path: Path, job: str) -> list[str]:
         raise Problem(f"cannot read {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise Problem(f"{path} is not TOML: {error}") from error
+    for key in ("spark", *JOBS):
+        if not isinstance(tree.get(key, {}), dict):
+            raise Problem(f"{path}: {key} is to be a table: [{key}]")
     words = [f"--conf={key}={value}" for key, value in _flat(tree.pop("spark", {}))]
     own = tree.pop(job, {})
     shared = {key: value for key, value in tree.items() if key not in JOBS}

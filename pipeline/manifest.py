@@ -157,13 +157,17 @@ class Archive:
         """Read what was committed since the last look. Raises Problem for no archive, or a damaged or newer one."""
         state = self._state or self._snapshot()
         while (text := self._commit_text(state.number + 1)) is not None:
-            commit = self._parsed(_name(state.number + 1), text)
+            name = _name(state.number + 1)
+            commit = self._parsed(name, text)
+            if commit.get("number") != state.number + 1:
+                # A copy of another commit: its entries would count twice, and the look would never end.
+                raise Problem(
+                    f"{self.storage.location(name)} is damaged: it is commit {commit.get('number')}"
+                )
             try:
                 state.apply(commit)
-            except (KeyError, TypeError) as error:
-                raise Problem(
-                    f"{self.storage.location(_name(state.number + 1))} is damaged: {error!r}"
-                ) from error
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise Problem(f"{self.storage.location(name)} is damaged: {error!r}") from error
         if state.number < 0:
             raise Problem(f"there is no archive at {self.path}")
         self._state = state
@@ -186,9 +190,12 @@ class Archive:
             return _State()
         name = _name(newest, "snapshot.json")
         tree = self._parsed(name, self.storage.read(name) or b"")
-        state = _State(newest, topic_ids=tree.get("topic_ids", {}), replaced=tree["replaced"])
-        for entry in map(Entry.of, tree["entries"]):
-            state.add(entry)
+        try:
+            state = _State(newest, topic_ids=tree.get("topic_ids", {}), replaced=tree["replaced"])
+            for entry in map(Entry.of, tree["entries"]):
+                state.add(entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Problem(f"{self.storage.location(name)} is damaged: {error!r}") from error
         return state
 
     def _commit_text(self, number: int) -> bytes | None:

@@ -91,6 +91,9 @@ def test_snapshot_gives_what_all_commits_give(archive: Archive) -> None:
     [
         (1, None, "00000000000000000001.json is missing"),
         (2, "{", "00000000000000000002.json is damaged"),
+        (2, '{"format": 1, "number": 1}', r"00000000000000000002.json is damaged: it is commit 1$"),
+        (2, '{"format": 1}', r"00000000000000000002.json is damaged: it is commit None$"),
+        (2, '{"format": 1, "number": 2, "added": [7]}', "00000000000000000002.json is damaged"),
         (0, '{"format": 9}', "archive of another layout"),
         (0, '{"format": 1, "columns": ["offset"]}', r"another layout \(format 1, columns offset\)"),
     ],
@@ -107,6 +110,13 @@ def test_damaged_or_foreign_archive_is_named(
         path.write_text(text)
     with pytest.raises(Problem, match=said):
         Archive(archive.path).create()
+
+
+def test_damaged_snapshot_is_named(archive: Archive) -> None:
+    archive.commit_batch([entry(0, 9)], 0)
+    Path(archive.path, "_archive", f"{1:020d}.snapshot.json").write_text('{"format": 1}')
+    with pytest.raises(Problem, match=r"00000000000000000001\.snapshot\.json is damaged"):
+        Archive(archive.path).refresh()
 
 
 def test_folder_of_others_is_no_archive(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import make_parser, words_of
 from kwire.pipeline.problems import Problem
 
@@ -40,7 +41,12 @@ def test_cluster_is_named_as_other_commands_and_kafkas_tools_name_it(option: str
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("a = ", "is not TOML"), ("[archiv]\na = 1\n", r"\[archiv\] is no job")],
+    [
+        ("a = ", "is not TOML"),
+        ("[archiv]\na = 1\n", r"\[archiv\] is no job"),
+        ("archive = 1\n", r"archive is to be a table: \[archive\]"),
+        ("spark = 1\n", r"spark is to be a table: \[spark\]"),
+    ],
 )
 def test_wrong_config_file_is_named(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "jobs.toml"
@@ -52,3 +58,8 @@ def test_wrong_config_file_is_named(tmp_path: Path, text: str, said: str) -> Non
 def test_absent_config_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem, match=r"cannot read .*jobs.toml: No such file"):
         words_of(tmp_path / "jobs.toml", "archive")
+
+
+def test_unknown_client_property_is_named() -> None:
+    with pytest.raises(Problem, match=r'--client-property: .*"nonsense"'):
+        Cluster("localhost:9", [("nonsense", "1")])
