@@ -23,7 +23,7 @@ from .options import topic_names
 from .problems import Problem
 from .replay_archive import archived_partitions
 from .replay_into_source import refuse_doubling
-from .replay_options import add_arguments, targets
+from .replay_options import add_arguments, check_range, targets
 from .replay_plan import Done, Job, Range, SourcePartition, Task, digest_of, shares
 from .replay_progress import Positions, shown
 from .replay_segments import stored_partitions
@@ -36,6 +36,7 @@ __all__ = ["add_arguments", "run"]
 
 def run(options: Namespace) -> int:
     """Replay what is left to replay, and return 0; raises Problem."""
+    check_range(options)
     everything, mapped = targets(options.to)
     wanted = _wanted(options, mapped)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:

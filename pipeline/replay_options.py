@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
@@ -93,6 +93,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how long to try without success before giving up (default: %(default)s)",
     )
     add_spark(parser)
+
+
+def check_range(options: Namespace) -> None:
+    """Raises Problem for a range that ends where it begins or before: it would be replayed as nothing, and done."""
+    start, end = options.from_time, options.to_time
+    if start is not None and end is not None and end <= start:
+        raise Problem("--to-time is not after --from-time: there is nothing between")
+    for place, end in sorted(options.to_offset.items()):
+        if end <= options.from_offset.get(place, 0):
+            topic, partition = place
+            raise Problem(
+                f"--to-offset {end} of {topic}-{partition} is not after"
+                f" {options.from_offset.get(place, 0)}, where it begins: there is nothing between"
+            )
 
 
 def positive(kind: Callable[[str], float]) -> Callable[[str], float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay_archive import SCHEMA, Piece, archived_partitions, merged, overlapping
-from kwire.pipeline.replay_options import offsets, targets, time_ms
+from kwire.pipeline.replay_options import check_range, offsets, targets, time_ms
 from kwire.pipeline.replay_plan import Position, Range, Target, Task, shares
 from kwire.pipeline.replay_writer import Pace, headers_of
 
@@ -46,6 +46,19 @@ def test_offsets_are_by_topic_and_partition() -> None:
     for wrong in ("5", "[1]", '{"a": 5}', '{"a": {"x": 1}}', "{"):
         with pytest.raises(ArgumentTypeError):
             offsets(wrong)
+
+
+def test_range_without_anything_in_it_is_refused() -> None:
+    whole = {"from_time": None, "to_time": None, "from_offset": {}, "to_offset": {}}
+    part = {"from_offset": {("a", 0): 5}, "to_offset": {("a", 0): 6, ("b", 0): 1}}
+    for right in ({}, {"from_time": 1, "to_time": 2}, part, {"from_offset": {("a", 0): 9}}):
+        check_range(Namespace(**{**whole, **right}))
+    for wrong, said in (
+        ({"from_time": 2, "to_time": 2}, "--to-time is not after --from-time"),
+        ({"from_offset": {("a", 0): 6}, "to_offset": {("a", 0): 5}}, "5 of a-0 is not after 6"),
+    ):
+        with pytest.raises(Problem, match=said):
+            check_range(Namespace(**{**whole, **wrong}))
 
 
 def test_targets_are_one_or_mapped() -> None:
