@@ -139,7 +139,8 @@ def parse(rows: DataFrame, form: Format) -> DataFrame:
     # As an array of one that is exploded, since Spark moves filters over the faults below plain columns, and would take
     # the value apart again for each that they mention.
     once = F.array(F.struct((_line(form) if form.pattern else _json(form)).alias("data")))
-    rows = rows.select("*", F.explode(once).alias("_once")).withColumn("data", F.col("_once.data"))
+    rows = rows.select("*", F.explode(once).alias("_once"))
+    rows = rows.withColumn("data", _timed(F.col("_once.data"), form))
     rows = rows.withColumn("event_time", _event_time(form))
     rows = rows.withColumn("reason", _reason(form))
     return rows.drop("_text", "_once")
@@ -149,7 +150,7 @@ def _json(form: Format) -> Column:
     # A value followed by more, as `{"a":1} x`, passes Spark's reader, which stops after the first; within another
     # object it does not.
     whole = F.concat(F.lit('{"v":'), F.col("_text"), F.lit("}"))
-    schema = StructType([StructField("v", nullable(form.schema))])
+    schema = StructType([StructField("v", nullable(_as_read(form)))])
     options = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
     if form.time_format is not None:
         options["timestampFormat"] = form.time_format
@@ -163,12 +164,39 @@ def _line(form: Format) -> Column:
     for field in form.schema.fields:
         found = F.regexp_extract("_text", pattern, numbers[field.name])
         found = F.when(found != "", found)
-        if isinstance(field.dataType, TimestampType) and form.time_format is not None:
+        if field == form.time and _is_read_as_text(form):
+            pass
+        elif isinstance(field.dataType, TimestampType) and form.time_format is not None:
             found = F.try_to_timestamp(found, F.lit(form.time_format))
         elif not isinstance(field.dataType, StringType):
             found = found.try_cast(field.dataType)
         columns.append(found.alias(field.name))
     return F.when(F.col("_text").rlike(pattern), F.struct(*columns))
+
+
+def _is_read_as_text(form: Format) -> bool:
+    """Whether the time is a timestamp: Spark's own reader takes whole numbers for seconds, whatever `time_unit` says."""
+    return form.time is not None and isinstance(form.time.dataType, TimestampType)
+
+
+def _as_read(form: Format) -> StructType:
+    """The schema by which values are read."""
+    if not _is_read_as_text(form):
+        return form.schema
+    text = StringType()
+    fields = form.schema.fields
+    return StructType(
+        [StructField(f.name, text if f == form.time else f.dataType, f.nullable) for f in fields]
+    )
+
+
+def _timed(data: Column, form: Format) -> Column:
+    """`data` with the time as the schema has it."""
+    if form.time is None or not _is_read_as_text(form):
+        return data
+    name = form.time.name
+    # A dot would be the way into a struct.
+    return data.withField(f"`{name}`", _time_of_text(data.getField(name), form))
 
 
 def _value(name: str) -> Column:
@@ -183,15 +211,24 @@ def _event_time(form: Format) -> Column:
     value = _value(form.time.name)
     kind = form.time.dataType
     if isinstance(kind, IntegralType):
-        factor = TIME_UNITS[form.time_unit]
-        number = value.cast("bigint")
-        inside = number.between(0, LAST_TIME_US // factor)
-        return F.when(inside, F.timestamp_micros(number * factor))
+        return _time_of_number(value.cast("bigint"), form)
     if isinstance(kind, StringType):
-        if form.time_format is not None:
-            return F.try_to_timestamp(value, F.lit(form.time_format))
-        return value.try_cast("timestamp")
+        return _time_of_text(value, form)
     return value.cast("timestamp")
+
+
+def _time_of_number(number: Column, form: Format) -> Column:
+    factor = TIME_UNITS[form.time_unit]
+    inside = number.between(0, LAST_TIME_US // factor)
+    return F.when(inside, F.timestamp_micros(number * factor))
+
+
+def _time_of_text(text: Column, form: Format) -> Column:
+    """By the form that was asked for; else a whole number in the unit, or a date and time as SQL has them."""
+    if form.time_format is not None:
+        return F.try_to_timestamp(text, F.lit(form.time_format))
+    number = _time_of_number(text.try_cast("bigint"), form)
+    return F.when(text.rlike(r"^-?\d+$"), number).otherwise(text.try_cast("timestamp"))
 
 
 def _reason(form: Format) -> Column:

@@ -553,6 +553,48 @@ def test_malformed_record_without_place_for_it_holds_its_batch_back(room: Room) 
     check_letters(room, sent, [])
 
 
+def test_times_are_read_in_the_unit_asked_for_or_as_they_are_written(spark: SparkSession) -> None:
+    from kwire.pipeline.aggregates.records import make_format, parse
+    from kwire.pipeline.aggregates.schema import read_schema
+
+    moment = START_MS + 123
+
+    def times(schema: str, *texts: str, unit: str = "ms", form: str | None = None) -> list[Any]:
+        made = make_format(
+            read_schema(schema, None, ""),
+            (),
+            "Time",
+            time_unit=unit,
+            time_format=form,
+            max_ahead_ms=MINUTE,
+            pattern=None,
+        )
+        rows = [(json.dumps({"Time": json.loads(text)}).encode(),) for text in texts]
+        frame = spark.createDataFrame(rows, "value BINARY").selectExpr(
+            "value", f"timestamp_millis({moment}) AS timestamp", "0 AS timestampType"
+        )
+        found = parse(frame, made).selectExpr("unix_micros(event_time) AS us", "reason").collect()
+        return [row.reason or row.us for row in found]
+
+    for kind in ("TIMESTAMP", "BIGINT"):
+        assert times(f"Time {kind}", f"{moment}") == [moment * 1000]
+        assert times(f"Time {kind}", f"{moment // 1000}", unit="s") == [moment // 1000 * 1_000_000]
+        assert times(f"Time {kind}", f"{moment}777", unit="us") == [moment * 1000 + 777]
+    texts = (
+        f'"{iso(moment)}"',
+        '"2026-01-01 00:00:00"',
+        '{"a": 1}',
+        "99999999999999999999",
+    )
+    assert times("Time TIMESTAMP", *texts) == [
+        moment * 1000,
+        START_MS * 1000,
+        'Time is not TIMESTAMP: {"a":1}',
+        "Time is not TIMESTAMP: 99999999999999999999",
+    ]
+    assert times("Time TIMESTAMP", '"20260101"', form="yyyyMMdd") == [START_MS * 1000]
+
+
 def iso_of(moment: Any) -> str:
     """A time of Parquet like one of JSON."""
     return iso(round(moment.timestamp() * 1000))
