@@ -94,7 +94,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="archive",
         help="consumer group that shows how far the job is (default: %(default)s)",
     )
-    parser.add_argument("--compression", default="zstd", help="of the files (default: %(default)s)")
+    parser.add_argument(
+        "--compression",
+        choices=("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none"),
+        default="zstd",
+        help="of the files (default: %(default)s)",
+    )
     parser.add_argument(
         "--target-size",
         metavar="MB",

@@ -176,7 +176,14 @@ def _log_places(
 
 
 def _check_map(options: Namespace, places: Sequence[Place]) -> None:
-    """Raises Problem for a topic of `--map` that no place has."""
+    """Raises Problem for a topic of `--map` that no place has, or that would be compared with itself."""
+    for source, target in options.renamed:
+        if not target:
+            raise Problem(f"--map {source}=: TARGET is missing")
+        if source == target:
+            raise Problem(
+                f"--map {source}={target}: places that have topics of one name are compared without it"
+            )
     known = {topic for place in places for topic, _ in place.ranges}
     for name in (name for pair in options.renamed for name in pair if name not in known):
         raise Problem(f"--map: no place has a topic {name}")

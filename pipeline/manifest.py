@@ -78,7 +78,10 @@ class Entry:
 
     @staticmethod
     def of(tree: dict[str, Any]) -> Entry:
-        """From a manifest's JSON."""
+        """From a manifest's JSON. Raises KeyError, TypeError or ValueError for what is none."""
+        for name in ("partition", "first_offset", "last_offset", "rows"):
+            if type(tree[name]) is not int:
+                raise TypeError(f"{name} is {tree[name]!r}")
         files = tuple(ArchiveFile(**file) for file in tree["files"])
         lost = tuple((first, last) for first, last in tree["lost"])
         return Entry(**{**tree, "files": files, "lost": lost})

@@ -32,7 +32,7 @@ HEADER_COLUMNS = frozenset({"topic", "partition", "offset", "timestampType"})
 
 #: What the timestamps of magic 0, which has none, are called.
 NO_TIMESTAMP_TYPE = -1
-_MAX_MS = (1 << 63) // 1000 - 1
+_MAX_MS = ((1 << 63) - 1) // 1000
 
 
 class Rows(Protocol):

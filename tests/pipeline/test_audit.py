@@ -257,6 +257,8 @@ def test_golden_log_directory_is_clean(spark: SparkSession, tmp_path: Path) -> N
         (["--archive=/nowhere"], "there is no archive at /nowhere"),
         (["--archive=EMPTY"], "the archive EMPTY holds nothing"),
         (["--archive=ARCHIVE", "--map=orders=x"], "--map: no place has a topic x"),
+        (["--archive=ARCHIVE", "--map=orders=orders"], "are compared without it"),
+        (["--archive=ARCHIVE", "--map=orders="], "--map orders=: TARGET is missing"),
         (["--archive=ARCHIVE", "--json=/nowhere/x.json"], "there is no folder /nowhere to write x"),
     ],
 )

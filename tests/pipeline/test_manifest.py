@@ -94,6 +94,12 @@ def test_snapshot_gives_what_all_commits_give(archive: Archive) -> None:
         (2, '{"format": 1, "number": 1}', r"00000000000000000002.json is damaged: it is commit 1$"),
         (2, '{"format": 1}', r"00000000000000000002.json is damaged: it is commit None$"),
         (2, '{"format": 1, "number": 2, "added": [7]}', "00000000000000000002.json is damaged"),
+        (
+            2,
+            '{"format": 1, "number": 2, "added": [{"topic": "t", "partition": 0, "first_offset": "0",'
+            ' "last_offset": 1, "rows": 2, "files": [], "lost": []}]}',
+            "00000000000000000002.json is damaged: .*first_offset is '0'",
+        ),
         (0, '{"format": 9}', "archive of another layout"),
         (0, '{"format": 1, "columns": ["offset"]}', r"another layout \(format 1, columns offset\)"),
     ],

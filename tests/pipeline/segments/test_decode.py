@@ -108,3 +108,9 @@ def test_header_keys_that_are_no_text_are_replaced_as_java_does() -> None:
     batch = build([(0, None, None, [("\udcff", b"x")], 1)])
     (row,) = by_numpy(batch).to_pylist()  # type: ignore[attr-defined]
     assert row["headers"] == [{"key": "\ufffd", "value": b"x"}]
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, 9223372036854775, -9223372036854775])
+def test_timestamps_as_large_as_microseconds_can_hold_are_kept(timestamp_ms: int) -> None:
+    found = by_numpy(build([(timestamp_ms, None, b"v", [], 1)]))
+    assert found.column("timestamp").cast("int64").to_pylist() == [timestamp_ms * 1000]  # type: ignore[attr-defined]
