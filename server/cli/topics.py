@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -100,9 +100,6 @@ def list_topics(options: Namespace) -> int:
 
 def describe_topics(options: Namespace) -> int:
     """Print each topic's partitions and the configs that are not defaults."""
-    from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
-    from kafka.structs import TopicPartition
-
     code = 0
     with admin_client(options) as admin:
         described = admin.describe_topics(options.topics or None)
@@ -117,32 +114,54 @@ def describe_topics(options: Namespace) -> int:
                 partitions = [row for row in partitions if is_under_replicated(row)]
                 if not partitions:
                     continue
-            name = topic["name"]
-            resource = ConfigResource(ConfigResourceType.TOPIC, name)
-            configs = admin.describe_configs([resource])["topic"].get(name, {})
-            changed = " ".join(
-                f"{key}={config['value']}" for key, config in sorted(configs.items())
-            )
-            led = [
-                TopicPartition(name, row["partition_index"])
-                for row in partitions
-                if row["leader_id"] >= 0
-            ]
-            first = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
-            end = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
+            name, count = topic["name"], len(topic["partitions"])
             number = as_kafka_writes_it(topic.get("topic_id"))
-            count = len(topic["partitions"])
+            changed, offsets = "", {}
+            if (
+                not options.under_replicated
+            ):  # where brokers may just be dying, one answer is enough
+                changed = _changed_configs(admin, name)
+                offsets = _offsets(admin, name, partitions)
             print(f"{name}  {count} partitions  id {number}  {changed}".rstrip())
+            header = ["partition", "leader", "replicas", "in sync"]
             rows = []
             for row in partitions:
-                tp = TopicPartition(name, row["partition_index"])
-                offsets = (first[tp].offset, end[tp].offset) if tp in end else ("-", "-")
+                partition = row["partition_index"]
                 replicas, isr = (
                     ",".join(map(str, row[key])) for key in ("replica_nodes", "isr_nodes")
                 )
-                rows.append([row["partition_index"], row["leader_id"], replicas, isr, *offsets])
-            print_table(["partition", "leader", "replicas", "in sync", "first", "end"], rows)
+                rows.append(
+                    [partition, row["leader_id"], replicas, isr, *offsets.get(partition, ())]
+                )
+            print_table(header if options.under_replicated else [*header, "first", "end"], rows)
     return code
+
+
+def _changed_configs(admin: Any, topic: str) -> str:
+    from kafka.admin import ConfigResource, ConfigResourceType
+
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    configs = admin.describe_configs([resource])["topic"].get(topic, {})
+    return " ".join(f"{key}={config['value']}" for key, config in sorted(configs.items()))
+
+
+def _offsets(
+    admin: Any, topic: str, partitions: Sequence[Mapping[str, Any]]
+) -> dict[int, tuple[object, object]]:
+    """The first and the end offset of each partition, dashes for one that nobody leads."""
+    from kafka.admin import OffsetSpec
+    from kafka.structs import TopicPartition
+
+    led = [
+        TopicPartition(topic, row["partition_index"]) for row in partitions if row["leader_id"] >= 0
+    ]
+    first = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
+    end = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
+    found: dict[int, tuple[object, object]] = {
+        row["partition_index"]: ("-", "-") for row in partitions
+    }
+    found.update({tp.partition: (first[tp].offset, end[tp].offset) for tp in led if tp in end})
+    return found
 
 
 def is_under_replicated(partition: Mapping[str, Any]) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -170,14 +172,16 @@ def test_partition_whose_leader_is_not_alive_has_none(room: Replicas) -> None:
 
 def test_ten_thousand_partitions_are_answered_quickly(room: Replicas) -> None:
     """The loop stands still meanwhile; measured at 20 ms, of CPU time."""
-    import time
-
     wide = topic_image("wide", 10_000, leader=1, replicas=(1,))
     image = room.publisher.image.with_brokers({0: registration(0), 1: registration(1)})
     room.publisher.publish(image.with_topics([wide]))
-    begin = time.process_time()
-    answer = ask(room, request("wide"))
-    assert time.process_time() - begin < 0.5
+    gc.disable()  # what all tests before have left is not to be walked through
+    try:
+        begin = time.process_time()
+        answer = ask(room, request("wide"))
+        assert time.process_time() - begin < 0.5
+    finally:
+        gc.enable()
     assert len(answer.topics[0].partitions) == 10_000
 
 
