@@ -7,7 +7,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,27 @@ class Form:
     budget_s: float
 
 
+SHORT = Form(
+    name="short",
+    rounds=2,
+    produce_s=2.0,
+    all_cells=False,
+    starts=1,
+    first_minute_s=12.0,
+    warm_up_gb=0.8,
+    consume_gb=0.5,
+    tail_s=3.5,
+    latency_s=4.0,
+    members=(100, 1000),
+    idle=10_000,
+    partitions=1000,
+    short_work_s=1.0,
+    limit_gb=0.6,
+    curves=(1, 100),
+    cold=False,
+    budget_s=580.0,
+)
+
 FORMS = {
     "tiny": Form(
         name="tiny",
@@ -69,42 +90,15 @@ FORMS = {
         cold=True,
         budget_s=3600.0,
     ),
-    "short": Form(
-        name="short",
-        rounds=2,
-        produce_s=2.0,
-        all_cells=False,
-        starts=1,
-        first_minute_s=12.0,
-        warm_up_gb=0.8,
-        consume_gb=0.5,
-        tail_s=3.5,
-        latency_s=4.0,
-        members=(100, 1000),
-        idle=10_000,
-        partitions=1000,
-        short_work_s=1.0,
-        limit_gb=0.6,
-        curves=(1, 100),
-        cold=False,
-        budget_s=580.0,
-    ),
-    "medium": Form(
+    "short": SHORT,
+    "medium": replace(
+        SHORT,
         name="medium",
-        rounds=2,
-        produce_s=2.0,
-        all_cells=False,
         starts=3,
         first_minute_s=30.0,
-        warm_up_gb=0.8,
-        consume_gb=0.5,
         tail_s=5.0,
         latency_s=5.0,
-        members=(100, 1000),
-        idle=10_000,
         partitions=10_000,
-        short_work_s=1.0,
-        limit_gb=0.6,
         curves=(1, 10, 100),
         cold=True,
         budget_s=1700.0,
