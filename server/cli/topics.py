@@ -117,9 +117,8 @@ def describe_topics(options: Namespace) -> int:
             name, count = topic["name"], len(topic["partitions"])
             number = as_kafka_writes_it(topic.get("topic_id"))
             changed, offsets = "", {}
-            if (
-                not options.under_replicated
-            ):  # where brokers may just be dying, one answer is enough
+            # Where brokers may just be dying, one answer is enough.
+            if not options.under_replicated:
                 changed = _changed_configs(admin, name)
                 offsets = _offsets(admin, name, partitions)
             print(f"{name}  {count} partitions  id {number}  {changed}".rstrip())
