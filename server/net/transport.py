@@ -223,7 +223,8 @@ class SocketTransport:
 
     def _writable(self) -> None:
         self._flush()
-        if not self.unsent_bytes and not self.closed:
+        # Not `unsent_bytes`: a turn may end before an empty part, and what is sent next would stay behind it.
+        if not self._queue and not self.closed:
             if self._writing:
                 self._writing = False
                 self._loop.remove_writer(self._fd)
@@ -365,7 +366,7 @@ class SocketTransport:
         """Read no more, and close when all output has gone."""
         self._closing = True
         self.pause_reading()
-        if not self.unsent_bytes:
+        if not self._queue:
             self._lost(None)
 
     def close(self) -> None:

@@ -139,6 +139,46 @@ async def test_requests_that_are_there_take_one_receive_and_one_send(size: int, 
     peer.close()
 
 
+class TakingSocket:
+    """A socket whose kernel takes all it is given at once; ready for more at any time."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.taken = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+    def sendmsg(self, parts: list[bytes], *_: object) -> int:
+        size = sum(map(len, parts))
+        self.taken += size
+        return size
+
+    def send(self, part: bytes) -> int:
+        return self.sendmsg([part])
+
+
+@on_loop
+async def test_turn_that_ends_before_an_empty_part_does_not_hold_up_what_is_sent_next() -> None:
+    """A reply may end in an empty part; the connection stood still when a turn ended just there."""
+    server, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.setblocking(False)
+    sock = TakingSocket(server)
+    under_test = transport.SocketTransport(
+        asyncio.get_running_loop(),
+        sock,  # type: ignore[arg-type]
+        Executor(),
+    )
+    two_turns = 2 * transport.TURN_BYTES
+    pieces = [bytes(transport.GATHER_BYTES)] * (two_turns // transport.GATHER_BYTES)
+    under_test.send([*pieces, b""])
+    await until(lambda: not under_test.unsent_bytes)
+    under_test.send([b"next"])
+    await until(lambda: sock.taken == two_turns + len(b"next"))
+    under_test.close()
+    peer.close()
+
+
 @on_loop
 async def test_port_zero_takes_a_free_port_and_peers_are_counted() -> None:
     async with listening(Echo()) as listener:
