@@ -310,7 +310,7 @@ def look_first(options: Namespace) -> None:
     except NeedsSpark:
         form = None
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
-        _check_names(cluster, options)
+        cluster.say_if_none(options, _check_names(cluster, options))
     if form is not None and is_local(options.checkpoint_dir) and is_local(options.to_parquet or ""):
         _checkpoint(options, grouping, form.schema, look_only=True)
 

@@ -169,7 +169,9 @@ def run(options: Namespace) -> int:
     check_topics(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
         # Before Spark is started, which takes seconds: is there anything to archive, and a place for it?
-        check_starting_offsets(options, cluster, cluster.chosen(options))
+        chosen = cluster.chosen(options)
+        cluster.say_if_none(options, chosen)
+        check_starting_offsets(options, cluster, chosen)
         if not is_local(options.path):
             return archive_topics(start_session(options, "archive"), cluster, options)
         with _held(options) as archive:

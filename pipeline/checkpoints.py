@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from .cluster import Offsets
 from .group_offsets import kafka_offsets
@@ -67,6 +67,15 @@ class Checkpoint:
                 f"the checkpoint {self.path} belongs to job {job_there}"
                 f"{f' ({others})' if others else ''}: choose another with --checkpoint-dir"
             )
+
+    def json_file(self, name: str) -> dict[str, str]:
+        """A file of ours that is one JSON object of texts; empty when it is not there. Raises Problem if damaged."""
+        text = self.storage.read(name)
+        tree = {} if text is None else self._json(name, text)
+        for key, value in tree.items():
+            if not isinstance(value, str):
+                raise self._damaged(name, f"{key} is no text")
+        return tree
 
     def newest_entry(self) -> bytes | None:
         """Spark's entry for the newest batch that was begun, as it is; None before the first one."""
@@ -134,14 +143,14 @@ class Checkpoint:
         self._json(name, lines[0])
         return lines
 
-    def _json(self, name: str, text: bytes) -> object:
+    def _json(self, name: str, text: bytes) -> dict[str, Any]:
         try:
-            tree: object = json.loads(text)
+            tree: Any = json.loads(text)
         except ValueError as error:
             raise self._damaged(name, str(error)) from error
         if not isinstance(tree, dict):
             raise self._damaged(name, "it is no JSON object")
-        return tree
+        return cast("dict[str, Any]", tree)
 
     def _damaged(self, name: str, why: str) -> Problem:
         return Problem(f"the checkpoint {self.path} is damaged: {name}: {why}")

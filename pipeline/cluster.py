@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 
 from confluent_kafka import (
@@ -106,6 +107,15 @@ class Cluster:
         if missing:
             raise Problem(f"there is no topic {', '.join(missing)} at {self.bootstrap}")
         return {name: there[name] for name in topic_names(options)}
+
+    def say_if_none(self, options: Namespace, chosen: Collection[str]) -> None:
+        """Tell that a pattern matches nothing yet, which may be meant or a mistake in it."""
+        if not chosen:
+            print(
+                f"kwire pipeline: no topic at {self.bootstrap} matches {options.topics_pattern!r} yet",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Topic -> its id, as Kafka's tools write it; a topic made anew under an old name has another.

@@ -43,8 +43,7 @@ class ReadTopics:
 
     def check(self, topics: Collection[str]) -> None:
         """Compare with what the checkpoint knows, and note what is new. Raises Problem."""
-        text = self._checkpoint.storage.read(FILE)
-        known: dict[str, str] = {} if text is None else json.loads(text)
+        known = self._checkpoint.json_file(FILE)
         there = self._cluster.topic_ids(topics)
         for name in made_anew(known, there):
             said = (

@@ -306,7 +306,12 @@ def check_owner(parquet: Storage, checkpoint: Checkpoint) -> None:
     if text is None:
         if parquet.list(""):
             raise Problem(f"{parquet.root} is not empty, and not of this job")
-    elif json.loads(text)["checkpoint"] != checkpoint_id(checkpoint):
+        return
+    try:
+        owner = json.loads(text)["checkpoint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Problem(f"{parquet.location(OWNER)} is damaged: {error!r}") from error
+    if owner != checkpoint_id(checkpoint):
         raise Problem(
             f"{parquet.root} was written with another checkpoint than {checkpoint.path};"
             " use that one, or another folder"

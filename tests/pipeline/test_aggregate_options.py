@@ -11,13 +11,14 @@ from pyspark import SparkContext
 from pyspark.sql.types import LongType, MapType, StringType, StructType, TimestampType
 
 from kwire.pipeline.aggregate import check_options, plan, run
-from kwire.pipeline.aggregates.batches import watermark_ms
+from kwire.pipeline.aggregates.batches import OWNER, check_owner, watermark_ms
 from kwire.pipeline.aggregates.kinds import SCHEMAS, percentile_name
 from kwire.pipeline.aggregates.records import group_numbers
 from kwire.pipeline.aggregates.schema import WORDS, plain_ddl, read_schema
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.main import make_parser
 from kwire.pipeline.problems import Problem
+from kwire.pipeline.storage import open_storage
 
 from ..support.broker_process import BrokerProcess
 
@@ -248,3 +249,10 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
         "percentiles": "50,95,99",
         "accuracy": "exact",
     }
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]"])
+def test_damaged_owner_of_an_output_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / OWNER).write_text(text)
+    with pytest.raises(Problem, match=rf"{tmp_path}/{OWNER} is damaged"):
+        check_owner(open_storage(str(tmp_path)), Checkpoint(tmp_path / "c"))

@@ -16,7 +16,7 @@ from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, Entry
 from kwire.pipeline.problems import Problem
 from kwire.pipeline.replay_into_source import doubled
-from kwire.pipeline.topic_ids import ReadTopics, id_text, made_anew
+from kwire.pipeline.topic_ids import FILE, ReadTopics, id_text, made_anew
 from kwire.types import uuid_to_str
 
 from ..support.broker_process import BrokerProcess
@@ -134,6 +134,20 @@ def test_checkpoint_knows_the_topics_it_has_read(
     assert "topic orders was deleted and made anew" in capsys.readouterr().err
     check(orders="id-3", payments="id-2")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Expecting"),
+        ("[]", "it is no JSON object"),
+        ('{"orders": 1}', "orders is no text"),
+    ],
+)
+def test_damaged_file_of_ids_is_named(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(Problem, match=rf"checkpoint {tmp_path} is damaged: {FILE}: {why}"):
+        ReadTopics(Checkpoint(tmp_path), cluster_of(), go_on=False).check(["orders"])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import make_parser, words_of
 from kwire.pipeline.problems import Problem
 
+from ..support.broker_process import BrokerProcess
+
 
 def test_config_file_gives_shared_and_own_options(tmp_path: Path) -> None:
     file = tmp_path / "jobs.toml"
@@ -63,3 +65,15 @@ def test_absent_config_file_is_named(tmp_path: Path) -> None:
 def test_unknown_client_property_is_named() -> None:
     with pytest.raises(Problem, match=r'--client-property: .*"nonsense"'):
         Cluster("localhost:9", [("nonsense", "1")])
+
+
+@pytest.mark.e2e
+def test_pattern_that_matches_no_topic_is_told(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["archive", "--topics-pattern", "absent-.*", "-b", broker.bootstrap, "--path", "a"]
+    options = make_parser("archive").parse_args(words)
+    with Cluster(broker.bootstrap) as cluster:
+        cluster.say_if_none(options, cluster.chosen(options))
+    said = capsys.readouterr().err
+    assert said == f"kwire pipeline: no topic at {broker.bootstrap} matches 'absent-.*' yet\n"
