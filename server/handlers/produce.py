@@ -20,28 +20,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor
-from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from kwire.errors import CorruptRecord, ErrorCode
-from kwire.messages.produce import (
-    BatchIndexAndErrorMessage,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from kwire.records.batch import iter_batch_headers
+from kwire.errors import ErrorCode
+from kwire.messages.produce import ProduceRequest, ProduceResponse
 
 from ..controller.topics import INTERNAL_TOPICS
 from ..log.append import AppendInfo
 from ..log.validator import AppendError, needs_rewrite, prepare
 from ..replication.partition import Partition
 from ..replication.purgatory import CommitWaiter
-from .context import NO_REPLY, Later, NoReply, RequestContext
-from .endpoints import leader_of
+from .context import Later, NoReply, RequestContext
+from .produce_answer import Row, answer_of
+from .produce_form import NOT_IN_TRANSACTION, check_form, is_much_work
 from .registry import handles
 from .transaction_verification import (
     ADDING_VERSION,
@@ -58,66 +49,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Rewriting fewer bytes than this stalls the loop less than sending them to the worker process does.
-INLINE_REWRITE_BYTES = 64 * 1024
-INLINE_REWRITE_RECORDS = 2000
-
 #: Clients that may write to internal topics. Source: AdminUtils.ADMIN_CLIENT_ID.
 ADMIN_CLIENT_ID = "__admin_client"
-
-#: Batch length, magic and attributes of a batch, wherever the rest of it is wrong.
-_FORM = Struct(">8xi4xb4xh").unpack_from
-_COUNT = Struct(">57xi").unpack_from
-_HEADER_SIZE = 61
-ZERO_ID = bytes(16)
 
 NOTHING_GRANTED: Mapping[int, Granted] = {}
 
 #: By row: what a coordinator on another broker says of its partition.
 Asked = dict[int, Awaitable[AppendError | Granted]]
-_MAGIC_AT = 16
-_MIN_BATCH_LENGTH = 14
-_CODEC_MASK = 0x07
-_TRANSACTIONAL = 0x10
-_ZSTD = 4
-_ZSTD_OR_TRANSACTIONAL = _ZSTD | _TRANSACTIONAL
-
-#: Refusals that do not say where the log begins. Source: ReplicaManager.appendToLocalLog.
-WITHOUT_START_OFFSET = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-
 UNKNOWN_TOPIC = AppendError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 UNKNOWN_ID = AppendError(ErrorCode.UNKNOWN_TOPIC_ID)
-NOT_IN_TRANSACTION = AppendError(
-    ErrorCode.INVALID_TXN_STATE, "This partition was not added to a transaction"
-)
-OLD_MAGIC = (
-    "Produce requests with version %d are only allowed to contain record batches with magic "
-    "version 2, not %d"
-)
-NO_BATCH = "Produce requests with version %d must have exactly one record batch per partition"
-
-
-class Row(NamedTuple):
-    """One partition of the request, with the replica that it is for or the reason it is refused.
-
-    Shape: `topic` is the topic's id as bytes where it was asked for by an id that nobody has.
-    """
-
-    topic: str | bytes
-    number: int
-    partition: Partition | None
-    records: RecordsBytes
-    error: AppendError | None
 
 
 @handles(ProduceRequest, versions="0-13", overlap=True)
@@ -171,11 +111,11 @@ def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | L
         ):
             all_committed = all_committed and partition.log.high_watermark > result.last_offset
     if all_committed:
-        return _finish(ctx, acks, rows, results)
+        return answer_of(ctx, acks, rows, results)
     waiter = _commit_waiter(acks, request.timeout_ms, rows, results)
     kept = [row._replace(records=b"") for row in rows]
     return ctx.later(
-        waiter.future, lambda failed: _finish(ctx, acks, kept, _with_failed(results, failed))
+        waiter.future, lambda failed: answer_of(ctx, acks, kept, _with_failed(results, failed))
     )
 
 
@@ -210,13 +150,13 @@ def _rows(ctx: RequestContext, request: ProduceRequest) -> tuple[list[Row], bool
             if partition is None or closed or not valid_acks:
                 error = _refusal(ctx, name, number, valid_acks, closed)
             else:
-                error = _check_form(records, version)
+                error = check_form(records, version)
                 if error is None:
                     log = partition.log
                     if partition.writing is not None or (
                         (log.may_rewrite or version < 3)
                         and records is not None
-                        and _is_much_work(records)
+                        and is_much_work(records)
                         and log.needs_rewrite(records)
                     ):
                         must_wait = True
@@ -322,17 +262,7 @@ def _must_wait(partition: Partition, records: RecordsBytes) -> bool:
     if partition.writing is not None:
         return True
     log = partition.log
-    return log.may_rewrite and _is_much_work(records) and log.needs_rewrite(records)
-
-
-def _is_much_work(records: RecordsBytes) -> bool:
-    """Whether rewriting would stall the loop longer than a trip to the worker process takes."""
-    size = len(records)
-    return size > INLINE_REWRITE_BYTES or (
-        size >= _HEADER_SIZE
-        and records[_MAGIC_AT] == 2
-        and _COUNT(records)[0] > INLINE_REWRITE_RECORDS
-    )
+    return log.may_rewrite and is_much_work(records) and log.needs_rewrite(records)
 
 
 def _refusal(
@@ -351,60 +281,6 @@ def _refusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}."
         )
     return AppendError(services.replica_manager.why_missing(image, topic, partition))
-
-
-def _check_form(records: RecordsBytes, version: int) -> AppendError | None:
-    """Check what the request's version says of the form; the log checks the content."""
-    if version < 3:
-        if not records:
-            return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
-        return NOT_IN_TRANSACTION if _has_transactional(records) else None
-    size = len(records) if records is not None else 0
-    if size < _HEADER_SIZE:
-        if size <= _MAGIC_AT or records[_MAGIC_AT] == 2:
-            return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
-        return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, records[_MAGIC_AT]))
-    length, magic, attributes = _FORM(records)
-    if magic != 2 or length + 12 != size:
-        return _misshapen(version, length, magic, size)
-    if attributes & _ZSTD_OR_TRANSACTIONAL:
-        if version < 7 and attributes & _CODEC_MASK == _ZSTD:
-            return AppendError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"Produce requests with version {version} are not allowed to use ZStandard "
-                "compression",
-            )
-        if attributes & _TRANSACTIONAL:
-            return NOT_IN_TRANSACTION  # until it has been verified that it is
-    return None
-
-
-def _has_transactional(records: RecordsBytes) -> bool:
-    """Whether any batch is transactional, in a request that can name no transactional id."""
-    try:
-        return any(header.is_transactional for _, header in iter_batch_headers(records))
-    except CorruptRecord:
-        return False  # the log says what is wrong
-
-
-def _misshapen(version: int, length: int, magic: int, size: int) -> AppendError:
-    """Say what is wrong with records that are not one batch of magic 2 from end to end."""
-    if length < _MIN_BATCH_LENGTH:
-        return AppendError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"Record size {length} is less than the minimum record overhead ({_MIN_BATCH_LENGTH})",
-        )
-    if not 0 <= magic <= 2:
-        return AppendError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
-    if magic < 2:
-        return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, magic))
-    if length + 12 > size:
-        return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
-    return AppendError(
-        ErrorCode.INVALID_RECORD,
-        f"Produce requests with version {version} are only allowed to contain exactly one record "
-        "batch per partition",
-    )
 
 
 async def _prepare_and_append(
@@ -436,7 +312,7 @@ async def _prepare_and_append(
     if acks:
         waiter = _commit_waiter(acks, timeout_ms, rows, results)
         results = _with_failed(results, await waiter.future)
-    return _finish(ctx, acks, rows, results)
+    return answer_of(ctx, acks, rows, results)
 
 
 async def _prepare(ctx: RequestContext, row: Row) -> bytes | memoryview | AppendError | None:
@@ -448,7 +324,7 @@ async def _prepare(ctx: RequestContext, row: Row) -> bytes | memoryview | Append
     if not needs_rewrite(view, config):
         return None
     name = str(partition.tp)
-    if not _is_much_work(view):
+    if not is_much_work(view):
         return prepare(view, config, name, ctx.now_ms)
     try:
         return await ctx.services.executor.in_process(
@@ -524,93 +400,3 @@ def _with_failed(
         AppendError(failed[index]) if index in failed else result
         for index, result in enumerate(results)
     ]
-
-
-def _finish(
-    ctx: RequestContext, acks: int, rows: list[Row], results: list[AppendInfo | AppendError]
-) -> ProduceResponse | NoReply:
-    if acks == 0:
-        for row, result in zip(rows, results, strict=True):
-            if type(result) is AppendError:
-                return NoReply(
-                    f"produce with acks=0 to {_name(row)}-{row.number} failed with "
-                    f"{result.error.name}" + (f": {result.message}" if result.message else "")
-                )
-        return NO_REPLY
-    response = ProduceResponse(responses=[])
-    topic: TopicProduceResponse | None = None
-    name: str | bytes | None = None
-    for row, result in zip(rows, results, strict=True):
-        if topic is None or name != row.topic:
-            name = row.topic
-            topic = _topic_response(ctx, name)
-            response.responses.append(topic)
-        answer = _response_row(row, result)
-        topic.partition_responses.append(answer)
-        if answer.error_code:
-            _explain(ctx, response, row, answer)
-    return response
-
-
-def _explain(
-    ctx: RequestContext, response: ProduceResponse, row: Row, answer: PartitionProduceResponse
-) -> None:
-    """Say with an error who the leader is, or where the log begins, as far as that belongs to it."""
-    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.version >= 10:
-        _add_leader(ctx, response, row, answer)
-    elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and row.partition is None:
-        replica = ctx.services.replica_manager.get(_name(row), row.number)
-        if replica is not None:  # refused before the append, but for what the log knows
-            answer.log_start_offset = replica.log.log_start_offset
-
-
-def _name(row: Row) -> str:
-    return row.topic if isinstance(row.topic, str) else row.topic.hex()
-
-
-def _topic_response(ctx: RequestContext, name: str | bytes) -> TopicProduceResponse:
-    if isinstance(name, bytes):
-        return TopicProduceResponse(name="", topic_id=name, partition_responses=[])
-    if ctx.version < 13:
-        return TopicProduceResponse(name=name, partition_responses=[])
-    known = ctx.services.metadata().topic(name)
-    topic_id = ZERO_ID if known is None else known.topic_id
-    return TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[])
-
-
-def _response_row(row: Row, result: AppendInfo | AppendError) -> PartitionProduceResponse:
-    if isinstance(result, AppendInfo):
-        return PartitionProduceResponse(
-            index=row.number,
-            error_code=0,
-            base_offset=result.first_offset,
-            log_append_time_ms=result.log_append_time_ms,
-            log_start_offset=result.log_start_offset,
-        )
-    start_offset = -1
-    if row.partition is not None and result.error not in WITHOUT_START_OFFSET:
-        start_offset = row.partition.log.log_start_offset
-    return PartitionProduceResponse(
-        index=row.number,
-        error_code=result.error,
-        base_offset=-1,
-        log_start_offset=start_offset,
-        record_errors=[
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-            for index, message in result.record_errors
-        ],
-        error_message=result.message,
-    )
-
-
-def _add_leader(
-    ctx: RequestContext, response: ProduceResponse, row: Row, answer: PartitionProduceResponse
-) -> None:
-    leader = leader_of(ctx, ctx.services.metadata(), _name(row), row.number)
-    answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-    known = {node.node_id for node in response.node_endpoints}
-    if leader.address is not None and leader.id not in known:
-        host, port = leader.address
-        response.node_endpoints.append(
-            NodeEndpoint(node_id=leader.id, host=host, port=port, rack=leader.rack)
-        )

@@ -12,7 +12,8 @@ from kwire.errors import ErrorCode
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.batch import rewrite_crc
 from server.handlers.context import NO_REPLY, Later, NoReply
-from server.handlers.produce import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS, produce
+from server.handlers.produce import produce
+from server.handlers.produce_form import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
 from tests.support.replicas import NOW, Replicas, batch, finish, topic_image, turns, values
 from tests.support.transactions import transactional
 

@@ -1,0 +1,105 @@
+"""What a Produce request of each version may hold in a partition: told from the batch's header alone.
+
+Source: ProduceRequest.validateRecords, and MemoryRecords for records that are no batch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kwire.errors import CorruptRecord, ErrorCode
+from kwire.records.batch import iter_batch_headers
+
+from ..log.validator import AppendError
+
+if TYPE_CHECKING:
+    from kwire.types import RecordsBytes
+
+#: Rewriting fewer bytes than this stalls the loop less than sending them to the worker process does.
+INLINE_REWRITE_BYTES = 64 * 1024
+INLINE_REWRITE_RECORDS = 2000
+
+#: Batch length, magic and attributes of a batch, wherever the rest of it is wrong.
+_FORM = Struct(">8xi4xb4xh").unpack_from
+_COUNT = Struct(">57xi").unpack_from
+_HEADER_SIZE = 61
+_MAGIC_AT = 16
+_MIN_BATCH_LENGTH = 14
+_CODEC_MASK = 0x07
+_TRANSACTIONAL = 0x10
+_ZSTD = 4
+_ZSTD_OR_TRANSACTIONAL = _ZSTD | _TRANSACTIONAL
+
+NOT_IN_TRANSACTION = AppendError(
+    ErrorCode.INVALID_TXN_STATE, "This partition was not added to a transaction"
+)
+OLD_MAGIC = (
+    "Produce requests with version %d are only allowed to contain record batches with magic "
+    "version 2, not %d"
+)
+NO_BATCH = "Produce requests with version %d must have exactly one record batch per partition"
+
+
+def check_form(records: RecordsBytes, version: int) -> AppendError | None:
+    """Check what the request's version says of the form; the log checks the content."""
+    if version < 3:
+        if not records:
+            return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
+        return NOT_IN_TRANSACTION if _has_transactional(records) else None
+    size = len(records) if records is not None else 0
+    if size < _HEADER_SIZE:
+        if size <= _MAGIC_AT or records[_MAGIC_AT] == 2:
+            return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
+        return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, records[_MAGIC_AT]))
+    length, magic, attributes = _FORM(records)
+    if magic != 2 or length + 12 != size:
+        return _misshapen(version, length, magic, size)
+    if attributes & _ZSTD_OR_TRANSACTIONAL:
+        if version < 7 and attributes & _CODEC_MASK == _ZSTD:
+            return AppendError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                f"Produce requests with version {version} are not allowed to use ZStandard "
+                "compression",
+            )
+        if attributes & _TRANSACTIONAL:
+            return NOT_IN_TRANSACTION  # until it has been verified that it is
+    return None
+
+
+def _has_transactional(records: RecordsBytes) -> bool:
+    """Whether any batch is transactional, in a request that can name no transactional id."""
+    try:
+        return any(header.is_transactional for _, header in iter_batch_headers(records))
+    except CorruptRecord:
+        return False  # the log says what is wrong
+
+
+def _misshapen(version: int, length: int, magic: int, size: int) -> AppendError:
+    """Say what is wrong with records that are not one batch of magic 2 from end to end."""
+    if length < _MIN_BATCH_LENGTH:
+        return AppendError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record size {length} is less than the minimum record overhead ({_MIN_BATCH_LENGTH})",
+        )
+    if not 0 <= magic <= 2:
+        return AppendError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+    if magic < 2:
+        return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, magic))
+    if length + 12 > size:
+        return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
+    return AppendError(
+        ErrorCode.INVALID_RECORD,
+        f"Produce requests with version {version} are only allowed to contain exactly one record "
+        "batch per partition",
+    )
+
+
+def is_much_work(records: RecordsBytes) -> bool:
+    """Whether rewriting would stall the loop longer than a trip to the worker process takes."""
+    size = len(records)
+    return size > INLINE_REWRITE_BYTES or (
+        size >= _HEADER_SIZE
+        and records[_MAGIC_AT] == 2
+        and _COUNT(records)[0] > INLINE_REWRITE_RECORDS
+    )
