@@ -222,9 +222,12 @@ class Partition:
         if self.is_leader:
             self._advance_high_watermark(0, now_ms)
 
-    def on_isr_refused(self) -> None:
+    def on_isr_refused(self, now_ms: int) -> None:
         """The controller did not take the proposal: go on with what stood before."""
         self.isr = self.isr.committed()
+        if self.is_leader:
+            # A replica that was to be added no longer holds the watermark back.
+            self._advance_high_watermark(0, now_ms)
 
     # -- deleting --------------------------------------------------------------------------------
 

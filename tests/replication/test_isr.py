@@ -180,9 +180,20 @@ def test_refused_change_may_be_proposed_anew(room: Replicas) -> None:
     room.produce("a", b"1")
     later = NOW + LAG + 1
     led.partition.drop_laggards(later)
-    led.partition.on_isr_refused()
+    led.partition.on_isr_refused(later)
     led.partition.drop_laggards(later)
     assert led.proposed == [(0,), (0,)]
+
+
+def test_replica_that_was_refused_and_left_no_longer_holds_the_watermark(room: Replicas) -> None:
+    led = Led(room, isr=(0, 1))
+    room.produce("a", b"1")
+    led.fetch(2, 0)
+    led.fetch(1, 1)
+    assert (led.high_watermark, led.proposed) == (0, [(0, 1, 2)])
+    led.live = {0, 1}
+    led.partition.on_isr_refused(NOW)
+    assert led.high_watermark == 1
 
 
 def test_follower_that_caught_up_is_proposed_once_and_holds_the_watermark(room: Replicas) -> None:
