@@ -1,0 +1,218 @@
+"""A kernel, a loop, files and threads that do what a test says, for the socket transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from server.net import platform, transport
+
+# Small enough that a few bytes meet each bound.
+COPY_SLICE_BYTES = 4
+GATHER_BYTES = 16
+CHUNK_BYTES = 16
+TURN_BYTES = 32
+IOV_MAX = 4
+
+FD = 7
+PLENTY = 10**6
+
+#: What a call into the kernel does: a number of bytes it takes or gives at most, or an error.
+Outcome = int | type[OSError]
+
+
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the transport on these files, with bounds that a few bytes meet."""
+    monkeypatch.setattr(transport, "COPY_SLICE_BYTES", COPY_SLICE_BYTES)
+    monkeypatch.setattr(transport, "GATHER_BYTES", GATHER_BYTES)
+    monkeypatch.setattr(transport, "CHUNK_BYTES", CHUNK_BYTES)
+    monkeypatch.setattr(transport, "TURN_BYTES", TURN_BYTES)
+    monkeypatch.setattr(platform, "IOV_MAX", IOV_MAX)
+    for name in ("send_file", "is_cached", "read_cached", "fault_in"):
+        monkeypatch.setattr(platform, name, of_files(name))
+
+
+def of_files(name: str) -> Callable[..., Any]:
+    """A function of `platform` as the files of the present test have it."""
+
+    def call(*args: Any) -> Any:
+        return getattr(Files.now, name)(*args)
+
+    return call
+
+
+class Slice:
+    """A stored slice; its file has nothing but it."""
+
+    def __init__(self, files: Files, data: bytes) -> None:
+        self.position = 1000
+        self.data = data
+        self.closed = False
+        self.read_by_thread = False
+        self._fd = 100 + len(files.slices)
+        files.slices[self._fd] = self
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def fileno(self) -> int:
+        assert not self.closed, "its descriptor may be another file's by now"
+        return self._fd
+
+    def read(self) -> bytes:
+        return self.data
+
+    def close(self) -> None:
+        assert not self.closed, "closed twice"
+        assert not self.read_by_thread, "closed while a thread reads it"
+        self.closed = True
+
+
+class Files:
+    """Files and the page cache, in place of `platform`."""
+
+    now: Files
+
+    def __init__(self, kernel: Kernel) -> None:
+        Files.now = self
+        self._kernel = kernel
+        self.slices: dict[int, Slice] = {}
+        self.cached: list[bool] = []  # the answers, in turn; without any nothing is in the cache
+        self._looked_at: dict[int, int] = {}  # up to where a slice was found or put in the cache
+
+    def _cut(self, fd: int, position: int, count: int) -> bytes:
+        part = self.slices[fd]
+        assert not part.closed
+        start = position - part.position
+        assert 0 <= start <= start + count <= len(part), "beyond the slice"
+        return part.data[start : start + count]
+
+    def _is_cached(self) -> bool:
+        if not self.cached:
+            return False
+        self.cached.append(self.cached.pop(0))
+        return self.cached[-1]
+
+    def send_file(self, sock_fd: int, fd: int, position: int, count: int) -> int:
+        assert sock_fd == FD and count > 0
+        assert position + count <= self._looked_at.get(fd, 0), "the loop may wait for the disk"
+        return self._kernel.take(self._cut(fd, position, count))
+
+    def is_cached(self, fd: int, position: int, count: int) -> bool:
+        assert self._cut(fd, position, count)
+        if not self._is_cached():
+            return False
+        self._looked_at[fd] = position + count
+        return True
+
+    def read_cached(self, fd: int, position: int, count: int) -> bytearray | None:
+        data = self._cut(fd, position, count)
+        return bytearray(data) if self._is_cached() else None
+
+    def fault_in(self, fd: int, position: int, count: int) -> None:
+        assert self._cut(fd, position, count)
+        self._looked_at[fd] = position + count
+
+
+class Kernel:
+    """The other side of the socket, and the socket itself."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []  # of calls, in turn; without any it would block
+        self.calls = 0  # of one step
+        self.sent = bytearray()
+        self.incoming = bytearray()
+        self.peer_gone = False
+        self.closed = False
+
+    def _next(self) -> int:
+        self.calls += 1
+        assert self.calls < 1000, "the loop never gets its turn"
+        if not self.outcomes:
+            raise BlockingIOError
+        self.outcomes.append(outcome := self.outcomes.pop(0))
+        if isinstance(outcome, int):
+            return outcome
+        raise outcome
+
+    def take(self, data: bytes) -> int:
+        assert not self.closed
+        count = min(self._next(), len(data))
+        self.sent += data[:count]
+        return count
+
+    # -- the socket
+
+    def fileno(self) -> int:
+        return FD
+
+    def send(self, data: bytes) -> int:
+        return self.take(data)
+
+    def sendmsg(self, parts: Sequence[Any], ancillary: object = (), flags: int = 0) -> int:
+        assert len(parts) <= IOV_MAX
+        return self.take(b"".join(parts))
+
+    def recv_into(self, buffer: memoryview) -> int:
+        assert not self.closed
+        count = min(self._next(), len(buffer), len(self.incoming))
+        if not count and not self.peer_gone:
+            raise BlockingIOError
+        buffer[:count] = self.incoming[:count]
+        del self.incoming[:count]
+        return count
+
+    def recv(self, size: int, flags: int) -> bytes:
+        if not self.incoming and not self.peer_gone:
+            raise BlockingIOError
+        return bytes(self.incoming[:size])
+
+    def close(self) -> None:
+        assert not self.closed
+        self.closed = True
+
+
+class Loop:
+    """Which callbacks are registered."""
+
+    def __init__(self) -> None:
+        self.reader: Callable[[], None] | None = None
+        self.writer: Callable[[], None] | None = None
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        self.reader = callback
+
+    def remove_reader(self, fd: int) -> None:
+        self.reader = None
+
+    def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
+        self.writer = callback
+
+    def remove_writer(self, fd: int) -> None:
+        self.writer = None
+
+
+class Work:
+    """What a thread has been given, and the future of it."""
+
+    def __init__(self, part: Slice, run: Callable[[], None]) -> None:
+        self._part = part
+        self._run = run
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Work], None]] = []
+        part.read_by_thread = True
+
+    def add_done_callback(self, callback: Callable[[Work], None]) -> None:
+        self._callbacks.append(callback)
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def finish(self, error: BaseException | None) -> None:
+        self._run()
+        self._part.read_by_thread = False
+        self._error = error
+        for callback in self._callbacks:
+            callback(self)
