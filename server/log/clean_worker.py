@@ -18,9 +18,10 @@ from .clean_plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, SegmentFi
 from .compaction import BatchFilter, CleanedTransactions, note_keys
 from .file_layer import Buffer, FileLayer, LogFile
 from .key_map import KeyMap
-from .loader import CLEANED_SUFFIX, checked_batches
+from .loader import CLEANED_SUFFIX
 from .offset_index import OffsetIndex
 from .segment import INDEX_SUFFIXES, LOG_SUFFIX, LogSegment, stem_of
+from .segment_recovery import checked_batches
 from .time_index import TimeIndex
 from .transaction_index import ENTRY_SIZE, AbortedTransaction, TransactionIndex, parse
 from .transaction_index import SUFFIX as TRANSACTION_SUFFIX
