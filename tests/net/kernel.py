@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
 from server.net import platform, transport
 
@@ -216,3 +217,10 @@ class Work:
         self._error = error
         for callback in self._callbacks:
             callback(self)
+
+
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of the strategies, drawn as often as its weight says; `one_of` draws all alike."""
+    return st.sampled_from([each for weight, each in choices for _ in range(weight)]).flatmap(
+        lambda chosen: chosen
+    )

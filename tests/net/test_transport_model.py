@@ -26,6 +26,7 @@ from tests.net.kernel import (
     Outcome,
     Slice,
     Work,
+    weighted,
 )
 
 
@@ -232,13 +233,6 @@ class Model:
             self.check()
             turns += 1
             assert turns < 1000, "it goes on for ever"
-
-
-def weighted(*choices: tuple[int, st.SearchStrategy[Step]]) -> st.SearchStrategy[Step]:
-    """One of the strategies, drawn as often as its weight says; `one_of` draws all alike."""
-    return st.sampled_from([each for weight, each in choices for _ in range(weight)]).flatmap(
-        lambda chosen: chosen
-    )
 
 
 sizes = st.sampled_from([GATHER_BYTES, 0, 1, COPY_SLICE_BYTES, 5, TURN_BYTES, 50])

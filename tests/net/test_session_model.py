@@ -1,0 +1,327 @@
+"""Sessions on the real transport and the real frame memory, over a kernel that does as drawn.
+
+What arrives is cut anywhere, memory for frames is short, replies come at once or later and in any
+order, and peers read or do not. After each step something must be there that ends each wait, and at
+the end each request has its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwire.connection import Part, RequestReceived, response_frame
+from server.net import frame_memory, session
+from server.net.connection_info import ConnectionInfo
+from server.net.dispatcher import Pending
+from server.net.frame_memory import FrameMemory
+from server.net.limits import NetLimits
+from server.net.log_limit import LineLimiter
+from server.net.session import (
+    ENDS,
+    WAITS_FOR_OVERLAPPING,
+    WAITS_FOR_READER,
+    WAITS_FOR_REPLY,
+    WAITS_FOR_TURN,
+    Session,
+)
+from server.net.transport import SocketTransport
+from tests.net import kernel
+from tests.net.echo import request
+from tests.net.kernel import PLENTY, Kernel, Loop, Outcome, weighted
+from tests.support.clock import ManualClock
+
+#: Of the memory that a broker has at least, and of all that is measured by it.
+SCALE = 64
+LIMITS = NetLimits(
+    request_max_bytes=8000, max_overlapping=2, max_unsent_bytes=64, max_batch=3, idle_ms=1
+)
+CONNECTIONS = 3
+
+
+@pytest.fixture(autouse=True)
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel.small_bounds(monkeypatch)
+    for name in ("SCRATCH_BYTES", "SHORT_SCRATCH_BYTES", "GROWING_BYTES", "POOLED_BYTES"):
+        monkeypatch.setattr(frame_memory, name, getattr(frame_memory, name) // 1024)
+    for name in ("SMALLEST_READ_BYTES", "RESUME_BYTES"):
+        monkeypatch.setattr(frame_memory, name, getattr(frame_memory, name) // SCALE)
+    monkeypatch.setattr(session, "CORK_BYTES", 40)
+
+
+def small_memory(now_ms: int) -> FrameMemory:
+    memory = FrameMemory(1024 * 1024, now_ms=now_ms)
+    for tier in memory.tiers:
+        tier.share //= SCALE
+    memory.small.max_frame_bytes //= SCALE
+    memory.tiny.max_frame_bytes = 40
+    return memory
+
+
+class Request(NamedTuple):
+    """A request, and how it is answered.
+
+    Shape: `reply` are the sizes of the parts; None is no reply. `when` it comes: "now", "later"
+    with nothing else meanwhile, "overlapping", or "done", a future that has its result already.
+    """
+
+    body_size: int
+    reply: tuple[int, ...] | None
+    when: str
+
+    def frame(self, number: int) -> list[bytes]:
+        """The reply."""
+        if self.reply is None:
+            return []
+        body: list[Part] = [bytes((number + i) % 251 for i in range(size)) for size in self.reply]
+        return response_frame(number, False, body)
+
+
+class Connection:
+    """One connection, its peer, and the handlers of what the peer asks for."""
+
+    def __init__(self, requests: list[Request], memory: FrameMemory, clock: ManualClock) -> None:
+        self.requests = requests
+        self.seen = 0
+        self.later: dict[int, asyncio.Future[None]] = {}
+        self.kernel = Kernel()
+        self.closed_by_us = False
+        self.loop = Loop()
+        self.left = bytearray()  # what the peer has not sent yet
+        self.replies = b""
+        for number, each in enumerate(requests):
+            self.left += request(number, bytes(each.body_size))
+            self.replies += b"".join(each.frame(number))
+        self.session = Session(
+            SocketTransport(self.loop, self.kernel, None),  # type: ignore[arg-type]
+            ConnectionInfo("127.0.0.1:9092-127.0.0.1:50000-1", client_port=50000),
+            self,
+            memory,
+            LIMITS,
+            clock,
+            LineLimiter(logging.getLogger("server.net"), clock.monotonic_ms),
+            lambda session: None,
+        )
+        self.session.transport.start(self.session)
+
+    def dispatch(
+        self, request: RequestReceived, connection: ConnectionInfo
+    ) -> Sequence[Part] | Pending:
+        number = request.correlation_id
+        assert number == self.seen, "out of order"
+        self.seen += 1
+        asked = self.requests[number]
+        assert len(request.frame) - request.body_offset == asked.body_size
+        assert not self.alone_is_pending()
+        if asked.when == "now":
+            return asked.frame(number)
+        future = asyncio.get_running_loop().create_future()
+        if asked.when == "done":
+            future.set_result(None)
+        else:
+            self.later[number] = future
+        return Pending(
+            future,
+            lambda future: asked.frame(number),
+            asked.when == "overlapping",
+            lambda: None,
+        )
+
+    def alone_is_pending(self) -> bool:
+        return any(self.requests[number].when == "later" for number in self.later)
+
+    # -- steps
+
+    def arrive(self, count: int) -> None:
+        self.kernel.incoming += self.left[:count]
+        del self.left[:count]
+
+    def readable(self, outcomes: list[Outcome]) -> None:
+        if self.loop.reader is not None and (self.kernel.incoming or self.kernel.peer_gone):
+            self.kernel.calls, self.kernel.outcomes = 0, list(outcomes)
+            self.loop.reader()
+
+    def writable(self, outcomes: list[Outcome]) -> None:
+        if self.loop.writer is not None:
+            self.kernel.calls, self.kernel.outcomes = 0, list(outcomes)
+            self.loop.writer()
+
+    def complete(self, which: int) -> None:
+        if self.later:
+            number = sorted(self.later)[which % len(self.later)]
+            self.later.pop(number).set_result(None)
+
+    def can_go_on(self) -> bool:
+        reads = self.loop.reader is not None and self.kernel.incoming
+        return bool(self.left or self.later or reads or self.loop.writer is not None)
+
+    # -- what must hold
+
+    def check(self) -> None:
+        """Whatever it waits for is to come, and without a wait it reads."""
+        session = self.session
+        assert self.replies.startswith(self.kernel.sent)
+        if session.closed:
+            assert self.kernel.peer_gone or self.closed_by_us
+            assert self.loop.reader is None and self.loop.writer is None
+            return
+        waits = session._waits
+        if waits & WAITS_FOR_REPLY:
+            assert self.alone_is_pending()
+        if waits & WAITS_FOR_OVERLAPPING:
+            assert len(self.later) >= LIMITS.max_overlapping
+        if waits & WAITS_FOR_READER:
+            assert self.loop.writer is not None
+        assert not waits & (WAITS_FOR_TURN | ENDS)
+        frames = session._connection.frames
+        if not waits:
+            whole = 4 <= frames.held_bytes >= frames.announced_bytes
+            assert not whole, "a request has arrived and nobody takes it up"
+            if self.loop.reader is None:
+                assert isinstance(frames._block, frame_memory.FrameBlock)
+                assert frames._block.paused, "it does not read"
+
+
+def blocked(block: frame_memory.FrameBlock) -> bool:
+    return block.owner is not None and block.owner.blocked
+
+
+class Broker:
+    """All connections and the memory that they share."""
+
+    def __init__(self, streams: list[list[Request]]) -> None:
+        self.clock = ManualClock()
+        self.memory = small_memory(self.clock.monotonic_ms())
+        self.connections = [Connection(each, self.memory, self.clock) for each in streams]
+
+    def take(self, step: Step) -> None:
+        connection = self.connections[step.connection % len(self.connections)]
+        if isinstance(step, Arrive):
+            connection.arrive(step.size)
+            connection.readable(step.outcomes)
+        elif isinstance(step, Readable):
+            connection.readable(step.outcomes)
+        elif isinstance(step, Writable):
+            connection.writable(step.outcomes)
+        elif isinstance(step, Complete):
+            connection.complete(step.which)
+        elif isinstance(step, Leave):
+            connection.kernel.peer_gone = True
+        else:
+            connection.closed_by_us = True
+            connection.session.close("", None)
+
+    async def go_on(self) -> None:
+        """What waits for the next turn of the loop happens, then the clock ticks, without time."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.check()
+        for tier in self.memory.tiers:
+            # Woken by whoever made room, not by a clock.
+            oldest = next(iter(tier.incomplete.values()), None)
+            assert oldest is None or blocked(oldest) or not oldest.paused
+            assert not tier.paused or self.memory._room(tier) < frame_memory.RESUME_BYTES
+        self.memory.tick(self.clock.monotonic_ms())
+        self.check()
+        for tier in self.memory.tiers:
+            reads = [block for block in tier.incomplete.values() if not blocked(block)]
+            assert not reads or not reads[0].paused, "nobody's frame goes on"
+
+    def check(self) -> None:
+        for connection in self.connections:
+            connection.check()
+        for tier in self.memory.tiers:
+            assert tier.paused == sum(block.paused for block in tier.incomplete.values())
+
+    async def run_out(self) -> None:
+        """Peers send all and read all, and each request gets its reply."""
+        for _ in range(1000):
+            for each in self.connections:
+                each.arrive(500)
+                each.readable([PLENTY])
+                each.complete(0)
+                each.writable([PLENTY])
+            await self.go_on()
+            if not any(each.can_go_on() for each in self.connections):
+                return
+        raise AssertionError("it goes on for ever")
+
+
+class Arrive(NamedTuple):
+    connection: int
+    size: int
+    outcomes: list[Outcome]
+
+
+class Readable(NamedTuple):
+    connection: int
+    outcomes: list[Outcome]
+
+
+class Writable(NamedTuple):
+    connection: int
+    outcomes: list[Outcome]
+
+
+class Complete(NamedTuple):
+    connection: int
+    which: int
+
+
+class Leave(NamedTuple):
+    connection: int
+
+
+class Close(NamedTuple):
+    connection: int
+
+
+Step = Arrive | Readable | Writable | Complete | Leave | Close
+
+numbers = st.integers(0, CONNECTIONS - 1)
+taken: list[Outcome] = [PLENTY, PLENTY, 1, 7, 300, BlockingIOError]
+outcomes = st.lists(st.sampled_from(taken), max_size=5)
+replies = st.sampled_from([(70,), (100, 30), (), (0,), (10,), (30, 0), (20, 100, 0), None])
+requests = st.builds(
+    Request,
+    st.sampled_from([10, 0, 10, 100, 700, 4500]),
+    replies,
+    st.sampled_from(["now", "later", "overlapping", "overlapping", "done"]),
+)
+streams = st.lists(st.lists(requests, max_size=10), min_size=1, max_size=CONNECTIONS)
+steps = weighted(
+    (8, st.builds(Arrive, numbers, st.sampled_from([3000, 1, 3, 30, 200, 5000]), outcomes)),
+    (2, st.builds(Readable, numbers, outcomes)),
+    (4, st.builds(Writable, numbers, outcomes)),
+    (4, st.builds(Complete, numbers, st.integers(0, 3))),
+    (1, st.builds(Leave, numbers) | st.builds(Close, numbers)),
+)
+
+
+@settings(max_examples=200)
+@given(streams, st.lists(steps, max_size=25))
+def test_however_requests_and_replies_come_none_is_left_waiting(
+    streams: list[list[Request]], steps: list[Step]
+) -> None:
+    async def run() -> None:
+        broker = Broker(streams)
+        for step in steps:
+            broker.take(step)
+            await broker.go_on()
+        await broker.run_out()
+        for connection in broker.connections:
+            if not connection.session.closed:
+                assert connection.seen == len(connection.requests)
+                assert connection.kernel.sent == connection.replies
+                assert connection.session.pending == 0
+            connection.session.close("", None)
+        assert broker.memory.used == 0
+        assert not broker.memory.waiting
+
+    asyncio.run(run())
