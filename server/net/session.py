@@ -164,6 +164,7 @@ class Session:
                 return
             connection.frames.rest()
         except WireError as error:
+            self._send()  # what was asked before it in the same batch has its reply
             self._broken(error)
             return
         except OSError as error:

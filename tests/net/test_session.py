@@ -200,6 +200,16 @@ def test_refused_request_costs_one_line_after_replies_that_were_ready(
     ]
 
 
+@pytest.mark.parametrize(
+    "broken", [b"\xff\xff\xff\xff\x00\x00", b"\x00\x00\x00\x02\x00\x12"], ids=["size", "header"]
+)
+def test_requests_before_a_broken_one_have_their_replies(broken: bytes) -> None:
+    transport, session = connect(Echo())
+    transport.receive(request(1) + request(2) + broken)
+    assert numbers(transport) == [1, 2]
+    assert session.closed and transport.closed
+
+
 def test_mistake_of_ours_costs_this_connection_only(caplog: pytest.LogCaptureFixture) -> None:
     memory = FrameMemory(64 * 1024 * 1024)
     transport, session = connect(Echo(), memory=memory)
