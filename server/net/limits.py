@@ -28,7 +28,7 @@ class NetLimits:
     receive_buffer_bytes: int = -1
     backlog: int = 50
 
-    max_overlapping: int = 64  # requests of one connection whose replies are not ready
+    max_overlapping: int = 64  # requests of one connection whose replies cannot be sent yet
     max_unsent_bytes: int = 1024 * 1024  # output of one connection before its requests wait
     frame_timeout_ms: int = 60_000  # besides what a frame's size is worth at 16 KiB/s
     stall_ms: int = 2_000  # see frame_memory

@@ -1,8 +1,8 @@
 """Drives one connection: requests from its transport to the dispatcher, replies back in order.
 
 One request at a time is taken up. The next one waits while one without `overlap` has no reply yet, while
-too many overlapping ones have none, or while the peer does not read its replies; what it has sent by then
-stays in the kernel, but for what was received together with the last request.
+too many have none or one that an earlier request's holds up, or while the peer does not read its replies; what
+it has sent by then stays in the kernel, but for what was received together with the last request.
 """
 
 from __future__ import annotations
@@ -156,6 +156,8 @@ class Session:
                     connection.reply(request, result)
                     if len(result) > 1 or (result and len(result[0]) >= CORK_BYTES):
                         self._send()
+                if self._overlapping and self._has_many_replies():
+                    self._waits |= WAITS_FOR_OVERLAPPING
                 left -= 1
                 if not left and not self._waits:
                     self._waits |= WAITS_FOR_TURN
@@ -207,8 +209,6 @@ class Session:
             return
         if pending.overlap:
             self._overlapping += 1
-            if self._overlapping >= self._limits.max_overlapping:
-                self._waits |= WAITS_FOR_OVERLAPPING
         else:
             self._alone += 1
             self._waits |= WAITS_FOR_REPLY
@@ -224,17 +224,21 @@ class Session:
             reason = 0
             if pending.overlap:
                 self._overlapping -= 1
-                if self._waits & WAITS_FOR_OVERLAPPING:
-                    reason = WAITS_FOR_OVERLAPPING
             else:
                 self._alone -= 1
                 reason = WAITS_FOR_REPLY
             self._finish(request, pending, future)
             self._send()
+            if self._waits & WAITS_FOR_OVERLAPPING and not self._has_many_replies():
+                reason |= WAITS_FOR_OVERLAPPING
             if reason:
                 self._go_on(reason)
 
         future.add_done_callback(done)
+
+    def _has_many_replies(self) -> bool:
+        """Whether too many requests have no reply, or one that an earlier request's holds up."""
+        return self._connection.pending >= self._limits.max_overlapping
 
     def _finish(
         self, request: RequestReceived, pending: Pending, future: asyncio.Future[Any]

@@ -68,7 +68,7 @@ def test_server_that_does_not_answer_is_an_error_in_time() -> None:
 def test_session_outlives_a_restart_of_the_server(own_server: ZooKeeperServer) -> None:
     async def body() -> None:
         store = await ZooKeeperStore.connect(
-            own_server.connect + "/root", session_timeout_ms=10_000
+            own_server.connect + "/root", session_timeout_ms=40_000
         )
         states: list[SessionState] = []
         suspended = asyncio.Event()

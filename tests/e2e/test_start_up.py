@@ -26,12 +26,13 @@ FIRST_ANSWER_GOAL_S = 0.4
 REST_GOAL_BYTES = 60_000_000
 
 
-#: Where a change is judged, other work may keep the processors busy: there the time the broker had one counts,
-#: which is longer on a core that is shared.
-IN_CI = os.environ.get("CI", "").lower() == "true"
+def is_busy() -> bool:
+    """Whether other work keeps the processors: then the time the broker had one counts, which is longer on a shared core."""
+    in_ci = os.environ.get("CI", "").lower() == "true"
+    return in_ci or os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
-def first_answer(broker: BrokerProcess) -> tuple[float, int]:
+def first_answer(broker: BrokerProcess, busy: bool = False) -> tuple[float, int]:
     """Return seconds from process start to the first metadata answer, and bytes resident 1 s later."""
     command = broker.command()
     begin = time.monotonic()
@@ -44,7 +45,7 @@ def first_answer(broker: BrokerProcess) -> tuple[float, int]:
             except OSError:
                 assert process.poll() is None and time.monotonic() - begin < 30
                 time.sleep(0.002)
-        seconds = cpu_seconds(process.pid) if IN_CI else time.monotonic() - begin
+        seconds = cpu_seconds(process.pid) if busy else time.monotonic() - begin
         time.sleep(1.0)
         return seconds, resident_bytes(process.pid)
     finally:
@@ -55,14 +56,17 @@ def test_first_metadata_answer_comes_quickly_from_a_small_process(
     tmp_path: Path, long_form: bool
 ) -> None:
     """The best start counts, of up to ten: other work on the machine is not the broker's."""
+    busy = is_busy()
+    goal_s = FIRST_ANSWER_GOAL_S * (2 if busy else 1)
     runs: list[tuple[float, int]] = []
-    while len(runs) < 3 or (len(runs) < 10 and min(runs)[0] > FIRST_ANSWER_GOAL_S):
-        runs.append(first_answer(KwireBroker(tmp_path / f"run{len(runs)}")))
+    while len(runs) < 3 or (len(runs) < 10 and min(runs)[0] > goal_s):
+        runs.append(first_answer(KwireBroker(tmp_path / f"run{len(runs)}"), busy))
     seconds, resident = min(run[0] for run in runs), max(run[1] for run in runs)
-    print(f"\nkwire: first metadata answer {seconds:.2f} s, {resident / 1e6:.0f} MB at rest")
+    what = "s of CPU time" if busy else "s"
+    print(f"\nkwire: first metadata answer {seconds:.2f} {what}, {resident / 1e6:.0f} MB at rest")
     if long_form:
         show_kafka(tmp_path)
-    assert seconds <= FIRST_ANSWER_GOAL_S * (2 if IN_CI else 1)
+    assert seconds <= goal_s
     assert resident <= REST_GOAL_BYTES
 
 

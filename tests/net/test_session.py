@@ -106,6 +106,21 @@ async def test_overlapping_requests_are_bounded() -> None:
 
 
 @on_loop
+async def test_replies_that_an_earlier_one_holds_up_are_bounded() -> None:
+    echo = Echo(overlap=True)
+    echo.later = lambda number: number in (0, 2)
+    transport, _ = connect(echo, NetLimits(max_overlapping=3))
+    transport.receive(b"".join(map(request, range(9))))
+    assert echo.seen == [0, 1, 2]
+    echo.pending[2].set_result(b"")
+    await settle()
+    assert echo.seen == [0, 1, 2]
+    echo.pending[0].set_result(b"")
+    await settle()
+    assert numbers(transport) == list(range(9))
+
+
+@on_loop
 async def test_waiting_request_holds_no_view_of_shared_memory() -> None:
     memory = FrameMemory(64 * 1024 * 1024)
     echo = Echo()

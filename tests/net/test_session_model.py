@@ -173,8 +173,9 @@ class Connection:
             return
         waits = session._waits
         assert bool(waits & WAITS_FOR_REPLY) == self.alone_is_pending()
-        if waits & WAITS_FOR_OVERLAPPING:
-            assert len(self.later) >= LIMITS.max_overlapping
+        many = session.pending >= LIMITS.max_overlapping
+        assert bool(waits & WAITS_FOR_OVERLAPPING) == many
+        assert self.later or not session.pending
         if waits & WAITS_FOR_READER:
             assert self.loop.writer is not None
         else:
