@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from server.log import cleaner, loader, log_manager, maintenance
+from server.log import cleaner, loader, log_manager, maintenance, segment_recovery
 from server.log.file_layer import FileLayer, LogFile
 from server.log.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from server.log.producer_state import SNAPSHOT_SUFFIX
@@ -80,7 +80,7 @@ def torn_tail_kept() -> Iterator[None]:
 
 
 def torn_batch_believed() -> AbstractContextManager[Any]:
-    return patch.object(loader, "verify_crc", lambda *_: None)
+    return patch.object(segment_recovery, "verify_crc", lambda *_: None)
 
 
 @contextmanager
