@@ -32,7 +32,9 @@ class NetLimits:
     max_unsent_bytes: int = 1024 * 1024  # output of one connection before its requests wait
     frame_timeout_ms: int = 60_000  # besides what a frame's size is worth at 16 KiB/s
     stall_ms: int = 2_000  # see frame_memory
-    max_batch: int = 64  # requests of one connection in one turn of the loop
+    max_batch: int = (
+        16  # requests of one connection in one turn of the loop, before others get theirs
+    )
 
 
 def descriptors_for_connections() -> int | None:
