@@ -42,7 +42,6 @@ class Session:
     """One connection, from accept to close."""
 
     __slots__ = (
-        "_alone",
         "_clock",
         "_connection",
         "_dispatcher",
@@ -82,7 +81,6 @@ class Session:
         self._on_closed = on_closed
         self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
         self._waits = 0
-        self._alone = 0  # requests without a reply that let no other start
         self._overlapping = 0
         self._pending: set[Pending] = set()
 
@@ -210,7 +208,6 @@ class Session:
         if pending.overlap:
             self._overlapping += 1
         else:
-            self._alone += 1
             self._waits |= WAITS_FOR_REPLY
         if pending.on_disconnect is not None:
             self._pending.add(pending)
@@ -225,7 +222,6 @@ class Session:
             if pending.overlap:
                 self._overlapping -= 1
             else:
-                self._alone -= 1
                 reason = WAITS_FOR_REPLY
             self._finish(request, pending, future)
             self._send()
