@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
@@ -14,6 +15,15 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+
+class NodeEndpoint(Protocol):
+    """A broker's address in a response; each message declares its own."""
+
+    node_id: int
+
+
+E = TypeVar("E", bound=NodeEndpoint)
 
 
 class Leader(NamedTuple):
@@ -33,6 +43,13 @@ def leader_of(ctx: RequestContext, image: MetadataImage, topic: str, partition: 
     broker = image.brokers.get(found.leader)
     rack = None if broker is None else broker.rack
     return Leader(found.leader, found.leader_epoch, address_for(ctx, image, found.leader), rack)
+
+
+def add_endpoint(endpoints: list[E], leader: Leader, endpoint: Callable[..., E]) -> None:
+    """Tell a leader's address, if it has one, once in a response. Source: KIP-951."""
+    if leader.address is not None and all(known.node_id != leader.id for known in endpoints):
+        host, port = leader.address
+        endpoints.append(endpoint(node_id=leader.id, host=host, port=port, rack=leader.rack))
 
 
 def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Address | None:

@@ -39,7 +39,7 @@ from ..replication.purgatory import FetchWaiter
 from ..replication.read_result import FollowerFetch, ReadResult, refused
 from ..replication.replication_quota import ReplicationQuota
 from .context import Later, RequestContext
-from .endpoints import leader_of
+from .endpoints import add_endpoint, leader_of
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, converted, refuses_old
 from .registry import handles
 
@@ -363,12 +363,7 @@ def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: Par
     if data.error_code in WRONG_BROKER and ctx.version >= NAMES_LEADER_SINCE:
         leader = leader_of(ctx, ctx.services.metadata(), topic, data.partition_index)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-        known = {node.node_id for node in response.node_endpoints}
-        if leader.address is not None and leader.id not in known:
-            host, port = leader.address
-            response.node_endpoints.append(
-                NodeEndpoint(node_id=leader.id, host=host, port=port, rack=leader.rack)
-            )
+        add_endpoint(response.node_endpoints, leader, NodeEndpoint)
 
 
 def _partition_data(partition: int, result: ReadResult) -> PartitionData:

@@ -17,7 +17,7 @@ from kwire.messages.produce import (
 from ..log.append import AppendInfo
 from ..log.validator import AppendError
 from .context import NO_REPLY, NoReply, RequestContext
-from .endpoints import leader_of
+from .endpoints import add_endpoint, leader_of
 
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
@@ -136,9 +136,4 @@ def _add_leader(
 ) -> None:
     leader = leader_of(ctx, ctx.services.metadata(), _name(row), row.number)
     answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-    known = {node.node_id for node in response.node_endpoints}
-    if leader.address is not None and leader.id not in known:
-        host, port = leader.address
-        response.node_endpoints.append(
-            NodeEndpoint(node_id=leader.id, host=host, port=port, rack=leader.rack)
-        )
+    add_endpoint(response.node_endpoints, leader, NodeEndpoint)
