@@ -28,13 +28,13 @@ from kwire.header import RequestHeader, encode_request_header
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.batch import BatchBuilder
-from server.log.clean_worker import CleanSession, Throttle
-from server.log.cleaner import LogCleaner
+from server.log.cleaner.log_cleaner import LogCleaner
+from server.log.cleaner.worker import CleanSession, Throttle
 from server.log.file_layer import FileLayer
 from server.log.log import AppendInfo, Log
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.broker_process import KwireBroker
 
 COMPACTED = TopicPartition("compacted", 0)

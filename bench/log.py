@@ -17,10 +17,10 @@ from kwire.records.batch import BatchBuilder
 from kwire.records.crc import crc32c
 from server.log.delayed_delete import DelayedDeletes
 from server.log.file_layer import FileLayer, FileSlice
-from server.log.loader import load_log
 from server.log.log import AppendInfo, Log, LogSlice
 from server.log.log_config import LogConfig
-from server.topic_partition import TopicPartition
+from server.log.recovery.loader import load_log
+from server.metadata.topic_partition import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 ROUNDS = 7

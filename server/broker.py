@@ -31,21 +31,21 @@ from .log.file_layer import FileLayer
 from .log.log_config import LogConfig
 from .log.log_directory import LogDirectory
 from .log.log_manager import LogManager
-from .log_upkeep import LogUpkeep
+from .log.upkeep import LogUpkeep
 from .metadata.image import BROKERS, BrokerRegistration, Endpoint, MetadataImage
 from .metadata.publisher import MetadataPublisher
+from .metadata.topic_partition import TopicPartition
 from .net.limits import ConnectionQuotas, NetLimits, descriptors_for_connections
 from .net.listener import Listener, frame_memory
 from .replication.fetch_session import FetchSessionCache
 from .replication.partition import Partition
 from .replication.replica_manager import ReplicaManager
-from .topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from .cleaner_task import CleanerTask
-    from .cluster_links import Channels, ClusterLinks
     from .coordination.store import Store
-    from .recovery_process import RecoveryProcesses
+    from .interbroker.cluster_links import Channels, ClusterLinks
+    from .log.cleaner.task import CleanerTask
+    from .log.recovery.process import RecoveryProcesses
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Broker:
         processes = self.config.get_int("num.recovery.threads.per.data.dir")
         recover = None
         if processes > 1:
-            from .recovery_process import RecoveryProcesses
+            from .log.recovery.process import RecoveryProcesses
 
             self.recovery = RecoveryProcesses(processes)
             recover = self.recovery.recover
@@ -194,7 +194,7 @@ class Broker:
         if not self._zookeeper:
             self.replica_manager.stray_advice = STRAY_ADVICE
         if self._zookeeper:
-            from .cluster_links import ClusterLinks
+            from .interbroker.cluster_links import ClusterLinks
 
             self.links = ClusterLinks(
                 config,
@@ -456,7 +456,7 @@ class Broker:
 
     async def _clean(self) -> None:
         await asyncio.sleep(CLEANER_START_S)  # nothing of it is needed to come up
-        from .cleaner_task import CleanerTask
+        from .log.cleaner.task import CleanerTask
 
         self.cleaner = CleanerTask(self.config, self.log_manager, Executor(), self.clock)
         await self.cleaner.run()

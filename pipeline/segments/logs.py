@@ -24,10 +24,10 @@ from kwire.server.log.checkpoint import (
     read_offsets,
 )
 from kwire.server.log.file_layer import FileLayer
+from kwire.server.log.index.transaction_index import CorruptIndex
 from kwire.server.log.log_directory import parse_directory_name
 from kwire.server.log.producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, parse_snapshot
 from kwire.server.log.segment import LOG_SUFFIX, LogSegment, offset_of
-from kwire.server.log.transaction_index import CorruptIndex
 
 from .errors import SegmentError
 from .slices import Aborted, Slice

@@ -19,7 +19,7 @@ from kwire.records.batch import (
 )
 from kwire.records.crc import crc32c
 from kwire.server.log.file_layer import FileLayer
-from kwire.server.log.offset_index import OffsetIndex
+from kwire.server.log.index.offset_index import OffsetIndex
 from kwire.server.log.segment import stem_of
 
 from .damage import Damage

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
-from ..log_output import configure_logging
-from ..properties import PropertiesError
+from ..config.properties import PropertiesError
+from .log_output import configure_logging
 from .serve import read_file
 from .zookeeper import DEFAULT_DATA_DIR
 
@@ -87,8 +87,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run until told to stop: 0 after a clean stop, 1 when a broker or the store failed."""
-    from ..cluster_processes import ClusterPlan, run_cluster
     from ..coordination.store import StoreClosed
+    from .cluster_processes import ClusterPlan, run_cluster
 
     try:
         host, port = parse_host_port(options.listen, "--listen")

@@ -10,9 +10,9 @@ from pathlib import Path
 from ..config import BrokerConfig, ConfigError
 from ..config.broker_config import unknown_keys
 from ..config.endpoints import parse_host_port
+from ..config.properties import PropertiesError, parse_properties
 from ..config.tables import nearest
-from ..log_output import configure_logging
-from ..properties import PropertiesError, parse_properties
+from .log_output import configure_logging
 
 logger = logging.getLogger(__name__)
 

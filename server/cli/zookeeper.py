@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
-from ..log_output import configure_logging
+from .log_output import configure_logging
 
 if TYPE_CHECKING:
     from ..coordination.zookeeper_server.server import Settings, ZooKeeperServer

@@ -24,7 +24,7 @@ from ..coordination.controller_writes import ControllerWrites
 from ..coordination.paths import LeaderAndIsr
 from ..coordination.store import BadVersion, NoNode
 from ..metadata.image import BrokerRegistration, MetadataImage, PartitionImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .channels import ControllerChannels, OpenChannel
 from .context import ControllerContext
 from .images import state_of, with_state

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .deletion import Deletion
 
 

@@ -25,7 +25,7 @@ from ..coordination.events import Change, ClusterEvent
 from ..coordination.paths import ProducerIdBlock, ReplicaAssignment
 from ..coordination.store import SessionExpired, StoreClosed
 from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .active import ControllerSettings, LocalReplicas, Surroundings
 from .channels import OpenChannel
 from .images import settings_image

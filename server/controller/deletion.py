@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 
 from ..metadata.image import TopicImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 
 
 class Stage(Enum):

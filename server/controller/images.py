@@ -13,7 +13,7 @@ from ..metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 
 #: A partition whose replicas were all dead when it was to be made has no state yet.
 STATELESS = LeaderAndIsr(NO_LEADER, 0, (), -1)

@@ -21,7 +21,7 @@ from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRespo
 
 from ..coordination.paths import LeaderAndIsr
 from ..metadata.image import NO_LEADER, BrokerRegistration, PartitionImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .active import ActiveController, Answer
 from .alter_partition import TOPIC_ID_VERSION, Unchanged, decide
 from .context import all_partitions, online_replicas

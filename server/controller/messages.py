@@ -39,7 +39,7 @@ from kwire.messages.update_metadata import (
 )
 
 from ..metadata.image import EMPTY, MetadataImage, PartitionImage, TopicImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .context import ControllerContext, online_replicas
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest

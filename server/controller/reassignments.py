@@ -18,7 +18,7 @@ from ..coordination.controller_inbox import REASSIGN_PARTITIONS, encode_reassign
 from ..coordination.paths import LeaderAndIsr, MalformedNode, ReplicaAssignment
 from ..coordination.store import BadVersion
 from ..metadata.image import PartitionImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .active import ActiveController
 from .context import all_partitions, online_replicas
 from .election import elect_for_reassignment, reassignment_step

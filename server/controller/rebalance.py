@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..metadata.image import PartitionImage, TopicImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .context import all_partitions
 
 

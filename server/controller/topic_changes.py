@@ -18,7 +18,7 @@ from ..coordination.controller_writes import NewTopic, NotController
 from ..coordination.paths import LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from ..coordination.store import BadVersion, NodeExists, NoNode, SessionExpired
 from ..metadata.image import TOPICS, TopicImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .active import ActiveController, Answer
 from .deletion import Deletion
 from .election import initial_state

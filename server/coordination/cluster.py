@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..metadata.image import BrokerRegistration
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from . import paths
 from .commit import commit, stat_of
 from .controller_inbox import ControllerInbox

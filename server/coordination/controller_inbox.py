@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .commit import commit
 from .events import Change, ClusterEvent
 from .paths import MalformedNode, dump, load

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from . import paths
 from .commit import commit, stat_of
 from .paths import FinalizedFeatures, LeaderAndIsr, ReplicaAssignment, TopicAssignment

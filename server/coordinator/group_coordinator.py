@@ -22,7 +22,7 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 from ..clock import Clock
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .group.classic import Joining
 from .group.config import GroupConfig
 from .group.listing import CLASSIC_GROUP_TYPE, describe_group, list_group

@@ -20,7 +20,7 @@ from kwire.messages.write_txn_markers import (
 )
 
 from ..metadata.image import MetadataImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .broker_lines import BrokerLines, Send
 from .transaction.markers import Markers, MarkerSender, Outcomes
 from .transaction.records import by_topic

@@ -19,7 +19,7 @@ from kwire.messages.add_partitions_to_txn import (
 )
 
 from ..metadata.image import MetadataImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .broker_lines import BrokerLines, Send
 from .transaction.records import by_topic
 from .transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 
 from ..clock import Clock
 from ..coordination.store import StoreError
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .group.partitioner import partition_for
 from .pattern import InvalidPattern, Pattern
 from .result import Result

@@ -14,10 +14,10 @@ from kwire.records.control import ControlType, EndTransactionMarker, end_transac
 from ..clock import Clock
 from ..log.log import AppendError, AppendOrigin
 from ..metadata.image import MetadataImage
+from ..metadata.topic_partition import TopicPartition
 from ..replication.partition import Partition
 from ..replication.purgatory import CommitWaiter
 from ..replication.replica_manager import ReplicaManager
-from ..topic_partition import TopicPartition
 from .group_coordinator import CONSUMER_OFFSETS, GroupCoordinator
 from .transaction.markers import Markers, Outcomes
 from .transaction.state import BUMPS_EPOCHS

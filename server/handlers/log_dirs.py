@@ -19,7 +19,7 @@ from kwire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .context import RequestContext
 from .registry import handles
 

@@ -37,7 +37,7 @@ from kwire.messages.list_partition_reassignments import (
 from ..controller.controller import Listed
 from ..controller.leadership import PREFERRED, UNCLEAN
 from ..controller.refusal import Refusal
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .context import Later, RequestContext
 from .registry import handles
 

@@ -20,7 +20,7 @@ from kwire.errors import ErrorCode
 
 from ..coordinator.transaction.state import BUMPS_EPOCHS
 from ..log.validator import AppendError
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes

@@ -61,7 +61,7 @@ from ..coordinator.transaction.markers import Markers
 from ..coordinator.transaction.records import by_topic
 from ..coordinator.transaction.state import BUMPS_EPOCHS, TITLES
 from ..coordinator.transaction.tickets import End, Ended
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .offsets import UNKNOWN, errors_by_row, existing
 from .registry import handles
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition

@@ -31,8 +31,8 @@ from kwire.records.control import (
     read_end_transaction,
 )
 
+from .index.transaction_index import AbortedTransaction
 from .producer_state import ProducerStateEntry, ProducerStateManager, Refused
-from .transaction_index import AbortedTransaction
 from .validator import (
     AppendError,
     AppendOrigin,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .file_layer import FileLayer
 
 VERSION = b"0"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from threading import Lock
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from . import checkpoint
 from .file_layer import FileLayer
 

@@ -17,13 +17,13 @@ from kwire.records.compression import Codec
 from kwire.records.control import ControlType, control_type, read_end_transaction
 from kwire.records.record import Record
 
-from . import offset_index, time_index, transaction_index
 from .checkpoint import CorruptCheckpoint, parse_checkpoint
 from .file_layer import FileLayer
+from .index import offset_index, time_index, transaction_index
+from .index.transaction_index import CorruptIndex
 from .leader_epoch_cache import FILE_NAME as LEADER_EPOCHS
 from .producer_state import CorruptSnapshot, parse_snapshot
 from .segment import LogSegment
-from .transaction_index import CorruptIndex
 
 SHOWN_BYTES = 2000
 """How much of a key or value is shown."""

@@ -29,11 +29,11 @@ from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment, stem_of
 from .validator import AppendError, AppendOrigin, needs_rewrite, prepare, target_codec
 
 if TYPE_CHECKING:
-    from ..topic_partition import TopicPartition
+    from ..metadata.topic_partition import TopicPartition
     from .delayed_delete import DelayedDeletes
     from .leader_epoch_cache import LeaderEpochCache
-    from .loader import LoadedLog
     from .producer_state import ProducerStateManager
+    from .recovery.loader import LoadedLog
 
 __all__ = ["AppendError", "AppendInfo", "AppendOrigin", "Log", "LogSlice"]
 

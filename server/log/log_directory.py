@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .checkpoint import CorruptCheckpoint
 from .checkpoint_writer import CheckpointWrite, CheckpointWriter
 from .file_layer import FileLayer

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, CorruptCheckpoint
 from .checkpoint_writer import CheckpointWrite
 from .closing import close_logs
 from .delayed_delete import DelayedDeletes
 from .file_layer import OUT_OF_DESCRIPTORS, FileLayer
-from .loader import load_log
 from .log import Log
 from .log_config import LogConfig
 from .log_directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory, retired_name
 from .maintenance import close_gap
 from .meta_properties import MetaProperties, write_topic_id
-from .opening import LogConfigs, OpenedDirectory, Recover, open_directory
+from .recovery.loader import load_log
+from .recovery.opening import LogConfigs, OpenedDirectory, Recover, open_directory
 
 T = TypeVar("T")
 

@@ -247,7 +247,9 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
 
 
 def _rebuild_producers(log: Log, now_ms: int) -> None:
-    from .loader import load_producers  # the loader builds logs, so it imports this package's rest
+    from .recovery.loader import (
+        load_producers,  # the loader builds logs, so it imports this package's rest
+    )
 
     _remove_snapshots(log, [o for o in log.snapshots if o > log.log_end_offset])
     log.producers.clear(log.log_start_offset)

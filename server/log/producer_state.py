@@ -25,7 +25,7 @@ from typing import NamedTuple
 from kwire.errors import ErrorCode
 from kwire.records.crc import crc32c
 
-from .transaction_index import AbortedTransaction
+from .index.transaction_index import AbortedTransaction
 
 SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOT_VERSION = 1

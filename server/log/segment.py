@@ -24,10 +24,10 @@ from kwire.records.batch import (
 )
 
 from .file_layer import READ_CHUNK_BYTES, Buffer, FileLayer, LogFile
+from .index.offset_index import OffsetIndex
+from .index.time_index import TimeIndex
+from .index.transaction_index import TransactionIndex
 from .log_config import INT64_MAX
-from .offset_index import OffsetIndex
-from .time_index import TimeIndex
-from .transaction_index import TransactionIndex
 
 LOG_SUFFIX = ".log"
 DELETED_SUFFIX = ".deleted"

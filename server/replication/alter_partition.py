@@ -24,7 +24,7 @@ from .partition import Partition
 
 if TYPE_CHECKING:
     from ..clock import Clock
-    from ..topic_partition import TopicPartition
+    from ..metadata.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from kwire.messages.list_offsets import (
 from kwire.records.batch import read_header
 
 from ..log.log import AppendError
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .partition import Partition
 from .replication_quota import ReplicationQuota
 

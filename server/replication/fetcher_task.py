@@ -15,7 +15,7 @@ from .replication_quota import ReplicationQuota
 
 if TYPE_CHECKING:
     from ..clock import Clock
-    from ..topic_partition import TopicPartition
+    from ..metadata.topic_partition import TopicPartition
     from .partition import Partition
 
 logger = logging.getLogger(__name__)

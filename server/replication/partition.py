@@ -8,7 +8,7 @@ from kwire.errors import ErrorCode
 
 from ..log.file_layer import FileSlice
 from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from .membership import NO_EPOCH, NO_LEADER, LeaderAndIsr, Membership
 from .purgatory import Waiters

@@ -29,7 +29,7 @@ from ..log.file_layer import OUT_OF_DESCRIPTORS
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import TOPICS, MetadataImage
-from ..topic_partition import TopicPartition
+from ..metadata.topic_partition import TopicPartition
 from .membership import LeaderAndIsr, Membership
 from .partition import Partition
 

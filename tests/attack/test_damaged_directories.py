@@ -11,7 +11,7 @@ import pytest
 
 from server.log.file_layer import FileLayer
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from ..log.logs import NOW, append, batch, config, values
 from ..support.broker_process import REPOSITORY

@@ -14,8 +14,8 @@ from server.executor import Executor
 from server.log.file_layer import FileLayer
 from server.log.log import Log
 from server.log.log_manager import LogManager
-from server.log_upkeep import LogUpkeep
-from server.topic_partition import TopicPartition
+from server.log.upkeep import LogUpkeep
+from server.metadata.topic_partition import TopicPartition
 
 from ..log.logs import NOW, append, batch, config
 
@@ -50,7 +50,7 @@ def test_log_deleted_while_it_is_flushed_leaves_its_directory_online(tmp_path: P
 def test_log_deleted_before_its_turn_to_be_flushed_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.log_upkeep.FLUSHES_AT_ONCE", 1)
+    monkeypatch.setattr("server.log.upkeep.FLUSHES_AT_ONCE", 1)
     manager, (log, other) = two_logs(tmp_path)
     executor = Executor()
     config = BrokerConfig({"log.dirs": str(tmp_path), "broker.id": "1"})

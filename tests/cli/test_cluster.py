@@ -8,9 +8,9 @@ import pytest
 
 from server.__main__ import main, make_parser
 from server.cli.cluster import broker_arguments
+from server.cli.cluster_processes import ClusterPlan
 from server.cli.serve import static_properties
 from server.cli.zookeeper import settings_of
-from server.cluster_processes import ClusterPlan
 from server.config import ConfigError
 from server.coordination.zookeeper_server.machine import Limits
 from server.coordination.zookeeper_server.words import WORDS

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from server.log_output import configure_logging, room_of
+from server.cli.log_output import configure_logging, room_of
 
 
 @pytest.fixture(autouse=True)

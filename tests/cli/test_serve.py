@@ -10,7 +10,7 @@ import pytest
 from server.__main__ import make_parser
 from server.cli.serve import static_properties
 from server.config import BrokerConfig, ConfigError
-from server.properties import PropertiesError
+from server.config.properties import PropertiesError
 
 
 def options(*words: str) -> Namespace:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.properties import PropertiesError, format_properties, parse_properties
+from server.config.properties import PropertiesError, format_properties, parse_properties
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 

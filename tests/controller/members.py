@@ -27,8 +27,8 @@ from server.coordination.paths import ReplicaAssignment
 from server.coordination.store import Store
 from server.metadata.image import BrokerRegistration, Endpoint, MetadataImage, TopicImage
 from server.metadata.publisher import MetadataPublisher
+from server.metadata.topic_partition import TopicPartition
 from server.metadata.updates import updated
-from server.topic_partition import TopicPartition
 from tests.coordination.conftest import StoreMaker
 from tests.support.clock import ManualClock
 

@@ -21,7 +21,7 @@ from server.coordination.controller_inbox import encode_log_dir_event, encode_re
 from server.coordination.paths import LeaderAndIsr, ReplicaAssignment, encode_state
 from server.coordination.store import SetData
 from server.metadata.image import MetadataImage, PartitionImage
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.coordination.conftest import StoreMaker, stores
 
 from .members import Member, Network, create, join, new_topic

@@ -35,7 +35,7 @@ from server.controller.reassignment import (
 from server.controller.refusal import Refusal
 from server.coordination.paths import LeaderAndIsr, ReplicaAssignment
 from server.metadata.image import NO_LEADER, PartitionImage
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.coordination.conftest import stores
 
 from .members import Member, Network, join, new_topic

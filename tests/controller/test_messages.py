@@ -21,7 +21,7 @@ from server.controller.messages import (
     version_of,
 )
 from server.metadata.image import MetadataImage
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .images import broker, image, part, topic, topic_id
 

@@ -26,7 +26,7 @@ from server.coordination.paths import (
 )
 from server.coordination.store import BadVersion, NodeExists, SessionState, Store
 from server.metadata.image import BrokerRegistration, Endpoint
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.clock import ManualClock
 
 from .conftest import StoreMaker

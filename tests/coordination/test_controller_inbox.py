@@ -18,7 +18,7 @@ from server.coordination.controller_inbox import (
 from server.coordination.events import Change, ClusterEvent
 from server.coordination.paths import MalformedNode
 from server.coordination.store import NodeExists
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.clock import ManualClock
 
 from .conftest import StoreMaker

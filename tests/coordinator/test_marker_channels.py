@@ -20,7 +20,7 @@ from kwire.messages.write_txn_markers import (
 from server.coordinator.marker_channels import MarkerChannels
 from server.coordinator.transaction.markers import Markers, Outcomes
 from server.metadata.image import MetadataImage
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.replicas import registration, topic_image, turns
 
 OWN = 0

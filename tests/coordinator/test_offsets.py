@@ -6,7 +6,7 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.group.state import GroupState
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.machine import GROUP, RANGE, Machine
 
 TOPIC = ("topic", 0)

@@ -19,7 +19,7 @@ from kwire.messages.add_partitions_to_txn import (
 )
 from server.coordinator.partition_verifier import PartitionVerifier
 from server.metadata.image import MetadataImage
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.replicas import registration, topic_image, turns
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)

@@ -29,7 +29,7 @@ from kwire.records.batch import RecordBatch
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 

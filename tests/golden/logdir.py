@@ -31,7 +31,7 @@ from server.log.log import Log, LogSlice
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
 from server.log.producer_state import ProducerStateManager, parse_snapshot
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 Json = Any
 NOT_LOGS = {".lock", ".kafka_cleanshutdown"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kwire.errors import ErrorCode
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.replicas import turns
 
 from .transaction_broker import TOPIC, Producer, TransactionBroker, run

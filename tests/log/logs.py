@@ -10,10 +10,10 @@ from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.log.delayed_delete import DelayedDeletes
 from server.log.file_layer import FileLayer, FileSlice
-from server.log.loader import load_log
 from server.log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
 from server.log.log_config import LogConfig
-from server.topic_partition import TopicPartition
+from server.log.recovery.loader import load_log
+from server.metadata.topic_partition import TopicPartition
 
 NOW = 1_700_000_000_000
 TP = TopicPartition("topic", 0)

@@ -13,7 +13,7 @@ from server.log.checkpoint_writer import CheckpointWrite, CheckpointWriter
 from server.log.file_layer import FileLayer
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .logs import NOW, TP, append, batch
 

@@ -12,7 +12,7 @@ from server.log import closing
 from server.log.file_layer import FileLayer
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .logs import NOW, append, batch, values
 

@@ -14,6 +14,8 @@ from server.log.checkpoint import (
     write_offsets,
 )
 from server.log.file_layer import FileLayer
+from server.log.index.offset_index import OffsetIndex
+from server.log.index.time_index import TimeIndex
 from server.log.leader_epoch_cache import LeaderEpochCache
 from server.log.meta_properties import (
     CorruptMetaProperties,
@@ -23,9 +25,7 @@ from server.log.meta_properties import (
     read_topic_id,
     write_topic_id,
 )
-from server.log.offset_index import OffsetIndex
-from server.log.time_index import TimeIndex
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .logs import append, batch, config, open_log, read_bytes, values
 

@@ -8,7 +8,7 @@ import pytest
 
 from server.log.log import Log
 
-from .cleaning import clean
+from .cleaner.cleaning import clean
 from .logs import NOW, TP, append, batch, config, open_log, values
 
 FILE = "leader-epoch-checkpoint"

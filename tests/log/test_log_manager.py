@@ -23,7 +23,7 @@ from server.log.log_directory import (
     split_names,
 )
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .logs import NOW, append, batch, config, read_bytes, values
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kwire.errors import ErrorCode
+from server.log.index.transaction_index import AbortedTransaction
 from server.log.log import AppendInfo, AppendOrigin, Log
-from server.log.transaction_index import AbortedTransaction
 
 from .logs import NOW, append, batch, config, end_transaction, marker, open_log, refusal
 

@@ -17,7 +17,7 @@ from server.log.file_layer import FileLayer, FileSlice
 from server.log.log import Log, LogSlice
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .logs import NOW, append, batch, config
 

@@ -22,7 +22,7 @@ from kwire.pipeline.auditing.facts import Range
 from kwire.pipeline.auditing.report import Report
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem, explain
-from server.log import transaction_index
+from server.log.index import transaction_index
 
 from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
 from .archive_model import create_topic, produce

@@ -24,8 +24,8 @@ from kwire.messages.offset_fetch import (
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.batch import iter_batches
 from kwire.records.builder import BatchBuilder
+from server.metadata.topic_partition import TopicPartition
 from server.net.broker_channel import ChannelError
-from server.topic_partition import TopicPartition
 
 from .history import History, Violation
 from .network import Network

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from kwire.records.batch import RecordBatch, iter_batches
 from server.log.log import LogSlice
+from server.metadata.topic_partition import TopicPartition
 from server.replication.partition import Partition
-from server.topic_partition import TopicPartition
 
 
 class Violation(AssertionError):

@@ -28,8 +28,8 @@ from kwire.messages.txn_offset_commit import (
 from kwire.records.batch import RecordBatch
 from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
+from server.metadata.topic_partition import TopicPartition
 from server.net.broker_channel import ChannelError
-from server.topic_partition import TopicPartition
 
 from .clients import Client
 from .history import Committed, History, Violation

@@ -17,8 +17,8 @@ from kwire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from server.coordination.embedded import EmbeddedTree
+from server.metadata.topic_partition import TopicPartition
 from server.net.broker_channel import ChannelError
-from server.topic_partition import TopicPartition
 
 from .clients import Client, Consumer, Producer
 from .history import History, Violation

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1

@@ -29,8 +29,8 @@ from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
+from ...metadata.topic_partition import TopicPartition
 from ...repeats import ANSWERED_AS_ASKED
-from ...topic_partition import TopicPartition
 from ..result import Result
 from .classic import validate_member
 from .config import GroupConfig

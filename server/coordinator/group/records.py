@@ -23,7 +23,7 @@ from kwire.messages.internal.group_metadata import (
 )
 from kwire.messages.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 from .offset_store import NO_TIMESTAMP, OffsetAndMetadata
 from .state import Group, GroupState, Member
 

@@ -19,7 +19,7 @@ from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRespon
 from kwire.messages.sync_group import SyncGroupRequest
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
 from . import classic, offsets, rebalance
 from .config import GroupConfig

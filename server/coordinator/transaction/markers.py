@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 
 
 class Markers(NamedTuple):

@@ -26,7 +26,7 @@ from kwire.messages.internal.transaction_log import (
     TransactionLogValue,
 )
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 from .state import TransactionMetadata, TransactionState
 
 KEY_TYPE = 0

@@ -18,7 +18,7 @@ from typing import Any
 
 from kwire.errors import ErrorCode
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
 from .config import TransactionConfig
 from .markers import Markers, Outcomes

@@ -17,7 +17,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from ...topic_partition import TopicPartition
+from ...metadata.topic_partition import TopicPartition
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

@@ -20,7 +20,7 @@ from server.coordinator.transaction.tickets import (
     Producer,
     TimeoutNeedsProducerId,
 )
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.support.clock import ManualClock
 
 ID = "id"

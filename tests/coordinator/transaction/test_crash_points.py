@@ -26,7 +26,7 @@ from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction.records import TransactionRecord
 from server.coordinator.transaction.state import LAST_EPOCH, TransactionState
 from server.log.producer_state import ProducerStateManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, Machine, hard_state
 
 LONG = bool(os.environ.get("KWIRE_LONG"))

@@ -10,7 +10,7 @@ from kwire.errors import ErrorCode
 from server.coordinator.transaction.markers import Markers
 from server.coordinator.transaction.records import TransactionRecord
 from server.coordinator.transaction.state import LAST_EPOCH
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.transaction.machine import A0, A1, B0, Machine, hard_state
 
 names = st.sampled_from(["one", "two"])

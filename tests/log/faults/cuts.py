@@ -8,7 +8,7 @@ from random import Random
 
 from server.log.log import Log
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .disk import Disk, DiskFiles
 from .expected import ABORT, Batch, Expected

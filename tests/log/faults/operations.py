@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from server.log.cleaner import LogCleaner
+from server.log.cleaner.log_cleaner import LogCleaner
 from server.log.log import AppendError, AppendInfo, AppendOrigin, Log
 from server.log.log_manager import LogManager
 from server.log.maintenance import FlushTask
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
-from ..cleaning import run_round
+from ..cleaner.cleaning import run_round
 from ..logs import marker
 from .disk import DiskFiles, Stopped
 from .expected import ABORT, COMMIT, Batch, Expected, Violation

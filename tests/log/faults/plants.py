@@ -11,10 +11,12 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from server.log import cleaner, loader, log_manager, maintenance, segment_recovery
+from server.log import log_manager, maintenance
+from server.log.cleaner import log_cleaner
 from server.log.file_layer import FileLayer, LogFile
 from server.log.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from server.log.producer_state import SNAPSHOT_SUFFIX
+from server.log.recovery import loader, segment_recovery
 from server.log.segment import LogSegment, stem_of
 
 from .expected import Violation
@@ -170,7 +172,7 @@ def gap_left_open() -> AbstractContextManager[Any]:
 
 
 def compaction_before_flush() -> AbstractContextManager[Any]:
-    decide = cleaner.log_to_clean
+    decide = log_cleaner.log_to_clean
 
     class Hasty:
         def __init__(self, log: Any) -> None:
@@ -183,11 +185,11 @@ def compaction_before_flush() -> AbstractContextManager[Any]:
     def hasty(log: Any, *rest: Any) -> Any:
         return dataclasses.replace(decide(Hasty(log), *rest), log=log)  # type: ignore[arg-type]
 
-    return patch.object(cleaner, "log_to_clean", hasty)
+    return patch.object(log_cleaner, "log_to_clean", hasty)
 
 
 def sources_removed_before_the_swap() -> AbstractContextManager[Any]:
-    from server.log import segment_swap
+    from server.log.cleaner import segment_swap
 
     swap = segment_swap.replace_segments
 
@@ -196,7 +198,7 @@ def sources_removed_before_the_swap() -> AbstractContextManager[Any]:
             log.deletes.add_files(source.mark_deleted(), now_ms)
         swap(log, sources, size, now_ms)
 
-    return patch.object(cleaner, "replace_segments", hasty)
+    return patch.object(log_cleaner, "replace_segments", hasty)
 
 
 def failed_disk_goes_on() -> AbstractContextManager[Any]:

@@ -15,10 +15,10 @@ from random import Random
 from typing import TypeVar
 from unittest.mock import patch
 
-from server.log.cleaner import LogCleaner
+from server.log.cleaner.log_cleaner import LogCleaner
 from server.log.log_directory import LogDirectory
 from server.log.log_manager import LogManager
-from server.topic_partition import TopicPartition
+from server.metadata.topic_partition import TopicPartition
 
 from .disk import Disk, DiskFiles, Fault, Stopped
 from .expected import Expected, Violation

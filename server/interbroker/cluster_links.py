@@ -1,0 +1,286 @@
+"""What a broker in a cluster has beside one that stands alone: its ways to the other brokers.
+
+Built by `broker.py` where there is a ZooKeeper; a lone broker loads none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kwire.errors import ErrorCode
+from kwire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from kwire.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+
+from ..coordination.store import StoreError
+from ..coordinator.marker_channels import MarkerChannels
+from ..coordinator.partition_verifier import PartitionVerifier
+from ..net.broker_channel import ChannelError
+from ..replication.alter_partition import AlterPartitions
+from ..replication.fetcher import FetchLimits
+from ..replication.fetcher_task import FetcherTasks, Peers
+from ..replication.replication_quota import ReplicationQuotas
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..config import BrokerConfig
+    from ..controller.controller import Controller
+    from ..coordinator.transaction.markers import MarkerSender
+    from ..coordinator.transaction_coordinator import TransactionCoordinator
+    from ..metadata.image import BrokerRegistration, MetadataImage
+    from ..metadata.publisher import MetadataPublisher
+    from ..replication.replica_manager import ReplicaManager
+    from .peer_watch import PeerWatch
+
+logger = logging.getLogger(__name__)
+
+CONTROLLED_SHUTDOWN_VERSION = 3
+#: How long a broker that stops waits for an answer of the controller, and until it asks the next one.
+CONTROLLER_PATIENCE_S = 10.0
+ASK_AGAIN_S = 0.5
+
+
+class Channels(Peers, Protocol):
+    """Connections to other brokers for one purpose; `net.broker_channel.BrokerChannels`."""
+
+    def close(self) -> None:
+        """Close all."""
+        ...
+
+
+class ControllerChannel:
+    """One broker among the controller's connections."""
+
+    def __init__(self, channels: Channels, broker_id: int) -> None:
+        self._channels = channels
+        self._broker_id = broker_id
+
+    async def send(self, request: object, api_version: int) -> object:
+        """Send a request and return its response. Errors: OSError."""
+        return await self._channels.send(self._broker_id, request, api_version)
+
+    def close(self) -> None:
+        """Leave the connection to its owner, who keeps one to each broker."""
+
+
+class ClusterLinks:
+    """Following leaders, changing the in-sync replicas of what is led, and transactions over brokers.
+
+    Shape: `controller()` is this broker's own controller, active or not; it is asked only once the
+    broker is registered. `channels(purpose)` makes connections.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        publisher: MetadataPublisher,
+        replicas: ReplicaManager,
+        controller: Callable[[], Controller],
+        channels: Callable[[str], Channels],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._publisher = publisher
+        self._replicas = replicas
+        self._controller = controller
+        node_id = replicas.broker_id
+        #: For fetching: a request may be held by the leader, so nothing else goes this way.
+        self._fetching = channels("fetcher")
+        #: For everything else.
+        self.requests = channels("requests")
+        #: For what the controller says, while this broker is it.
+        self._controlling = channels("controller")
+        # Markers wait for in-sync replicas, whose change goes by `requests`.
+        self._marking = channels("markers")
+        self._verifying = channels("verification")
+        self._markers: MarkerChannels | None = None
+        self._verifier: PartitionVerifier | None = None
+        self.alter_partitions = AlterPartitions(
+            node_id, self._broker_epoch, self._alter_partition, clock
+        )
+        #: To be told of images after the settings of this broker are.
+        self.quotas = ReplicationQuotas(node_id, config)
+        replicas.leader_quota = self.quotas.leader
+        self.fetchers = FetcherTasks(
+            node_id,
+            self._fetching,
+            clock,
+            self._fetch_limits,
+            self._broker_epoch,
+            self.quotas.follower,
+        )
+        self._laggards: asyncio.Task[None] | None = None
+        self._peers: PeerWatch | None = None
+        #: Set while no other broker is alive.
+        self._alone = asyncio.Event()
+        self._alone.set()
+        publisher.subscribe(self._count_brokers)
+        membership = replicas.membership
+        membership.max_lag_ms = config.get_int("replica.lag.time.max.ms")
+        membership.steady_ms = lambda _: clock.monotonic_ms()
+        membership.live_brokers = lambda: publisher.image.brokers
+        membership.propose = self.alter_partitions.propose
+        replicas.fetchers = self.fetchers
+        publisher.subscribe(self._on_image)
+
+    def markers(self, local: MarkerSender) -> MarkerSender:
+        """The sender of markers to this broker and others."""
+        self._markers = MarkerChannels(
+            self._replicas.broker_id, local, self._publisher.current, self._marking.send
+        )
+        return self._markers
+
+    def verifier(self, coordinator: TransactionCoordinator) -> PartitionVerifier:
+        """Who asks coordinators, this broker's or others, for the partitions of transactions."""
+        self._verifier = PartitionVerifier(
+            self._replicas.broker_id, coordinator, self._publisher.current, self._verifying.send
+        )
+        return self._verifier
+
+    def _on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        if after.brokers is not before.brokers:
+            for lines in (self._markers, self._verifier):
+                if lines is not None:
+                    lines.keep(after.brokers)
+
+    def start(self) -> None:
+        """Look from time to time who has fallen behind, and all the time who is gone."""
+        self._laggards = asyncio.get_running_loop().create_task(self._drop_laggards())
+        if self._config.get_bool("kwire.failover.on.refusal"):
+            from .peer_watch import PeerWatch
+
+            controller = self._controller()
+            self._peers = PeerWatch(
+                self._replicas.broker_id,
+                self._publisher,
+                self._config.inter_broker_listener.name,
+                controller.peer_lost,
+                controller.peer_found,
+            )
+
+    async def close(self) -> None:
+        """Follow nobody and ask for nothing any more."""
+        if self._laggards is not None:
+            self._laggards.cancel()
+        if self._peers is not None:
+            self._peers.close()
+        self.alter_partitions.close()
+        for lines in (self._markers, self._verifier):
+            if lines is not None:
+                lines.close()
+        await self.fetchers.close()
+        for channels in (
+            self._fetching,
+            self.requests,
+            self._controlling,
+            self._marking,
+            self._verifying,
+        ):
+            channels.close()
+
+    def controller_channel(self, broker: BrokerRegistration) -> ControllerChannel:
+        """The channel of this broker as controller to another."""
+        return ControllerChannel(self._controlling, broker.id)
+
+    async def hand_over(self) -> None:
+        """Have the controller move away what this broker leads, before it stops.
+
+        Source: KafkaServer.controlledShutdown.
+        """
+        config, controller = self._config, self._controller()
+        if controller.broker_epoch < 0 or not config.get_bool("controlled.shutdown.enable"):
+            return
+        backoff_s = config.get_int("controlled.shutdown.retry.backoff.ms") / 1000
+        tries = config.get_int("controlled.shutdown.max.retries") + 1
+        give_up_s = self._clock.monotonic_ms() / 1000 + backoff_s
+        while not self._alone.is_set():
+            try:
+                async with asyncio.timeout(CONTROLLER_PATIENCE_S):
+                    remaining = await self._ask_to_shut_down(controller)
+            except (OSError, StoreError) as error:
+                # The controller may be stopping as well, and another one come soon.
+                if self._clock.monotonic_ms() / 1000 > give_up_s:
+                    logger.warning("cannot hand over to other brokers: %s", error)
+                    return
+                await asyncio.sleep(min(backoff_s, ASK_AGAIN_S))
+                continue
+            if not remaining:
+                await controller.told()
+                return
+            logger.info("other brokers are not in sync for %d partitions yet", remaining)
+            tries -= 1
+            if not tries:
+                logger.warning("stopping although not everything is handed over to other brokers")
+                return
+            try:
+                await asyncio.wait_for(self._alone.wait(), backoff_s)
+            except TimeoutError:
+                pass
+
+    def _count_brokers(self, _: MetadataImage, image: MetadataImage) -> None:
+        if image.brokers.keys() - {self._replicas.broker_id}:
+            self._alone.clear()
+        else:
+            self._alone.set()
+
+    async def _ask_to_shut_down(self, controller: Controller) -> int:
+        """The number of partitions that only this broker can lead. Errors: OSError."""
+        own_id, epoch = self._replicas.broker_id, controller.broker_epoch
+        if controller.is_active:
+            shutdown = await controller.controlled_shutdown(own_id, epoch)
+            error, remaining = shutdown.error, len(shutdown.remaining)
+        else:
+            request = ControlledShutdownRequest(broker_id=own_id, broker_epoch=epoch)
+            response = await self.to_controller(request, CONTROLLED_SHUTDOWN_VERSION)
+            assert isinstance(response, ControlledShutdownResponse)
+            error = ErrorCode(response.error_code)
+            remaining = len(response.remaining_partitions)
+        if error:
+            raise OSError(f"the controller answered {error.name}")
+        return remaining
+
+    def _broker_epoch(self) -> int:
+        return self._controller().broker_epoch
+
+    def _fetch_limits(self) -> FetchLimits:
+        config = self._config
+        return FetchLimits(
+            max_bytes=config.get_int("replica.fetch.max.bytes"),
+            response_max_bytes=config.get_int("replica.fetch.response.max.bytes"),
+            min_bytes=config.get_int("replica.fetch.min.bytes"),
+            wait_max_ms=config.get_int("replica.fetch.wait.max.ms"),
+            backoff_ms=config.get_int("replica.fetch.backoff.ms"),
+        )
+
+    async def to_controller(self, request: object, version: int) -> object:
+        """Send a request to the controller, which is another broker. Errors: ChannelError."""
+        controller_id = self._publisher.image.controller_id
+        if controller_id < 0 or controller_id == self._replicas.broker_id:
+            raise ChannelError("no controller is known")
+        return await self.requests.send(controller_id, request, version)
+
+    async def _alter_partition(
+        self, request: AlterPartitionRequest, version: int
+    ) -> AlterPartitionResponse:
+        controller = self._controller()
+        response: object
+        if controller.is_active:
+            response = await controller.alter_partition(request, version)
+        else:
+            response = await self.to_controller(request, version)
+        assert isinstance(response, AlterPartitionResponse)
+        return response
+
+    async def _drop_laggards(self) -> None:
+        while True:
+            await asyncio.sleep(self._replicas.membership.max_lag_ms / 2000)
+            try:
+                self._replicas.drop_laggards()
+            except Exception:
+                logger.exception("looking for followers that lag failed")

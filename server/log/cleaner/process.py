@@ -1,0 +1,49 @@
+"""The worker process of log compaction: what is called in it, and what it keeps between calls.
+
+One round at a time: `begin`, `clean` for each group, `end`. The process stands back behind the
+broker (nice) and knows nothing but the plan it was given.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ..file_layer import FileLayer
+from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, RoundLost
+from .worker import CleanSession, Throttle
+
+NICENESS = 10
+
+
+_sessions: dict[int, CleanSession] = {}
+
+
+def begin(plan: CleanPlan) -> KeysRead:
+    """Read the keys of a round; what an earlier round left is dropped. Errors: as `read_keys`."""
+    _stand_back()
+    _sessions.clear()
+    throttle = Throttle(plan.settings.io_max_bytes_per_second, time.monotonic, time.sleep)
+    session = CleanSession(plan, FileLayer(), throttle)
+    found = session.read_keys()
+    _sessions[plan.number] = session
+    return found
+
+
+def clean(group: CleanGroup) -> CleanedGroup:
+    """Write one group of the round. Errors: as `CleanSession.clean`; RoundLost."""
+    session = _sessions.get(group.plan_number)
+    if session is None:
+        raise RoundLost(f"round {group.plan_number} is not known to process {os.getpid()}")
+    return session.clean(group)
+
+
+def end() -> None:
+    """Drop the keys of the round."""
+    _sessions.clear()
+
+
+def _stand_back() -> None:
+    behind = NICENESS - os.getpriority(os.PRIO_PROCESS, 0)
+    if behind > 0:
+        os.nice(behind)

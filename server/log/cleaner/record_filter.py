@@ -1,0 +1,448 @@
+"""The rules of compaction: what stays of each batch. Reads and writes bytes, knows no files.
+
+A record stays if no later one has its key, and if it is no tombstone whose time is over. When a
+tombstone is first met, the batch that holds it gets a delete horizon (KIP-534): attribute bit 6,
+and now + delete.retention.ms in the place of the base timestamp; when that time has come it goes.
+End markers of transactions go the same way once no batch of their transaction is left; records of
+aborted transactions go at once. Offsets, sequences and epochs of a batch stay whatever is taken
+out of it. A batch of which nothing is left goes as a whole, unless it is the last of a producer
+that is still known (its sequence would be lost) or the last of the round (so that readers get past
+what is missing): then its header stays, without records.
+Two differences from Apache Kafka in bytes, none in meaning: the base timestamp of a batch that
+lost records stays, since the deltas then need not be written anew; and batches of magic 0 and 1
+are filtered in their own format as there, but a last one that lost all becomes a magic 2 header.
+Source: Cleaner.cleanInto, CleanedTransactionMetadata, MemoryRecords.filterTo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop
+from operator import ge
+from typing import cast
+
+from kwire.records.batch import (
+    DELETE_HORIZON_MASK,
+    MAX_DECOMPRESSED_BYTES,
+    NO_TIMESTAMP,
+    BatchBuilder,
+    BatchHeader,
+    RecordBatch,
+)
+from kwire.records.builder import write_batch
+from kwire.records.compression import compress
+from kwire.records.control import ControlType, control_type
+from kwire.records.legacy import inner_messages, read_message
+from kwire.records.record import Record, TimestampType
+
+from ..index.transaction_index import AbortedTransaction
+from .offset_map import KeyMap
+from .plan import LastRecord
+from .record_spans import (
+    RecordSpan,
+    record_heads,
+    record_spans,
+    some_records,
+    timestamp_delta,
+    with_timestamp_delta,
+)
+
+_ATTRIBUTES_OF_EMPTY = 0x38  # timestamp type, transactional, control
+
+
+class CleanedTransactions:
+    """Follows transactions from batch to batch. Source: CleanedTransactionMetadata."""
+
+    __slots__ = ("_aborted", "_ongoing_aborted", "_ongoing_committed", "retained")
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Shape: the aborted transactions that overlap what will be read, in any order."""
+        self._aborted = [(entry.first_offset, entry) for entry in set(aborted)]
+        heapify(self._aborted)
+        self._ongoing_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self._ongoing_committed: set[int] = set()
+        self.retained: list[AbortedTransaction] = []
+        """Index entries of the transactions of which batches were met, in order of their markers."""
+
+    def _begin_up_to(self, offset: int) -> None:
+        aborted = self._aborted
+        while aborted and aborted[0][0] <= offset:
+            _, entry = heappop(aborted)
+            self._ongoing_aborted.setdefault(entry.producer_id, (entry, False))
+
+    def on_data(self, header: BatchHeader) -> bool:
+        """Take note of a data batch; True if it belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        known = self._ongoing_aborted.get(header.producer_id)
+        if known is None:
+            self._ongoing_committed.add(header.producer_id)
+            return False
+        self._ongoing_aborted[header.producer_id] = (known[0], True)
+        return True
+
+    def on_control(self, header: BatchHeader, view: memoryview) -> bool:
+        """Take note of a control batch; True if nothing of its transaction was met.
+
+        Errors: CorruptRecord.
+        """
+        self._begin_up_to(header.last_offset)
+        if header.records_count == 0:
+            return True
+        record = next(RecordBatch(view).records(), None)
+        kind = control_type(None if record is None else record.key)
+        if kind is ControlType.ABORT:
+            entry, met = self._ongoing_aborted.pop(header.producer_id, (None, False))
+            if entry is not None and met:
+                self.retained.append(entry)
+                return False
+            return True
+        if kind is ControlType.COMMIT:
+            met = header.producer_id in self._ongoing_committed
+            self._ongoing_committed.discard(header.producer_id)
+            return not met
+        return False
+
+
+def note_keys(header: BatchHeader, view: memoryview, keys: KeyMap, start_offset: int) -> bool:
+    """Put a data batch's keys from start_offset on into the map; False once that is full.
+
+    Errors: RecordError where the body is not what the header says.
+    """
+    if header.magic < 2:
+        for record in RecordBatch(view).records():
+            if record.key is not None and record.offset >= start_offset:
+                if keys.is_full:
+                    return False
+                keys.put(record.key, record.offset)
+        return True
+    base_offset = header.base_offset
+    body = RecordBatch(view).body()
+    heads = record_heads(body, header.records_count, header.last_offset_delta)
+    if heads is not None and header.records_count and base_offset >= start_offset:
+        _, found, deltas, _ = heads
+        if None not in found:
+            offsets = _offsets(base_offset, deltas)
+            if keys.put_all(cast("list[bytes]", found), offsets):
+                return True
+    put = keys.put
+    for _, _, _, delta, key, _ in _spans_of(header, body):
+        if key is not None and base_offset + delta >= start_offset:
+            if keys.is_full:
+                return False
+            put(key, base_offset + delta)
+    return True
+
+
+def _offsets(base_offset: int, deltas: list[int]) -> Sequence[int]:
+    count = len(deltas)
+    if deltas[-1] == count - 1:  # they grow, so none is missing
+        return range(base_offset, base_offset + count)
+    return [base_offset + delta for delta in deltas]
+
+
+def _spans_of(header: BatchHeader, body: bytes) -> list[RecordSpan]:
+    return record_spans(body, header.records_count, header.last_offset_delta)
+
+
+class BatchFilter:
+    """Decides for one cleaning round what stays of each batch."""
+
+    __slots__ = (
+        "_delete_retention_ms",
+        "_keys",
+        "_marks",
+        "_marks_from",
+        "_now_ms",
+        "_round_end_offset",
+        "keep_legacy_deletes",
+        "last_records",
+        "records_kept",
+        "records_read",
+        "transactions",
+    )
+
+    def __init__(
+        self,
+        keys: KeyMap,
+        transactions: CleanedTransactions,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        round_end_offset: int,
+        keys_from: int = 0,
+        max_marks: int = 0,
+    ) -> None:
+        """Shape: round_end_offset is the first offset that this round does not look at; keys_from
+        is where the reading of keys began. Unit: max_marks is in bytes.
+        """
+        self._keys = keys
+        self._marks = keys.marks(keys_from, max_marks)
+        self._marks_from = keys_from
+        self.transactions = transactions
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self._round_end_offset = round_end_offset
+        self.last_records: dict[int, LastRecord] = {}
+        self.keep_legacy_deletes = True
+        """Whether tombstones of magic 0 and 1 are too young to go; by their segment's age."""
+        self.records_read = 0
+        self.records_kept = 0
+
+    def filter(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
+        """What stays of a stored batch: the batch itself, a smaller one, or None for nothing.
+
+        Errors: RecordError where the body is not what the header says.
+        """
+        if header.is_control:
+            return self._filter_control(header, view)
+        aborted = self.transactions.on_data(header)
+        self.records_read += max(header.records_count, 1)
+        if aborted:
+            kept: memoryview | bytes | None = None
+        elif header.magic < 2:
+            kept = self._filter_legacy(header, view)
+        else:
+            kept = self._filter_data(header, view)
+        if kept is None and self._must_keep_header(header):
+            return _empty_batch(header)
+        return kept
+
+    def _must_keep_header(self, header: BatchHeader) -> bool:
+        if header.producer_id >= 0:
+            last = self.last_records.get(header.producer_id)
+            if last is not None:
+                if last.data_offset >= 0:
+                    if header.last_offset == last.data_offset:
+                        return True
+                elif header.is_control and header.producer_epoch == last.producer_epoch:
+                    return True
+        return header.next_offset == self._round_end_offset
+
+    def _filter_control(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
+        discardable = self.transactions.on_control(header, view)
+        horizon = header.delete_horizon_ms
+        over = discardable and horizon is not None and horizon <= self._now_ms
+        if header.records_count and not over:
+            if discardable and horizon is None:
+                body = RecordBatch(view).body()
+                return self._with_horizon(header, body, _spans_of(header, body))
+            return view
+        return _empty_batch(header) if self._must_keep_header(header) else None
+
+    def _filter_data(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
+        if header.records_count == 0:
+            return None
+        horizon = header.delete_horizon_ms
+        last = self._last_of_their_keys(header)
+        if last is not None and horizon is None and len(last) < header.records_count:
+            return self._filter_known(header, view, last)
+        body = RecordBatch(view).body()
+        tombstones_stay = horizon is None or self._now_ms < horizon
+        latest_delta = self._keys.latest_offset - header.base_offset
+        heads = record_heads(body, header.records_count, header.last_offset_delta)
+        if heads is None or None in heads[1]:
+            return self._filter_spans(header, view, body, latest_delta, tombstones_stay)
+        ends, keys, deltas, nulls = heads
+        lasts = self._keys.last_offsets(cast("list[bytes]", keys))
+        offsets = _offsets(header.base_offset, deltas)
+        # An offset beyond the map is beyond its keys' too.
+        kept = [number for number, stays in enumerate(map(ge, offsets, lasts)) if stays]
+        if nulls:
+            tombstones = set(nulls)
+            if horizon is None and not tombstones.isdisjoint(kept):
+                return self._filter_spans(header, view, body, latest_delta, tombstones_stay)
+            if not tombstones_stay:
+                kept = [n for n in kept if n not in tombstones or deltas[n] > latest_delta]
+        self.records_kept += len(kept)
+        if not kept:
+            return None
+        if len(kept) == len(ends):
+            return view
+        return _without_others(
+            header,
+            body,
+            [
+                (
+                    start := ends[n - 1] if n else 0,
+                    ends[n],
+                    timestamp_delta(body, start),
+                    0,
+                    None,
+                    True,
+                )
+                for n in kept
+            ],
+        )
+
+    def _last_of_their_keys(self, header: BatchHeader) -> list[int] | None:
+        # Which records of a batch that was read for its keys are the last of theirs; None for
+        # another batch, or one whose records cannot be told by their offsets.
+        marks = self._marks
+        start = header.base_offset - self._marks_from
+        end = start + header.records_count
+        if marks is None or start < 0 or end > len(marks):
+            return None
+        if header.records_count != header.last_offset_delta + 1:
+            return None
+        if marks.find(1, start, end) < 0:
+            return []
+        return [number for number, mark in enumerate(marks[start:end]) if mark]
+
+    def _filter_known(
+        self, header: BatchHeader, view: memoryview, last: list[int]
+    ) -> memoryview | bytes | None:
+        # Of a batch that is read the second time, only what stays has to be found.
+        self.records_kept += len(last)
+        if not last:
+            return None
+        body = RecordBatch(view).body()
+        kept = some_records(body, last)
+        if kept is None:
+            kept = [span for span in _spans_of(header, body) if span[3] in last]
+        if not all(span[5] for span in kept):
+            return self._with_horizon(header, body, kept)
+        return _without_others(header, body, kept)
+
+    def _filter_spans(
+        self,
+        header: BatchHeader,
+        view: memoryview,
+        body: bytes,
+        latest_delta: int,
+        tombstones_stay: bool,
+    ) -> memoryview | bytes | None:
+        # The same, record by record: keys that are null, tombstones that get their horizon.
+        spans = _spans_of(header, body)
+        get = self._keys.get
+        base_offset = header.base_offset
+        kept: list[RecordSpan] = []
+        tombstones = False
+        for span in spans:
+            _, _, _, delta, key, has_value = span
+            if delta > latest_delta or (
+                key is not None
+                and base_offset + delta >= get(key)
+                and (has_value or tombstones_stay)
+            ):
+                kept.append(span)
+                if not has_value:
+                    tombstones = True
+        self.records_kept += len(kept)
+        if not kept:
+            return None
+        if tombstones and header.delete_horizon_ms is None:
+            return self._with_horizon(header, body, kept)
+        if len(kept) == len(spans):
+            return view
+        return _without_others(header, body, kept)
+
+    def _with_horizon(self, header: BatchHeader, body: bytes, kept: list[RecordSpan]) -> bytes:
+        horizon = self._now_ms + self._delete_retention_ms
+        append_time = header.max_timestamp if header.is_log_append_time else None
+        parts = []
+        newest = NO_TIMESTAMP
+        for start, end, delta, _, _, _ in kept:
+            timestamp = header.base_timestamp + delta if append_time is None else append_time
+            newest = max(newest, timestamp)
+            parts.append(with_timestamp_delta(body, start, end, timestamp - horizon))
+        return _rebuilt(
+            header,
+            b"".join(parts),
+            len(kept),
+            horizon,
+            newest,
+            header.attributes | DELETE_HORIZON_MASK,
+        )
+
+    # -- magic 0 and 1 -----------------------------------------------------------------------------
+
+    def _filter_legacy(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
+        records = list(RecordBatch(view).records())
+        kept = [record for record in records if self._keeps_legacy(record)]
+        self.records_read += len(records) - 1
+        self.records_kept += len(kept)
+        if not kept:
+            return None
+        if len(kept) == len(records) and not _mixed_magic(header, view):
+            return view
+        builder = BatchBuilder(
+            header.magic,
+            header.codec,
+            header.timestamp_type,
+            base_offset=kept[0].offset,
+            log_append_time=header.max_timestamp
+            if header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            else NO_TIMESTAMP,
+        )
+        for record in kept:
+            builder.append_record(record)
+        return builder.build()
+
+    def _keeps_legacy(self, record: Record) -> bool:
+        keys = self._keys
+        if record.offset > keys.latest_offset:
+            return True
+        if record.key is None or record.offset < keys.get(record.key):
+            return False
+        return record.value is not None or self.keep_legacy_deletes
+
+
+def _mixed_magic(header: BatchHeader, view: memoryview) -> bool:
+    # Some old broker wrote wrappers whose messages have another magic (KAFKA-4298): mend them.
+    if not header.codec:
+        return False
+    inner = inner_messages(read_message(view, 0), MAX_DECOMPRESSED_BYTES)
+    return any(message.magic != header.magic for message in inner)
+
+
+def _without_others(header: BatchHeader, body: bytes, kept: list[RecordSpan]) -> bytes:
+    return _rebuilt(
+        header,
+        b"".join([body[span[0] : span[1]] for span in kept]),
+        len(kept),
+        header.base_timestamp,
+        header.base_timestamp + max([span[2] for span in kept]),
+        header.attributes,
+    )
+
+
+def _rebuilt(
+    header: BatchHeader,
+    body: bytes,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    attributes: int,
+) -> bytes:
+    return write_batch(
+        compress(header.codec, 2, body) if header.codec else body,
+        attributes=attributes,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=header.max_timestamp if header.is_log_append_time else max_timestamp,
+        records_count=count,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        partition_leader_epoch=header.partition_leader_epoch,
+    )
+
+
+def _empty_batch(header: BatchHeader) -> bytes:
+    # Of magic 0 and 1 the offset is the last record's, so the header covers just that one.
+    return write_batch(
+        b"",
+        attributes=header.attributes & _ATTRIBUTES_OF_EMPTY if header.magic == 2 else 0,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=header.max_timestamp,
+        records_count=0,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        partition_leader_epoch=header.partition_leader_epoch,
+    )

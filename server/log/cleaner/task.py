@@ -1,0 +1,128 @@
+"""Runs log compaction from the loop: plans come from the cleaner, work goes to a worker process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from ...clock import Clock
+from ...config import BrokerConfig
+from ...executor import Executor
+from ...metadata.topic_partition import TopicPartition
+from ..log_manager import LogManager
+from .log_cleaner import CleanRound, LogCleaner
+from .plan import CleanerSettings, RoundLost, SegmentFile
+
+MIN_BACKOFF_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+class CleanerTask:
+    """Cleans what is due, one log after the other, each group being swapped in when it is done."""
+
+    def __init__(
+        self, config: BrokerConfig, manager: LogManager, executor: Executor, clock: Clock
+    ) -> None:
+        """The executor's process is kept busy for long, so it should be nobody else's."""
+        self._config = config
+        self._cleaner = LogCleaner(manager)
+        self._executor = executor
+        self._clock = clock
+        manager.on_deleted = self._cleaner.on_deleted
+
+    @property
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """Partitions that cannot be compacted, and why."""
+        return self._cleaner.uncleanable
+
+    async def run(self) -> None:
+        """Clean what is due, again and again, with log.cleaner.backoff.ms between."""
+        while True:
+            await asyncio.sleep(max(MIN_BACKOFF_S, self._backoff_ms() / 1000))
+            try:
+                await self.run_due()
+            except Exception:
+                logger.exception("log compaction failed")
+
+    def _backoff_ms(self) -> int:
+        return self._config.get_int("log.cleaner.backoff.ms")
+
+    def close(self) -> None:
+        """End the process, whatever it is doing; the next start removes what it left."""
+        self._executor.close()
+
+    async def run_due(self) -> int:
+        """Clean until no log is due; return how many rounds were completed."""
+        completed = 0
+        self._cleaner.settings = self._settings()
+        while (round_ := self._cleaner.next_round(self._clock.now_ms())) is not None:
+            try:
+                done = await self._run(round_)
+            except Exception as e:  # noqa: BLE001 - one log's failure must not stop the others
+                from concurrent.futures import BrokenExecutor
+
+                if isinstance(e, BrokenExecutor | RoundLost):
+                    logger.warning("the process that compacts has ended: %s", e)
+                    break
+                self._cleaner.fail(round_, e, self._clock.now_ms())
+                continue
+            if not done:
+                break
+            completed += 1
+        return completed
+
+    def _settings(self) -> CleanerSettings:
+        config = self._config
+        return CleanerSettings(
+            dedupe_buffer_size=config.get_int("log.cleaner.dedupe.buffer.size"),
+            dedupe_buffer_load_factor=config.get_float("log.cleaner.io.buffer.load.factor"),
+            io_buffer_size=config.get_int("log.cleaner.io.buffer.size"),
+            io_max_bytes_per_second=config.get_float("log.cleaner.io.max.bytes.per.second"),
+        )
+
+    async def _run(self, round_: CleanRound) -> bool:
+        # False where the log has changed so that the round had to end.
+        from . import process  # on first use: a broker at rest has no need of it
+
+        cleaner, in_process = self._cleaner, self._executor.in_process
+        plan = round_.plan
+        started_ms = self._clock.monotonic_ms()
+        keys = await in_process(process.begin, plan)
+        cleaner.keys_read(round_, keys.end_offset)
+        before = after = 0
+        for sources in round_.groups:
+            if not cleaner.is_current(round_, sources):
+                return False
+            size = await self._clean_group(round_, sources)
+            if size is None:
+                return False
+            before += sum(source.size for source in sources)
+            after += size
+        await in_process(process.end)
+        await self._executor.in_thread(cleaner.finish(round_, keys.end_offset))
+        logger.info(
+            "%s: compacted up to offset %d: %d bytes became %d, %d keys, %d ms",
+            round_.log.tp,
+            keys.end_offset,
+            before,
+            after,
+            keys.keys,
+            self._clock.monotonic_ms() - started_ms,
+        )
+        return True
+
+    async def _clean_group(
+        self, round_: CleanRound, sources: tuple[SegmentFile, ...]
+    ) -> int | None:
+        from . import process
+
+        cleaner = self._cleaner
+        group = cleaner.group(round_, sources)
+        cleaned = await self._executor.in_process(process.clean, group)
+        if not cleaner.swap(round_, sources, cleaned, self._clock.now_ms()):
+            return None
+        sync = partial(round_.log.layer.sync_directory, round_.log.dir)
+        await self._executor.in_thread(sync)
+        return cleaned.size

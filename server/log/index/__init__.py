@@ -1,0 +1,1 @@
+"""The indexes of a segment: by offset, by time, and of aborted transactions."""

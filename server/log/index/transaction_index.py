@@ -1,0 +1,116 @@
+"""Transaction index (`.txnindex`): the aborted transactions whose marker lies in this segment.
+
+    off size field
+      0    2 version              0
+      2    8 producer_id
+     10    8 first_offset         of the transaction, perhaps in an earlier segment
+     18    8 last_offset          of the abort marker, in this segment
+     26    8 last_stable_offset   after the abort
+
+Sorted by last_offset. The file exists only once there is an entry; each is written through at once.
+Rebuilt after a crash together with the other indexes. Source: TransactionIndex, AbortedTxn.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+from typing import NamedTuple
+
+from ..file_layer import FileLayer
+
+ENTRY = Struct(">hqqqq")
+ENTRY_SIZE = 34
+VERSION = 0
+SUFFIX = ".txnindex"
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry; first_offset and last_offset inclusive."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class CorruptIndex(Exception):
+    """An index file contradicts itself; it is to be rebuilt from its segment."""
+
+
+def parse(data: bytes, path: str = "") -> list[AbortedTransaction]:
+    """Entries of a whole file. Errors: CorruptIndex for a part entry or another version."""
+    if len(data) % ENTRY_SIZE:
+        raise CorruptIndex(f"{path}: {len(data)} bytes are no multiple of {ENTRY_SIZE}")
+    entries = []
+    for version, *rest in ENTRY.iter_unpack(data):
+        if version != VERSION:
+            raise CorruptIndex(f"{path}: unknown entry version {version}")
+        entries.append(AbortedTransaction(*rest))
+    return entries
+
+
+class TransactionIndex:
+    """The transaction index of one segment."""
+
+    __slots__ = ("_entries", "_layer", "path")
+
+    def __init__(self, layer: FileLayer, stem: str, *, new: bool = False) -> None:
+        self._layer = layer
+        self.path = stem + SUFFIX
+        self._entries: list[AbortedTransaction] | None = [] if new else None
+
+    def entries(self) -> list[AbortedTransaction]:
+        """All entries, by last_offset. Errors: CorruptIndex."""
+        if self._entries is None:
+            try:
+                self._entries = parse(self._layer.read_file(self.path), self.path)
+            except FileNotFoundError:
+                self._entries = []
+        return self._entries
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add an entry and write it through. Errors: ValueError if last_offset does not grow."""
+        entries = self.entries()
+        if entries and entries[-1].last_offset >= entry.last_offset:
+            raise ValueError(f"{self.path}: {entry} does not follow {entries[-1]}")
+        fd = self._layer.open_fd(self.path, os.O_WRONLY | os.O_CREAT)
+        try:
+            self._layer.write_all(fd, ENTRY.pack(VERSION, *entry), len(entries) * ENTRY_SIZE)
+        finally:
+            os.close(fd)
+        entries.append(entry)
+
+    def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
+        """Aborted transactions that overlap [start_offset, end_offset).
+
+        Shape: (entries, complete); complete is False where later segments may have more.
+        Source: TransactionIndex.collectAbortedTxns.
+        """
+        found = []
+        for entry in self.entries():
+            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found, True
+        return found, False
+
+    def replace(self, entries: list[AbortedTransaction]) -> None:
+        """Have exactly these entries, as recovery found them; none removes the file.
+
+        Shape: the file is replaced as a whole, and forced to the device: recovery believes what it
+        says of offsets below the recovery point.
+        """
+        if entries:
+            data = b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
+            self._layer.replace_file(self.path, data)
+        else:
+            self._layer.unlink(self.path)
+        self._entries = list(entries)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries whose marker is at or above the given offset."""
+        entries = self.entries()
+        kept = [entry for entry in entries if entry.last_offset < offset]
+        if len(kept) != len(entries):
+            self.replace(kept)

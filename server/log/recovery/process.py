@@ -1,0 +1,84 @@
+"""Recovery of many logs at a time, each in a worker process (num.recovery.threads.per.data.dir).
+
+Recovery looks at every batch, which is Python work: threads would take turns at it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...executor import begin_worker
+from ..file_layer import FileLayer
+from .opening import Recovered, RecoveryTask, recover_log
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+logger = logging.getLogger(__name__)
+
+
+class RecoveryProcesses:
+    """Worker processes for one start, so many for each directory; made on first use."""
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._pools: list[ProcessPoolExecutor] = []
+        self._closed = False
+
+    def recover(self, tasks: Sequence[RecoveryTask]) -> Iterator[Recovered]:
+        """Mend logs, the first ones first; ends early when a process ends. Errors: OSError."""
+        from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+        from multiprocessing import get_context
+
+        if self._closed:
+            return
+        pool = ProcessPoolExecutor(
+            min(self._processes, len(tasks)), get_context("spawn"), initializer=begin_worker
+        )
+        self._pools.append(pool)
+        try:
+            for future in as_completed([pool.submit(recover, task) for task in tasks]):
+                yield future.result()
+        except BrokenExecutor as error:
+            if not self._closed:
+                logger.error("a process that recovered logs has ended: %s", error)
+        finally:
+            _end(pool)
+
+    def close(self) -> None:
+        """End the processes at once, whatever they are doing; the next start recovers again."""
+        self._closed = True
+        for pool in self._pools:
+            _end(pool)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    # Without this the interpreter would wait at its exit for the work under way.
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Messages(logging.Handler):
+    """Keeps what is logged, for the process that has the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.kept: list[tuple[int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.kept.append((record.levelno, record.getMessage()))
+
+
+def recover(task: RecoveryTask) -> Recovered:
+    """Mend one log; called in a worker process. Errors: OSError."""
+    messages = Messages()
+    root = logging.getLogger()
+    root.addHandler(messages)
+    try:
+        cut, read = recover_log(task, FileLayer())
+    finally:
+        root.removeHandler(messages)
+    return Recovered(task.tp, cut, read, messages.kept)

@@ -1,0 +1,242 @@
+"""The same directory compacted by Apache Kafka 3.9.2 and by kwire: batch for batch the same."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kwire.records.batch import BatchBuilder, iter_batches
+from kwire.records.record import Record
+from server.log.file_layer import FileLayer
+from server.log.index.transaction_index import parse
+from server.log.log import AppendInfo, Log
+from server.log.log_manager import LogManager
+from server.metadata.topic_partition import TopicPartition
+from tests.support.kafka import Kafka39Broker, KafkaProcess
+from tests.support.kafka_tools import ToolServer
+
+from ..logs import config, end_transaction
+from ..test_kafka_interchange import open_directory, start_again
+from .cleaning import clean
+
+pytestmark = [pytest.mark.jvm, pytest.mark.slow]
+
+TOPIC = "compacted"
+RETENTION_MS = 200
+SETTINGS = config(
+    cleanup_policy=frozenset({"compact"}),
+    segment_bytes=6000,
+    min_cleanable_dirty_ratio=0.01,
+    delete_retention_ms=RETENTION_MS,
+    index_interval_bytes=200,
+)
+
+
+class StoredBatch(NamedTuple):
+    """A batch without what may differ: sizes, CRC, and what the deltas are counted from."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    attributes: int
+    max_timestamp: int
+    producer: tuple[int, int, int]
+    records: list[Record]
+
+
+def stored(directory: Path) -> dict[str, list[object]]:
+    """Every sealed segment's batches and aborted transactions."""
+    found: dict[str, list[object]] = {}
+    for path in sorted(directory.glob("*.log"))[:-1]:
+        batches = found[path.name] = []
+        for each in iter_batches(path.read_bytes()):
+            each.verify_crc()
+            header = each.header
+            batches.append(
+                StoredBatch(
+                    header.base_offset,
+                    header.last_offset,
+                    header.partition_leader_epoch,
+                    header.attributes,
+                    header.max_timestamp,
+                    (header.producer_id, header.producer_epoch, header.base_sequence),
+                    list(each.records()),
+                )
+            )
+    for path in sorted(directory.glob("*.txnindex")):
+        if path.stat().st_size:
+            found[path.name] = list(parse(path.read_bytes()))
+    return found
+
+
+class Writer:
+    """Appends of all kinds, the same for a seed."""
+
+    def __init__(self, log: Log, seed: int) -> None:
+        self.log = log
+        self.chooser = random.Random(seed)
+        self.now = int(time.time() * 1000)
+        self.epoch = log.leader_epoch_cache.latest
+        self.sequences: dict[int, int] = {
+            entry.producer_id: entry.last_sequence + 1 for entry in log.active_producers()
+        }
+
+    def batch(self, pid: int = -1, *, transactional: bool = False) -> None:
+        """One batch of some records under a few keys."""
+        chooser = self.chooser
+        sequence = self.sequences.get(pid, 0) if pid >= 0 else -1
+        builder = BatchBuilder(
+            2,
+            chooser.choice([0, 0, 0, 1, 2, 3, 4]),
+            producer_id=pid,
+            producer_epoch=0 if pid >= 0 else -1,
+            base_sequence=sequence,
+            is_transactional=transactional,
+        )
+        count = chooser.randrange(1, 6)
+        for _ in range(count):
+            key = b"%d" % chooser.randrange(60)
+            value = None if chooser.random() < 0.15 else b"value " * chooser.randrange(1, 9)
+            headers = [("h", b"1")] if chooser.random() < 0.1 else []
+            builder.append(self.now + chooser.randrange(-500, 0), key, value, headers)
+        if pid >= 0:
+            self.sequences[pid] = sequence + count
+        info = self.log.append_as_leader(
+            memoryview(bytearray(builder.build())), self.epoch, self.now
+        )
+        assert isinstance(info, AppendInfo), info
+        self.log.high_watermark = self.log.log_end_offset
+
+    def run(self, count: int) -> None:
+        """Plain, idempotent and transactional batches in turn."""
+        chooser = self.chooser
+        for number in range(count):
+            kind = chooser.random()
+            if kind < 0.7:
+                self.batch()
+            elif kind < 0.85:
+                self.batch(chooser.choice([101, 102, 103]))
+            else:
+                pid = 200 + number % 4
+                for _ in range(chooser.randrange(1, 4)):
+                    self.batch(pid, transactional=True)
+                    self.batch()
+                end_transaction(self.log, pid, commit=chooser.random() < 0.5, epoch=self.epoch)
+        self.log.roll(self.now)
+        self.log.flush(self.now)
+        self.batch()
+
+
+def wait_until_cleaned(directory: Path, offset: int) -> None:
+    """Until Apache Kafka's checkpoint says so."""
+    path = directory / "cleaner-offset-checkpoint"
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if path.exists() and f"{TOPIC} 0 {offset}" in path.read_text().splitlines():
+            return
+        time.sleep(0.1)
+    raise AssertionError(path.read_text() if path.exists() else "no checkpoint")
+
+
+def compact_here(directory: Path) -> None:
+    """Compact the log in a copied directory, by kwire."""
+    manager = LogManager([str(directory)], FileLayer())
+    manager.load(lambda topic: SETTINGS, int(time.time() * 1000))
+    log = next(log for log in manager.logs() if log.tp.topic == TOPIC)
+    log.high_watermark = log.log_end_offset
+    assert clean(log, now_ms=int(time.time() * 1000)) == 1
+    manager.shutdown(int(time.time() * 1000))
+
+
+def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
+    """Three rounds: old values go; then tombstones, emptied transactions and their markers too."""
+    broker = Kafka39Broker(
+        tmp_path / "kafka",
+        config={"zookeeper.session.timeout.ms": "1000", "log.cleaner.backoff.ms": "100"},
+    )
+    broker.start()
+    try:
+        topic = NewTopic(
+            TOPIC,
+            1,
+            1,
+            config={
+                "cleanup.policy": "compact",
+                "segment.bytes": str(SETTINGS.segment_bytes),
+                "min.cleanable.dirty.ratio": "0.01",
+                "delete.retention.ms": str(RETENTION_MS),
+            },
+        )
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([topic])[TOPIC].result()
+        KafkaProcess.stop(broker)
+        for round_ in range(3):
+            time.sleep(RETENTION_MS / 1000)  # what the last round gave a horizon is over now
+            manager = open_directory(broker.log_dir, SETTINGS)
+            log = next(log for log in manager.logs() if log.tp.topic == TOPIC)
+            log.high_watermark = log.log_end_offset
+            Writer(log, round_).run(150)
+            target = log.active_segment.base_offset
+            partition = Path(log.dir)
+            manager.shutdown(int(time.time() * 1000))
+            before = stored(partition)
+            mine = tmp_path / f"mine-{round_}"
+            shutil.copytree(broker.log_dir, mine)
+
+            start_again(broker)
+            wait_until_cleaned(broker.log_dir, target)
+            KafkaProcess.stop(broker)
+            compact_here(mine)
+
+            theirs, ours = stored(partition), stored(mine / f"{TOPIC}-0")
+            assert list(ours) == list(theirs)
+            for name in theirs:
+                assert ours[name] == theirs[name], name
+            assert before != ours
+            text = (mine / "cleaner-offset-checkpoint").read_text()
+            assert f"{TOPIC} 0 {target}" in text.splitlines()
+    finally:
+        broker.stop()
+
+
+def test_kafka_dump_log_has_no_complaint_about_compacted_segments(tmp_path: Path) -> None:
+    """--deep-iteration reads every record, the index checks every entry."""
+    manager = LogManager([str(tmp_path)], FileLayer())
+    manager.load(lambda topic: SETTINGS, 0)
+    log = manager.create(TopicPartition(TOPIC, 0), None, SETTINGS, int(time.time() * 1000))
+    writer = Writer(log, 7)
+    writer.epoch = 0
+    writer.run(200)
+    assert clean(log, now_ms=writer.now) == 1
+    manager.shutdown(writer.now)
+    tools = ToolServer("3.9.2", tmp_path / "tools.log")
+    try:
+        files = [
+            str(path)
+            for suffix in ("log", "index", "timeindex", "txnindex", "snapshot")
+            for path in sorted(Path(log.dir).glob(f"*.{suffix}"))
+        ]
+        logs = [path for path in files if path.endswith(".log")]
+        result = tools.run("kafka-dump-log", "--deep-iteration", "--files", ",".join(logs))
+        assert result.status == 0, result.errors
+        assert "isvalid: false" not in result.output and "isvalid: true" in result.output
+        records = sum(
+            each.header.records_count
+            for path in logs
+            for each in iter_batches(Path(path).read_bytes())
+        )
+        assert result.output.count("| offset: ") == records
+        for path in files:
+            result = tools.run("kafka-dump-log", "--files", path)
+            text = (result.output + result.errors).lower()
+            assert result.status == 0, result.errors
+            for word in ("mismatch", "misses", "found", "corrupt", "out of order", "exception"):
+                assert word not in text, (path, text[-1000:])
+    finally:
+        tools.close()
