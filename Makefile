@@ -11,12 +11,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench bench-long docs compat clean pipeline-demo
+.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench bench-long docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
 	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
-	@echo 'make fmt | golden | test-long | e2e | bench | bench-long | docs | compat | pipeline-demo | clean'
+	@echo 'make fmt | golden | test-long | e2e | bench | bench-long | docs | compat | pipeline-demo | release | clean'
 
 # The virtual environment
 
@@ -99,6 +99,11 @@ pipeline-demo: $(READY)
 	@if command -v mvn >/dev/null; then \
 		.ci/stage jars compat/java/fetch.sh spark-4.0.0 && export KWIRE_SPARK_JARS='$(CURDIR)/compat/java/target/spark-4.0.0'; \
 	fi && $(BIN)/python -m kwire.pipeline.demo $(ARGS)
+
+# Builds dist/*.tar.gz and dist/*.whl from the last commit, checked; ARGS=--without-tests leaves the sdist's tests out.
+release: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@.ci/stage release $(BIN)/python -m tests.packaging.release $(ARGS)
 
 clean:
 	rm -rf $(VENV) bench/.cache build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""`kwire pipeline`: hands over to the jobs on Spark, which are installed as `kwire[spark]`."""
+"""`kwire pipeline`: hands over to the jobs on Spark, which need what `.[spark]` installs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def main(words: Sequence[str]) -> int:
     missing = [name for name in ("pyspark", "pyarrow", "confluent_kafka") if not find_spec(name)]
     if missing:
         needs = ", ".join(missing)
-        print(f"kwire pipeline needs {needs}: pip install 'kwire[spark]'", file=sys.stderr)
+        how = "pip install '.[spark]' in the folder with kwire's sources"
+        print(f"kwire pipeline needs {needs}: {how}", file=sys.stderr)
         return 2
     # By its installed name: in a checkout `pipeline` stands beside `server`, not above it.
     code: int = import_module("kwire.pipeline.main").main(words)

@@ -13,7 +13,7 @@ from docs.generate import FEATURES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted(DOCS.rglob("*.md")),
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

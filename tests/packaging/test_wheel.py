@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.packaging.release import wheel_problems
 
 ROOT = Path(__file__).parents[2]
 #: Modules that many people have in the folder they work in. Importing one of ours by their name would find these.
@@ -24,7 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # A copy, because a build leaves its traces beside the sources.
     source = tmp_path_factory.mktemp("source")
-    for name in ("kwire", "server", "pipeline", "pyproject.toml", "README.md"):
+    for name in ("kwire", "server", "pipeline", "pyproject.toml", "README.md", "LICENSE"):
         subprocess.run(["cp", "-r", str(ROOT / name), str(source)], check=True)
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
     (built,) = folder.glob("kwire-*.whl")
@@ -51,11 +54,17 @@ def users_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_wheel_claims_only_its_names(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"kwire", "pyspark_kwire"}
-    assert {"kwire/py.typed", "kwire/server/py.typed", "kwire/server/__main__.py"} <= set(names)
+def test_wheel_has_what_it_needs_and_claims_only_its_names(wheel: Path) -> None:
+    assert wheel_problems(wheel) == []
+
+
+def test_metadata_of_the_wheel_names_licence_and_authors(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(archive.read(name))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == ["LICENSE"]
+    assert metadata["Author"] == "The kwire authors"
 
 
 def test_installed_modules_are_all_importable(environment: Path, users_folder: Path) -> None:

@@ -1,0 +1,122 @@
+"""`make release`: builds sdist and wheel from the last commit, and checks what was built.
+
+What is built comes from `git archive`, so that nothing which lies in the working tree gets in. The wheel is built from
+the sdist. The sdist is unpacked and its unit layer runs in a new environment.
+usage: python -m tests.packaging.release [--to FOLDER] [--without-tests]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+UNIT = "not (e2e or zookeeper or jvm or spark or slow)"
+TOPS = {"kwire", "pyspark_kwire"}
+NEEDED = ("kwire/py.typed", "kwire/server/py.typed", "kwire/pipeline/log4j2.properties")
+RELEASE = re.compile(r"^## (\S+)", re.MULTILINE)
+
+
+def release_problems(root: Path) -> list[str]:
+    """What stands between a source tree and a release: version, changelog, change notes."""
+    version = tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"]
+    described = RELEASE.search((root / "CHANGELOG.md").read_text())
+    problems = []
+    if described is None or described[1] != version:
+        found = described[1] if described else "nothing"
+        problems.append(
+            f"pyproject.toml says {version}, CHANGELOG.md describes {found} as the latest release"
+        )
+    notes = sorted(p.name for p in (root / "docs" / "changes").glob("*.md"))
+    left = [name for name in notes if name != "README.md"]
+    if left:
+        problems.append(f"docs/changes: not yet in CHANGELOG.md: {', '.join(left)}")
+    return problems
+
+
+def wheel_problems(wheel: Path) -> list[str]:
+    """What is wrong with the content of a wheel."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    problems = [f"the wheel claims {name}" for name in sorted(tops - TOPS)]
+    problems += [f"the wheel lacks {name}" for name in NEEDED if name not in names]
+    if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
+        problems.append("the wheel lacks LICENSE")
+    problems += [f"the wheel carries {name}" for name in names if "/tests/" in name]
+    return problems
+
+
+def run(*command: str | Path, folder: Path) -> None:
+    """Run a command; its failure ends the release."""
+    print("$", *command, flush=True)
+    subprocess.run([str(word) for word in command], cwd=folder, check=True)
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    """Unpack an sdist; return the folder in it."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    (top,) = folder.iterdir()
+    return top
+
+
+def build(source: Path, target: Path) -> tuple[Path, Path]:
+    """Build both from a source tree; return (sdist, wheel)."""
+    run(sys.executable, "-m", "build", "--outdir", target, folder=source)
+    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+    return sdist, wheel
+
+
+def run_tests_of(sdist: Path, folder: Path) -> None:
+    """Run the sdist's unit layer in an environment of its own."""
+    source = unpacked(sdist, folder / "sdist")
+    venv.create(folder / "environment", with_pip=True)
+    python = folder / "environment" / "bin" / "python"
+    # As `make test` does it, so that tests import `server` as well as `kwire.server`.
+    run(python, "-m", "pip", "install", "--quiet", "--editable", ".[dev]", folder=source)
+    run(python, "-m", "pytest", "-q", "-m", UNIT, folder=source)
+
+
+def main() -> int:
+    """Build and check; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.packaging.release")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="where the files go")
+    parser.add_argument(
+        "--without-tests", action="store_true", help="do not run the sdist's unit layer"
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kwire-release-") as name:
+        folder = Path(name)
+        committed = folder / "source.tar"
+        run("git", "archive", "--format=tar", f"--output={committed}", "HEAD", folder=ROOT)
+        source = folder / "source"
+        with tarfile.open(committed) as tar:
+            tar.extractall(source, filter="data")
+        problems = release_problems(source)
+        if not problems:
+            sdist, wheel = build(source, folder / "dist")
+            run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, folder=folder)
+            problems = wheel_problems(wheel)
+        if problems:
+            print(*problems, sep="\n", file=sys.stderr)
+            return 1
+        if not options.without_tests:
+            run_tests_of(sdist, folder)
+        options.to.mkdir(parents=True, exist_ok=True)
+        for file in (sdist, wheel):
+            shutil.copy(file, options.to)
+            print(options.to / file.name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
