@@ -11,8 +11,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import socket
-import struct
 import sys
 import tempfile
 import time
@@ -22,9 +20,6 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from kwire.api import ApiKey
-from kwire.codec import encode
-from kwire.header import RequestHeader, encode_request_header
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.batch import BatchBuilder
@@ -35,6 +30,7 @@ from server.log.log import AppendInfo, Log
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
 from server.metadata.topic_partition import TopicPartition
+from tests.support.blocking_client import BlockingClient
 from tests.support.broker_process import KwireBroker
 
 COMPACTED = TopicPartition("compacted", 0)
@@ -100,25 +96,9 @@ def speed() -> None:
             )
 
 
-class Client:
-    """One blocking connection."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._receive = self._socket.makefile("rb")
-
-    def ask(self, key: ApiKey, version: int, message: object) -> bytes:
-        """Send a request; return the whole answer."""
-        header = RequestHeader(key, version, 1, "bench")
-        frame = encode_request_header(header) + encode(message, version)
-        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
-        return self._receive.read(struct.unpack(">i", self._receive.read(4))[0])
-
-
 def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], list[float]]:
     """Times of produces and fetches in ms, sorted; PROBES of each, or as many as fit."""
-    client = Client(broker.host, broker.port)
+    client = BlockingClient(broker.host, broker.port, "bench")
     builder = BatchBuilder()
     builder.append(int(time.time() * 1000), None, b"v" * 100)
     batch = builder.build()
@@ -137,17 +117,19 @@ def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], l
     while not is_compacted(broker) if until_compacted else offset < PROBES:
         offset += 1
         started = time.perf_counter()
-        client.ask(ApiKey.PRODUCE, 7, produce)
+        client.send(produce, 7)
+        client.receive_response()
         between = time.perf_counter()
         partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
         topic = FetchTopic(topic="probe", partitions=[partition])
         fetch = FetchRequest(
             replica_id=-1, max_wait_ms=1000, min_bytes=1, max_bytes=1 << 20, topics=[topic]
         )
-        answer = client.ask(ApiKey.FETCH, 7, fetch)
+        client.send(fetch, 7)
+        answer = client.receive_response()
         fetched.append((time.perf_counter() - between) * 1000)
         produced.append((between - started) * 1000)
-        assert len(answer) > 100
+        assert len(answer.frame) > 100
         time.sleep(0.001)
     return sorted(produced), sorted(fetched)
 

@@ -1,20 +1,29 @@
-"""One connection as the broker sees it, without a socket: requests come out, replies go in.
+"""The two ends of a connection, without a socket.
 
-    bytes -> FrameReader -> next_event() -> RequestReceived ... reply(request, parts) -> take_output()
+    broker  bytes -> frames -> next_request() -> RequestReceived ... reply(request, parts) -> take_output()
+    client  request(message, version) -> take_output() ... bytes -> frames -> next_response() -> ResponseReceived
 
-Replies leave in the order of their requests, whatever order they are given in.
+Replies leave the broker in the order of their requests, whatever order they are given in.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from enum import Enum
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
-from kwire.errors import BadVersion
-from kwire.framing import FrameReader
-from kwire.header import RequestHeader, decode_request_header
+from kwire.api import response_class
+from kwire.codec import decode, encode_parts
+from kwire.errors import BadVersion, WireError
+from kwire.framing import FrameReader, PlainMemory
+from kwire.header import (
+    RequestHeader,
+    decode_request_header,
+    decode_response_header,
+    encode_request_header,
+)
+from kwire.schema import schema_of
 
 #: One piece of a reply: bytes, memoryview, or a stored slice that has a length.
 Part = Any
@@ -23,6 +32,9 @@ _KEY_VERSION_CORRELATION = Struct(">hhi")
 _SIZE_AND_CORRELATION = Struct(">ii")
 _FLEXIBLE = Struct(">iix")  # with an empty tag section
 _FIRST_PART_BYTES = 4096
+#: What a client takes from a broker in one response; Apache Kafka has no bound but memory.
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_MAX_CORRELATION_ID = 0x7FFFFFFF
 
 _METHODS = (
     b"GET ",
@@ -36,17 +48,6 @@ _METHODS = (
     b"TRAC",
     b"PRI ",
 )
-
-
-class Event(Enum):
-    """What next_event() gives besides a request."""
-
-    NEED_DATA = 0
-    CLOSED = 1
-
-
-NEED_DATA = Event.NEED_DATA
-CONNECTION_CLOSED = Event.CLOSED
 
 
 class RequestReceived:
@@ -97,23 +98,22 @@ class RequestReceived:
 class ServerConnection:
     """The broker's end of one connection.
 
-    Errors: next_event() raises WireError when the peer broke the protocol; the connection is of no
+    Errors: next_request() raises WireError when the peer broke the protocol; the connection is of no
     use after that.
     """
 
-    __slots__ = ("_closed", "_output", "_slots", "frames")
+    __slots__ = ("_output", "_slots", "frames")
 
     def __init__(self, frames: FrameReader) -> None:
         self.frames = frames
         self._slots: list[RequestReceived] = []  # a deque would take 600 bytes of each connection
         self._output: list[Part] = []
-        self._closed = False
 
-    def next_event(self) -> RequestReceived | Event:
-        """Return the next request, whose reply slot is taken thereby, or why there is none."""
+    def next_request(self) -> RequestReceived | None:
+        """Return the next request, whose reply slot is taken thereby; None until more bytes come."""
         frame = self.frames.next_frame()
         if frame is None:
-            return CONNECTION_CLOSED if self._closed else NEED_DATA
+            return None
         try:
             header, body_offset = decode_request_header(frame)
         except BadVersion:
@@ -128,10 +128,6 @@ class ServerConnection:
         )
         self._slots.append(request)
         return request
-
-    def receive_eof(self) -> None:
-        """The peer sends no more."""
-        self._closed = True
 
     def reply(self, request: RequestReceived, parts: Sequence[Part] = ()) -> None:
         """Fill a request's slot with a whole response frame, or with nothing."""
@@ -156,6 +152,113 @@ class ServerConnection:
     def pending(self) -> int:
         """Requests without a reply, or whose reply waits for an earlier one."""
         return len(self._slots)
+
+
+class _Sent(NamedTuple):
+    """A request that has no response yet."""
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+
+
+class ResponseReceived(NamedTuple):
+    """A response, and the request that it belongs to.
+
+    Shape: `frame` is in memory that nothing else uses, header included; the body is
+    `frame[body_offset:]`.
+    """
+
+    correlation_id: int
+    api_key: int
+    api_version: int
+    frame: memoryview
+    body_offset: int
+
+    def message(self) -> Any:
+        """Decode the body; what it has of bytes are views of `frame`. Errors: WireError."""
+        return decode(response_class(self.api_key), self.frame, self.api_version, self.body_offset)
+
+
+class ClientConnection:
+    """The client's end of one connection.
+
+    Shape: whoever has the socket sends what `take_output()` gives, receives into `get_buffer()`, calls
+    `received()`, and takes responses until there is none.
+    Errors: next_response() raises WireError when the broker broke the protocol: a size that cannot be, a
+    response that nobody asked for or that belongs to another request. The connection is of no use after
+    that.
+    """
+
+    def __init__(
+        self, client_id: str | None, *, max_response_bytes: int = MAX_RESPONSE_BYTES
+    ) -> None:
+        self.client_id = client_id
+        self._frames = FrameReader(PlainMemory(), max_response_bytes)
+        self._sent: deque[_Sent] = deque()
+        self._output: list[Part] = []
+        self._last_id = 0
+
+    def request(self, message: object, version: int, *, answered: bool = True) -> int:
+        """Write a request and return its correlation id.
+
+        Shape: `answered` is whether there will be a response (a Produce with acks=0 has none).
+        Errors: EncodeError, ValueError for a message that is no request.
+        """
+        api_key = schema_of(type(message)).api_key
+        if api_key is None:
+            raise ValueError(f"{type(message).__name__} is no request")
+        return self.request_of(int(api_key), version, encode_parts(message, version), answered)
+
+    def request_of(
+        self, api_key: int, version: int, body: Sequence[Part], answered: bool = True
+    ) -> int:
+        """Write a request whose body is encoded, and return its correlation id."""
+        correlation_id = self._last_id = self._last_id + 1 & _MAX_CORRELATION_ID
+        header = encode_request_header(
+            RequestHeader(api_key, version, correlation_id, self.client_id)
+        )
+        size = len(header) + sum(map(len, body))
+        self._output.append(size.to_bytes(4, "big") + header)
+        self._output.extend(body)
+        if answered:
+            self._sent.append(_Sent(correlation_id, api_key, version))
+        return correlation_id
+
+    def take_output(self) -> list[Part]:
+        """Return what is to be sent now."""
+        output, self._output = self._output, []
+        return output
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes go; to be released before `received`."""
+        buffer = self._frames.get_buffer()
+        assert buffer is not None  # PlainMemory has no bound
+        return buffer
+
+    def received(self, count: int) -> None:
+        """Take note of bytes that are in the buffer."""
+        self._frames.advance(count)
+
+    def next_response(self) -> ResponseReceived | None:
+        """Return the next response; None until more bytes come."""
+        frames = self._frames
+        frame = frames.next_lasting_frame()
+        if frame is None:
+            frames.rest()
+            return None
+        if not self._sent:
+            raise WireError("a response that nobody asked for")
+        sent = self._sent.popleft()
+        correlation_id, body = decode_response_header(frame, sent.api_key, sent.api_version)
+        if correlation_id != sent.correlation_id:
+            raise WireError(f"response {correlation_id} to request {sent.correlation_id}")
+        return ResponseReceived(*sent, frame, body)
+
+    @property
+    def pending(self) -> int:
+        """Requests without a response."""
+        return len(self._sent)
 
 
 def read_unknown_header(frame: memoryview) -> RequestHeader:

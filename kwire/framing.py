@@ -91,13 +91,20 @@ class PlainBlock:
 
 
 class PlainMemory:
-    """Memory without bounds or reuse, for programs that need neither."""
+    """The memory of one stream whose frames are kept for as long as anybody looks at them.
+
+    A frame that does not arrive at once gets a home of the size it announced, so that no byte of it is
+    moved again. The system commits the pages of a large one only as they are written.
+    """
 
     def __init__(self, scratch_bytes: int = 65536) -> None:
         self._scratch_bytes = scratch_bytes
+        self._scratch: PlainBlock | None = None
 
     def scratch(self, expected_bytes: int) -> PlainBlock:
-        return PlainBlock(max(self._scratch_bytes, expected_bytes))
+        if self._scratch is None:
+            self._scratch = PlainBlock(self._scratch_bytes)
+        return self._scratch
 
     def settle(self, block: Block, need: int, end: int, owner: object) -> bool:
         return False
@@ -110,8 +117,7 @@ class PlainMemory:
         complete: bool,
         grown_from: Block | None = None,
     ) -> PlainBlock:
-        # Never what was announced: at most four times what has arrived.
-        block = PlainBlock(max(len(held), min(need, max(4096, 4 * len(held)))))
+        block = PlainBlock(max(len(held), need))
         block.view[: len(held)] = held
         return block
 
@@ -200,6 +206,15 @@ class FrameReader:
         self._need = 0
         self._expected = need - start
         return block.view[start + SIZE_BYTES : need]
+
+    def next_lasting_frame(self) -> memoryview | None:
+        """Return the next frame in memory that is not used again; for a stream on PlainMemory.
+
+        Shape: its home if it has one, else a copy. Errors: as `next_frame`.
+        """
+        at_home = self._home
+        frame = self.next_frame()
+        return frame if frame is None or at_home else memoryview(bytes(frame))
 
     def rest(self) -> None:
         """Keep what has to stay until more bytes come, and give the rest of the memory back."""

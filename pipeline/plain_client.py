@@ -6,14 +6,11 @@ Only for brokers that are reached without TLS and SASL, which is all that kwire 
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kwire.api import ApiKey, response_class
-from kwire.codec import decode, encode
-from kwire.errors import ErrorCode
-from kwire.header import RequestHeader, decode_response_header, encode_request_header
+from kwire.connection import ClientConnection
+from kwire.errors import ErrorCode, WireError
 from kwire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -41,9 +38,8 @@ class PlainClient:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = [_address(word) for word in bootstrap.split(",")]
-        self._connections: dict[tuple[str, int], socket.socket] = {}
+        self._connections: dict[tuple[str, int], _Connection] = {}
         self._leaders: dict[tuple[str, int], tuple[str, int]] = {}
-        self._correlation_id = 0
 
     def __enter__(self) -> PlainClient:
         return self
@@ -78,7 +74,7 @@ class PlainClient:
         )
         for last_try in (False, True):
             leader = self._leader(topic, partition)
-            answer = self._call(leader, ApiKey.FETCH, _FETCH, request)
+            answer = self._call(leader, _FETCH, request)
             part = answer.responses[0].partitions[0]
             if part.error_code == ErrorCode.NONE:
                 return StoredBatches(
@@ -104,7 +100,7 @@ class PlainClient:
         )
         sizes: dict[tuple[str, int], int] = {}
         for address in self._brokers(topics):
-            answer = self._call(address, ApiKey.DESCRIBE_LOG_DIRS, _LOG_DIRS, request)
+            answer = self._call(address, _LOG_DIRS, request)
             for directory in answer.results:
                 for topic in directory.topics:
                     for part in topic.partitions:
@@ -129,7 +125,7 @@ class PlainClient:
         refused: OSError | None = None
         for address in self._bootstrap:
             try:
-                answer = self._call(address, ApiKey.METADATA, _METADATA, request)
+                answer = self._call(address, _METADATA, request)
                 break
             except OSError as error:
                 refused = error
@@ -144,24 +140,39 @@ class PlainClient:
                     self._leaders[place] = addresses[part.leader_id]
         return list(addresses.values())
 
-    def _call(self, address: tuple[str, int], api: ApiKey, version: int, request: object) -> Any:
+    def _call(self, address: tuple[str, int], version: int, request: object) -> Any:
         connection = self._connections.get(address)
         if connection is None:
-            connection = socket.create_connection(address, timeout=TIMEOUT_S)
-            self._connections[address] = connection
-        self._correlation_id += 1
-        header = RequestHeader(api, version, self._correlation_id, "kwire-pipeline")
-        frame = encode_request_header(header) + encode(request, version)
+            connection = self._connections[address] = _Connection(address)
         try:
-            connection.sendall(struct.pack(">i", len(frame)) + frame)
-            (size,) = struct.unpack(">i", _exactly(connection, 4))
-            answer = _exactly(connection, size)
-        except OSError:
+            return connection.call(request, version)
+        except (OSError, WireError):
             del self._connections[address]
             connection.close()
             raise
-        _, at = decode_response_header(answer, api, version)
-        return decode(response_class(api), answer, version, at)
+
+
+class _Connection:
+    """A connection to one broker that waits for each response."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self._connection = ClientConnection("kwire-pipeline")
+
+    def call(self, request: object, version: int) -> Any:
+        """Send a request and return the response message. Errors: OSError, WireError."""
+        connection = self._connection
+        connection.request(request, version)
+        self._socket.sendall(b"".join(connection.take_output()))
+        while (response := connection.next_response()) is None:
+            count = self._socket.recv_into(connection.get_buffer())
+            if not count:
+                raise ConnectionError("the broker closed the connection")
+            connection.received(count)
+        return response.message()
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -169,13 +180,3 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isdigit():
         raise Problem(f"{text!r} is not HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = connection.recv(min(size - len(data), 1 << 20))
-        if not part:
-            raise ConnectionError("the broker closed the connection")
-        data += part
-    return bytes(data)

@@ -190,11 +190,11 @@ def test_fetch_waits_for_what_another_connection_produces(tmp_path: Path) -> Non
     async def scenario(broker: Broker, client: SocketClient) -> None:
         other = await connect(broker)
         await create(client, "a")
-        key = await client.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
+        await client.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
         await metadata(other, "a")
         assert broker.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
         await produce(other, "a", b"1")
-        (row,) = rows(await client.receive(key, 12)).values()
+        (row,) = rows(await client.receive()).values()
         assert values(row.records) == [b"1"]
         await other.close()
 

@@ -139,8 +139,8 @@ class Session:
         left = self._limits.max_batch
         try:
             while not self._waits:
-                request = connection.next_event()
-                if not isinstance(request, RequestReceived):
+                request = connection.next_request()
+                if request is None:
                     break
                 result = dispatch(request, self.info)
                 request.release()

@@ -75,11 +75,11 @@ def test_producer_is_answered_and_consumers_read_after_the_flush(tmp_path: Path,
     async def scenario(broker: Broker, client: SocketClient, disk: HeldDisk) -> None:
         other = await connect(broker)
         await create(client, "a", flush_messages="1")
-        key = await client.send(produce_request("a", b"v", acks=acks), 9)
+        await client.send(produce_request("a", b"v", acks=acks), 9)
         await asked(disk)
         assert (await fetch(other, "a")).high_watermark == 0  # and the loop is awake
         disk.may.set()
-        answer = await client.receive(key, 9)
+        answer = await client.receive()
         assert answer.responses[0].partition_responses[0].error_code == 0
         log = broker.replica_manager.partitions["a", 0].log  # type: ignore[index]
         assert log.recovery_point == 1
@@ -96,11 +96,11 @@ def test_waiting_fetch_is_woken_by_the_flush(tmp_path: Path) -> None:
     async def scenario(broker: Broker, client: SocketClient, disk: HeldDisk) -> None:
         other = await connect(broker)
         await create(client, "a", flush_messages="1")
-        waiting = await other.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
+        await other.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
         await client.send(produce_request("a", b"v"), 9)
         await asked(disk)
         disk.may.set()
-        (row,) = rows(await other.receive(waiting, 12)).values()
+        (row,) = rows(await other.receive()).values()
         assert values(row.records) == [b"v"]
         await other.close()
 

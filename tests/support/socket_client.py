@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from typing import Any
 
-from kwire.api import response_class
-from kwire.codec import decode, encode
-from kwire.header import RequestHeader, decode_response_header, encode_request_header
-from kwire.schema import schema_of
+from kwire.connection import ClientConnection
 
 
 class SocketClient:
@@ -18,32 +14,32 @@ class SocketClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._count = 0
+        self._connection = ClientConnection("test")
 
     @classmethod
     async def open(cls, host: str, port: int) -> SocketClient:
         return cls(*await asyncio.open_connection(host, port, limit=1 << 24))
 
-    async def send(self, request: Any, version: int) -> int:
-        """Send a request and return its API key."""
-        self._count += 1
-        key = schema_of(type(request)).api_key
-        assert key is not None
-        header = encode_request_header(RequestHeader(int(key), version, self._count, "test"))
-        frame = header + encode(request, version)
-        self._writer.write(struct.pack(">i", len(frame)) + frame)
+    async def send(self, request: Any, version: int) -> None:
+        """Send a request."""
+        self._connection.request(request, version, answered=getattr(request, "acks", None) != 0)
+        self._writer.writelines(self._connection.take_output())
         await self._writer.drain()
-        return int(key)
 
-    async def receive(self, api_key: int, version: int) -> Any:
-        """The next answer. Errors: IncompleteReadError or ConnectionError when there is none."""
-        size = struct.unpack(">i", await self._reader.readexactly(4))[0]
-        frame = await self._reader.readexactly(size)
-        _, body = decode_response_header(frame, api_key, version)
-        return decode(response_class(api_key), frame, version, body)
+    async def receive(self) -> Any:
+        """The next answer. Errors: ConnectionError when there is none."""
+        while (response := self._connection.next_response()) is None:
+            buffer = self._connection.get_buffer()
+            data = await self._reader.read(len(buffer))
+            if not data:
+                raise ConnectionError("closed while an answer was due")
+            buffer[: len(data)] = data
+            self._connection.received(len(data))
+        return response.message()
 
     async def ask(self, request: Any, version: int) -> Any:
-        return await self.receive(await self.send(request, version), version)
+        await self.send(request, version)
+        return await self.receive()
 
     async def is_closed(self) -> bool:
         """Wait for the broker to close; whether it did without another byte."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 from typing import Any, NamedTuple
 
-from kwire.api import ApiKey, request_class, response_class
-from kwire.codec import decode, encode
-from kwire.header import RequestHeader, decode_response_header, encode_request_header
+from kwire.api import ApiKey, request_class
+from kwire.codec import encode
 from kwire.schema import schema_of
 from kwire.types import Array
+
+from .blocking_client import BlockingClient
 
 CLIENT_ID = "differential"
 
@@ -70,8 +69,7 @@ class WireClient:
     """One connection to a broker."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 8.0) -> None:
-        self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        self._correlation_id = 0
+        self._client = BlockingClient(host, port, CLIENT_ID, timeout_s)
         self.last: Exchange | None = None
 
     def call(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any] | None:
@@ -90,41 +88,23 @@ class WireClient:
 
     def send(self, api: ApiKey, version: int, body: bytes) -> None:
         """Send a request and do not wait."""
-        self._correlation_id += 1
-        header = encode_request_header(RequestHeader(api, version, self._correlation_id, CLIENT_ID))
-        self._request = header + body
-        self._socket.sendall(struct.pack(">i", len(self._request)) + self._request)
+        self._client.connection.request_of(api, version, [body])
+        self._request = self._client.flush()[4:]
 
     def send_raw(self, data: bytes) -> None:
         """Send bytes as they are."""
-        self._socket.sendall(data)
+        self._client.socket.sendall(data)
 
     def receive(self, api: ApiKey, version: int) -> dict[str, Any] | None:
         """Return the answer to the last request; None when the broker closed the connection."""
-        frame = self._frame()
-        if frame is None:
+        try:
+            response = self._client.receive_response()
+        except ConnectionError:
             return None
-        self.last = Exchange(self._request, frame)
-        correlation_id, offset = decode_response_header(frame, api, version)
-        assert correlation_id == self._correlation_id
-        return plain(decode(response_class(api), frame, version, offset), version)
-
-    def _frame(self) -> bytes | None:
-        size = self._exactly(4)
-        return None if size is None else self._exactly(struct.unpack(">i", size)[0])
-
-    def _exactly(self, size: int) -> bytes | None:
-        data = b""
-        while len(data) < size:
-            try:
-                part = self._socket.recv(size - len(data))
-            except ConnectionError:
-                return None
-            if not part:
-                return None
-            data += part
-        return data
+        self.last = Exchange(self._request, bytes(response.frame))
+        assert (response.api_key, response.api_version) == (api, version)
+        return plain(response.message(), version)
 
     def close(self) -> None:
         """Close the connection."""
-        self._socket.close()
+        self._client.close()
