@@ -120,7 +120,6 @@ class Broker:
         self._build_rooms(cluster_id)
         self._bind()
         self._report_addresses()
-        self._build_controller()
         await self._open_logs()
         self.config.subscribe(self._config_changed)
         await self.controller.start(preferred)
@@ -228,6 +227,16 @@ class Broker:
             self.publisher.subscribe(self.links.quotas.on_image)
         self.publisher.subscribe(self.replica_manager.on_image)
         self.publisher.subscribe(self._coordinators_topics_changed)
+        self.controller = Controller(
+            self.cluster,
+            self.publisher,
+            self.node_id,
+            self._registration,
+            settings=self._controller_settings(),
+            local=self.replica_manager,
+            open_channel=None if links is None else lambda peer: links.controller_channel(peer),
+            on_fatal=self._fail,
+        )
         self.services = Services(
             node_id=self.node_id,
             cluster_id=cluster_id,
@@ -244,6 +253,7 @@ class Broker:
             cluster=self.cluster,
             log_manager=self.log_manager,
             replica_manager=self.replica_manager,
+            controller=self.controller,
             group_coordinator=self.group_coordinator,
             transaction_coordinator=coordinator,
             partition_verifier=coordinator if links is None else links.verifier(coordinator),
@@ -252,25 +262,13 @@ class Broker:
             fetch_sessions=FetchSessionCache(
                 config.get_int("max.incremental.fetch.session.cache.slots")
             ),
-        )
-
-    def _build_controller(self) -> None:
-        self.controller = Controller(
-            self.cluster,
-            self.publisher,
-            self._registration(),
-            settings=self._controller_settings(),
-            local=self.replica_manager,
-            open_channel=None if self.links is None else self.links.controller_channel,
-            on_fatal=self._fail,
-        )
-        self.services.controller = self.controller
-        self.services.topics = AutoTopics(
-            self.controller,
-            self.publisher,
-            self.config,
-            to_controller=None if self.links is None else self.links.to_controller,
-            alone=self._zookeeper is None,
+            topics=AutoTopics(
+                self.controller,
+                self.publisher,
+                config,
+                to_controller=None if links is None else links.to_controller,
+                alone=self._zookeeper is None,
+            ),
         )
 
     def _controller_settings(self) -> ControllerSettings:

@@ -54,7 +54,8 @@ Listed = dict[TopicPartition, ReplicaAssignment]
 class Controller:
     """Registers this broker, takes part in the election, and is the controller while elected.
 
-    Shape: `local` are the replicas of this broker, which are told without a network; `open_channel`
+    Shape: `registration()` is what the others are told of this broker, asked for when it starts;
+    `local` are the replicas of this broker, which are told without a network; `open_channel`
     makes connections to other brokers; `on_fatal` is told when this broker must stop, with the reason.
     """
 
@@ -62,7 +63,8 @@ class Controller:
         self,
         cluster: Cluster,
         publisher: MetadataPublisher,
-        broker: BrokerRegistration,
+        broker_id: int,
+        registration: Callable[[], BrokerRegistration],
         *,
         settings: ControllerSettings | None = None,
         local: LocalReplicas | None = None,
@@ -70,14 +72,14 @@ class Controller:
         on_fatal: Callable[[Exception], None] | None = None,
     ) -> None:
         self.cluster = cluster
-        self.broker_id = broker.id
+        self.broker_id = broker_id
         self.broker_epoch = -1
         self.settings = settings or ControllerSettings()
-        self._broker = broker
+        self._registration = registration
         self._publisher = publisher
         self._on_fatal = on_fatal
         self._around = Surroundings(
-            broker.id, cluster, publisher, self.settings, local, open_channel, self._later
+            broker_id, cluster, publisher, self.settings, local, open_channel, self._later
         )
         self._term: Term | None = None
         self._queue: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]]
@@ -398,7 +400,7 @@ class Controller:
         await self._join()
 
     async def _join(self) -> None:
-        self.broker_epoch = await self.cluster.register_broker(self._broker)
+        self.broker_epoch = await self.cluster.register_broker(self._registration())
         logger.info("Registered broker %d (epoch %d)", self.broker_id, self.broker_epoch)
         self._show_controller(await self._elect())
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from ..net.connection_info import ConnectionInfo
 
 if TYPE_CHECKING:
     from kwire.api import ApiKey
+    from kwire.errors import ErrorCode
 
     from ..clock import Clock
     from ..config import BrokerConfig
+    from ..controller.auto_topics import AutoTopics
+    from ..controller.controller import Controller
     from ..coordination.cluster import Cluster
+    from ..coordinator.group_coordinator import GroupCoordinator
+    from ..coordinator.transaction.producer_ids import ProducerIds
+    from ..coordinator.transaction_coordinator import TransactionCoordinator
+    from ..coordinator.transaction_markers import LocalMarkers
     from ..executor import Executor
     from ..log.log_manager import LogManager
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
+    from ..metadata.topic_partition import TopicPartition
+    from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
     from .registry import HandlerTable
 
@@ -32,9 +42,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
-class Later(Generic[T]):
+class Later(Generic[R]):
     """A response that is not ready yet; its connection keeps the reply's place in the order.
 
     Shape: what `awaitable` gives is the response, or with `finish` what is handed to `finish` on
@@ -47,8 +58,8 @@ class Later(Generic[T]):
 
     def __init__(
         self,
-        awaitable: Awaitable[T],
-        finish: Callable[[T], Any] | None = None,
+        awaitable: Awaitable[Any],
+        finish: Callable[[Any], R | NoReply] | None = None,
         on_disconnect: Callable[[], object] | None = None,
     ) -> None:
         self.awaitable = awaitable
@@ -103,12 +114,19 @@ class Features:
         return cls(dict(ranges), {name: high for name, (_, high) in ranges.items()})
 
 
-class Services:
-    """The broker's rooms as handlers reach them; the composition root fills every attribute.
+class Verifier(Protocol):
+    """Asks the coordinator of a transactional id, whichever broker that is."""
 
-    Errors: AttributeError on one that was not filled, which is a mistake in the composition root
-    (or a test that needs one more line).
-    """
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
+    ) -> ErrorCode | Awaitable[ErrorCode]:
+        """Tell whether a partition is part of the producer's open transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The broker's rooms as handlers reach them; the composition root gives all of them at once."""
 
     node_id: int
     cluster_id: str
@@ -127,21 +145,15 @@ class Services:
     cluster: Cluster
     log_manager: LogManager
     replica_manager: ReplicaManager
-    controller: Any
-    group_coordinator: Any
-    transaction_coordinator: Any
-    #: Asks the coordinator of a transactional id, whichever broker it is.
-    partition_verifier: Any
+    controller: Controller
+    group_coordinator: GroupCoordinator
+    transaction_coordinator: TransactionCoordinator
+    partition_verifier: Verifier
     #: Writes transaction markers to partitions that this broker leads.
-    local_markers: Any
-    producer_ids: Any
-    fetch_sessions: Any
-    topics: Any
-    configs: Any
-
-    def __init__(self, **rooms: Any) -> None:
-        for name, room in rooms.items():
-            setattr(self, name, room)
+    local_markers: LocalMarkers
+    producer_ids: ProducerIds
+    fetch_sessions: FetchSessionCache
+    topics: AutoTopics
 
 
 class RequestContext:
@@ -175,12 +187,28 @@ class RequestContext:
         self.connection = connection
         self.services = services
 
+    @overload
+    def later(
+        self,
+        awaitable: Awaitable[R | NoReply],
+        finish: None = None,
+        on_disconnect: Callable[[], object] | None = None,
+    ) -> Later[R]: ...
+
+    @overload
     def later(
         self,
         awaitable: Awaitable[T],
-        finish: Callable[[T], Any] | None = None,
+        finish: Callable[[T], R | NoReply] | None = None,
         on_disconnect: Callable[[], object] | None = None,
-    ) -> Later[T]:
+    ) -> Later[R]: ...
+
+    def later(
+        self,
+        awaitable: Awaitable[Any],
+        finish: Callable[[Any], Any] | None = None,
+        on_disconnect: Callable[[], object] | None = None,
+    ) -> Later[Any]:
         """Promise the response: `finish(await awaitable)`, or what is awaited when there is none.
 
         Shape: a future costs least; a coroutine is run as a task. It is not cancelled when the

@@ -32,7 +32,9 @@ from .registry import handles
 
 
 @handles(ControlledShutdownRequest, versions="0-3")
-def controlled_shutdown(ctx: RequestContext, request: ControlledShutdownRequest) -> Later[Shutdown]:
+def controlled_shutdown(
+    ctx: RequestContext, request: ControlledShutdownRequest
+) -> Later[ControlledShutdownResponse]:
     """Move leaderships away from the broker that asks."""
     return ctx.later(
         ctx.services.controller.controlled_shutdown(request.broker_id, request.broker_epoch),
@@ -61,7 +63,7 @@ def alter_partition(
 @handles(AllocateProducerIdsRequest, versions="0")
 def allocate_producer_ids(
     ctx: RequestContext, request: AllocateProducerIdsRequest
-) -> Later[ProducerIdBlock | ErrorCode]:
+) -> Later[AllocateProducerIdsResponse]:
     """Reserve a block of producer ids."""
     return ctx.later(
         ctx.services.controller.allocate_producer_ids(request.broker_id, request.broker_epoch),

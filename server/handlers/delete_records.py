@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from kwire.errors import ErrorCode
 from kwire.messages.delete_records import (
@@ -34,7 +33,7 @@ HIGH_WATERMARK = -1
 @handles(DeleteRecordsRequest, versions="0-2")
 def delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Later[Any]:
+) -> DeleteRecordsResponse | Later[DeleteRecordsResponse]:
     """Raise log start offsets, each partition for itself."""
     results: list[DeleteRecordsPartitionResult] = []
     waiting: list[tuple[int, Partition, int]] = []

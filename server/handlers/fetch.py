@@ -93,9 +93,7 @@ def _refusal(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> Fe
 
 
 @handles(FetchRequest, versions="0-17", refusal=_refusal)
-def fetch(
-    ctx: RequestContext, request: FetchRequest
-) -> FetchResponse | Later[None] | Later[FetchResponse]:
+def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[FetchResponse]:
     """Read from partitions that this broker leads, at once or when there is enough."""
     context = ctx.services.fetch_sessions.context(request, ctx.version, ctx.now_ms)
     if context.error:

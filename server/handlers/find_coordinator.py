@@ -41,7 +41,7 @@ MESSAGES = {
 @handles(FindCoordinatorRequest, versions="0-6")
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Later[object]:
+) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
     """Answer a row for each key. Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
     keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
     error, topic = topic_of(ctx, request.key_type)

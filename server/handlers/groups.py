@@ -140,9 +140,8 @@ def delete_groups(
     coordinator = ctx.services.group_coordinator
     names = dict.fromkeys(request.groups_names)
     answers = {name: coordinator.delete_group(name) for name in names}
-    if all(isinstance(answer, ErrorCode) for answer in answers.values()):
-        return deleted(answers)
-    return ctx.later(all_deleted(answers))
+    done = {name: answer for name, answer in answers.items() if isinstance(answer, ErrorCode)}
+    return deleted(done) if len(done) == len(answers) else ctx.later(all_deleted(answers))
 
 
 async def all_deleted(

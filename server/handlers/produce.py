@@ -61,7 +61,9 @@ UNKNOWN_ID = AppendError(ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @handles(ProduceRequest, versions="0-13", overlap=True)
-def produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Later[Any] | NoReply:
+def produce(
+    ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Later[ProduceResponse] | NoReply:
     """Append records to partitions that this broker leads."""
     rows, must_wait, to_add, asked = _rows(ctx, request)
     acks = request.acks

@@ -14,7 +14,6 @@ Source: TransactionCoordinator.handleInitProducerId, ZkProducerIdManager.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from kwire.errors import ErrorCode
 from kwire.messages.describe_producers import (
@@ -39,7 +38,7 @@ NONE = -1
 @handles(InitProducerIdRequest, versions="0-5")
 def init_producer_id(
     ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | Later[Any]:
+) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
     """Give a producer its id and epoch."""
     if (request.producer_id == NONE) is not (request.producer_epoch == NONE):
         return response_of(ctx, Initialized(ErrorCode.INVALID_REQUEST))

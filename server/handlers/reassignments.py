@@ -47,7 +47,7 @@ Results = Mapping[TopicPartition, Refusal | None]
 @handles(AlterPartitionReassignmentsRequest, versions="0-1")
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> Later[dict[TopicPartition, Refusal | None] | Refusal]:
+) -> Later[AlterPartitionReassignmentsResponse]:
     """Begin or cancel moves of replicas."""
     wanted = {
         TopicPartition(topic.name, row.partition_index): row.replicas
@@ -94,7 +94,7 @@ def _altered(
 @handles(ListPartitionReassignmentsRequest, versions="0")
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
-) -> Later[Listed | Refusal]:
+) -> Later[ListPartitionReassignmentsResponse]:
     """List the moves of replicas that are going on."""
     wanted = None
     if request.topics is not None:
@@ -132,7 +132,7 @@ def _listed(found: Listed | Refusal) -> ListPartitionReassignmentsResponse:
 @handles(ElectLeadersRequest, versions="0-2")
 def elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
-) -> ElectLeadersResponse | Later[dict[TopicPartition, Refusal | None]]:
+) -> ElectLeadersResponse | Later[ElectLeadersResponse]:
     """Elect preferred, or unclean, leaders."""
     election = request.election_type if ctx.version >= 1 else PREFERRED
     if election not in (PREFERRED, UNCLEAN):

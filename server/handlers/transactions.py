@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
 from kwire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -84,7 +84,7 @@ def answer(
     ctx: RequestContext,
     error: ErrorCode | Awaitable[ErrorCode],
     respond: Callable[[ErrorCode], ResponseT],
-) -> ResponseT | Later[ErrorCode]:
+) -> ResponseT | Later[ResponseT]:
     """Respond with an error code now, or when it is known."""
     if isinstance(error, ErrorCode):
         return respond(error)
@@ -115,7 +115,7 @@ def refuse_partitions(
 @handles(AddPartitionsToTxnRequest, versions="0-5", refusal=refuse_partitions)
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Later[Any]:
+) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
     """Add partitions to one producer's transaction, or from version 4 on to those of several."""
     if ctx.version < 4:
         topics = request.v3_and_below_topics
@@ -226,7 +226,7 @@ def offsets_partition(ctx: RequestContext, group_id: str) -> TopicPartition:
 @handles(AddOffsetsToTxnRequest, versions="0-4")
 def add_offsets_to_txn(
     ctx: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse | Later[ErrorCode]:
+) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
     """Add a group's offsets to a producer's transaction."""
     version = ctx.version
     added = ctx.services.transaction_coordinator.add_partitions(
@@ -249,7 +249,7 @@ def refuse_offsets(
 @handles(TxnOffsetCommitRequest, versions="0-5", refusal=refuse_offsets)
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Later[Any]:
+) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
     """Store offsets that count once the transaction is committed.
 
     Errors: those of verification, for all partitions, where the group's offsets were not added.
@@ -354,7 +354,7 @@ def offsets_response(
 
 
 @handles(EndTxnRequest, versions="0-5")
-def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Later[Ended]:
+def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Later[EndTxnResponse]:
     """Commit or abort; answered when it is decided, markers may follow."""
     version = ctx.version
     ended = ctx.services.transaction_coordinator.end_transaction(
@@ -385,7 +385,9 @@ def refuse_markers(
 
 
 @handles(WriteTxnMarkersRequest, versions="0-2", refusal=refuse_markers)
-def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> Later[Any]:
+def write_txn_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> Later[WriteTxnMarkersResponse]:
     """Write markers that a coordinator, or an administrator, asks for."""
     local = ctx.services.local_markers
     begun = [

@@ -134,7 +134,10 @@ class Member:
         self.controller = Controller(
             self.cluster,
             self.publisher,
-            BrokerRegistration(broker_id, (Endpoint("PLAINTEXT", "localhost", 9090 + broker_id),)),
+            broker_id,
+            lambda: BrokerRegistration(
+                broker_id, (Endpoint("PLAINTEXT", "localhost", 9090 + broker_id),)
+            ),
             settings=self.settings,
             local=self.replicas,
             open_channel=self.network.open,

@@ -13,12 +13,13 @@ import sys
 
 from server.handlers.api_versions import api_versions
 from server.handlers.ceilings import CEILING_3_9
-from server.handlers.context import Features, Services
+from server.handlers.context import Features
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.registry import HandlerTable
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from tests.support.clock import ManualClock
+from tests.support.services import services_of
 from tests.support.transport import connect
 
 LIMITS = NetLimits(request_max_bytes=1 << 20, max_batch=1 << 20)
@@ -39,7 +40,7 @@ def fuzz_one(data: bytes) -> None:
         return
     piece = 1 + int.from_bytes(data[:2], "big")
     memory = FrameMemory(1 << 22)
-    services = Services(handlers=TABLE, features=Features())
+    services = services_of(handlers=TABLE, features=Features())
     transport, session = connect(
         RequestDispatcher(TABLE, services, ManualClock()), LIMITS, memory=memory
     )

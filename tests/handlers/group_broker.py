@@ -10,7 +10,7 @@ from kwire.api import response_class
 from kwire.codec import decode, encode
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator
-from server.handlers.context import Later, RequestContext, Services
+from server.handlers.context import Later, RequestContext
 from server.handlers.registry import Handler
 from server.metadata.image import (
     BrokerRegistration,
@@ -22,6 +22,7 @@ from server.metadata.image import (
 from server.net.connection_info import ConnectionInfo
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
+from tests.support.services import services_of
 
 
 def topic_image(name: str, partitions: int, leader: int = 1) -> TopicImage:
@@ -56,7 +57,7 @@ class GroupBroker:
             .with_topics([topic_image("topic", 2)])
         )
         self.topics = Topics(self)
-        self.services = Services(
+        self.services = services_of(
             node_id=1,
             clock=self.clock,
             advertises=False,

@@ -15,11 +15,12 @@ from kwire.errors import ErrorCode
 from kwire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from server.handlers.api_versions import api_versions
 from server.handlers.ceilings import CEILING_3_9, CEILING_4_3, Ceiling
-from server.handlers.context import Features, RequestContext, Services
+from server.handlers.context import Features, RequestContext
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.registry import Handler, HandlerTable
 from server.net.connection_info import ConnectionInfo
 from tests.support.clock import ManualClock
+from tests.support.services import services_of
 from tests.support.transport import connect
 
 #: The levels that the recorded brokers had.
@@ -64,7 +65,7 @@ class EverythingTable(HandlerTable):
 
 
 def dispatcher(table: HandlerTable, features: Features | None = None) -> RequestDispatcher:
-    services = Services(handlers=table, features=features or Features())
+    services = services_of(handlers=table, features=features or Features())
     return RequestDispatcher(table, services, ManualClock())
 
 
@@ -103,7 +104,7 @@ def test_unknown_version_is_answered_in_v0_with_all_ranges(row: list[str]) -> No
 
 def ask(version: int, request: ApiVersionsRequest) -> tuple[ApiVersionsResponse, ConnectionInfo]:
     table = HandlerTable([api_versions], CEILING_3_9)
-    services = Services(handlers=table, features=Features())
+    services = services_of(handlers=table, features=Features())
     connection = ConnectionInfo("id")
     ctx = RequestContext(18, version, 1, "test", 0, connection, services)
     return api_versions(ctx, request), connection

@@ -17,8 +17,9 @@ from kwire.messages import incremental_alter_configs as incremental
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from server.config import BrokerConfig
 from server.handlers import configs
-from server.handlers.context import Later, RequestContext, Services
+from server.handlers.context import Later, RequestContext
 from server.metadata.image import MetadataImage, TopicImage
+from tests.support.services import services_of
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 RECORDED = Path(__file__).parents[1] / "config" / "kafka_3_9_2.json.gz"
@@ -67,7 +68,7 @@ class Bench:
         self.config = BrokerConfig({"broker.id": "0"})
         self.cluster = MemoryCluster()
         image = MetadataImage().with_topics([TopicImage("plain", bytes(16), {})])
-        self.services = Services(
+        self.services = services_of(
             config=self.config,
             cluster=self.cluster,
             controller=MemoryController(self.config, self.cluster),

@@ -28,11 +28,12 @@ from kwire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
-from server.handlers.context import ConnectionInfo, Later, RequestContext, Services
+from server.handlers.context import ConnectionInfo, Later, RequestContext
 from server.handlers.registry import Handler
 from server.handlers.table import HANDLERS
 from tests.controller.members import Member, Network, create, join
 from tests.coordination.conftest import stores
+from tests.support.services import services_of
 
 CONNECTION = ConnectionInfo("1")
 
@@ -41,7 +42,7 @@ async def ask(member: Member, request: Any, version: int) -> Any:
     """The answer as a client of that version gets it."""
     handler = next(each for each in HANDLERS if each.request_class is type(request))
     assert isinstance(handler, Handler)
-    services = Services(controller=member.controller, metadata=member.publisher.current)
+    services = services_of(controller=member.controller, metadata=member.publisher.current)
     sent = decode(type(request), encode(request, version), version)
     ctx = RequestContext(handler.api_key, version, 1, None, 0, CONNECTION, services)
     answer = handler(ctx, sent)

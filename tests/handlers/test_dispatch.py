@@ -13,11 +13,12 @@ from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.messages.metadata import MetadataRequest, MetadataResponse
 from server.handlers.ceilings import CEILING_3_9
-from server.handlers.context import NO_REPLY, NoReply, RequestContext, Services
+from server.handlers.context import NO_REPLY, NoReply, RequestContext
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.registry import HandlerTable, handles
 from server.net.session import Session
 from tests.support.clock import ManualClock
+from tests.support.services import services_of
 from tests.support.transport import MemoryTransport, connect
 
 
@@ -27,7 +28,7 @@ def open_with(answer: Any, **declared: Any) -> tuple[MemoryTransport, Session]:
         return answer(ctx, request)
 
     table = HandlerTable([heartbeat], CEILING_3_9)
-    return connect(RequestDispatcher(table, Services(), ManualClock(now_ms=42)))
+    return connect(RequestDispatcher(table, services_of(), ManualClock(now_ms=42)))
 
 
 def request(number: int, version: int = 4) -> bytes:
@@ -187,7 +188,7 @@ def test_mistake_of_an_api_without_an_error_code_closes_or_asks_its_refusal() ->
     for refusal in (None, refuse):
         metadata = handles(MetadataRequest, versions="0-12", refusal=refusal)(fail)
         table = HandlerTable([metadata], CEILING_3_9)
-        transport, session = connect(RequestDispatcher(table, Services(), ManualClock()))
+        transport, session = connect(RequestDispatcher(table, services_of(), ManualClock()))
         transport.receive(metadata_request(1))
         assert session.closed == (refusal is None)
         assert len(transport.frames()) == (refusal is not None)

@@ -12,6 +12,7 @@ from kwire.messages.fetch import FetchResponse, ForgottenTopic
 from server.handlers.fetch import fetch
 from server.replication.fetch_session import FetchSessionCache
 from tests.support.replicas import Replicas, finish, topic_id, topic_image, values
+from tests.support.services import with_rooms
 
 from .fetches import BY_NAME, LATEST, fetch_request, rows
 
@@ -185,7 +186,7 @@ def test_session_is_closed_by_its_final_epoch(room: Replicas) -> None:
 
 
 def test_fetch_without_a_free_slot_goes_without_a_session(room: Replicas) -> None:
-    room.services.fetch_sessions = FetchSessionCache(0)
+    room.services = with_rooms(room.services, fetch_sessions=FetchSessionCache(0))
     room.create("a")
     client = Client(room, ("a", 0, 0))
     assert client.id == 0 and set(client.first) == {("a", 0)}

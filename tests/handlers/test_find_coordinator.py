@@ -12,6 +12,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.find_coordinator import FindCoordinatorRequest
 from server.handlers.find_coordinator import find_coordinator
 from tests.handlers.group_broker import GroupBroker, topic_image
+from tests.support.services import with_rooms
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 HERE = (1, "10.0.0.1", 9092)
@@ -66,7 +67,7 @@ def test_other_broker_is_named_by_its_listener() -> None:
 
 def test_this_broker_is_named_by_its_advertised_listener_if_it_has_one() -> None:
     broker = with_topic()
-    broker.services.advertises = True
+    broker.services = with_rooms(broker.services, advertises=True)
     response = broker.call(find_coordinator, request_for(6, "group"), 6)
     assert rows(response, 6) == [(0, (1, "advertised", 1234))]
 
@@ -111,7 +112,7 @@ def test_types_without_a_coordinator_are_refused_by_key(
 @pytest.mark.parametrize("version", range(1, 7))
 def test_coordinator_of_a_transactional_id_is_the_leader_of_its_partition(version: int) -> None:
     broker = with_topic()
-    broker.services.transaction_coordinator = broker.coordinator
+    broker.services = with_rooms(broker.services, transaction_coordinator=broker.coordinator)
     broker.image = broker.image.with_topics([topic_image("__transaction_state", 5, leader=2)])
     response = broker.call(find_coordinator, request_for(version, "key", key_type=1), version)
     assert rows(response, version) == [(0, (2, "advertised", 1234))]

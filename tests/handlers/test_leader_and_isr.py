@@ -29,6 +29,7 @@ from server.coordination.store import ConnectionLost, StoreError
 from server.handlers import leader_and_isr as room_of_roles
 from server.handlers.leader_and_isr import AT_ONCE, leader_and_isr, stop_replica, update_metadata
 from tests.support.replicas import Replicas, finish, topic_id
+from tests.support.services import with_rooms
 
 EPOCH = 40
 CONFIGS = {("topics", "a"): {"retention.ms": "77"}}
@@ -41,9 +42,12 @@ class Told(Replicas):
         async def configs(entities: Any) -> Any:
             return {each: CONFIGS[each] for each in entities if each in CONFIGS}
 
-        self.services.publisher = self.publisher
-        self.services.controller = SimpleNamespace(broker_epoch=EPOCH, is_active=False)
-        self.services.cluster = SimpleNamespace(configs=configs)  # type: ignore[assignment]
+        self.services = with_rooms(
+            self.services,
+            publisher=self.publisher,
+            controller=SimpleNamespace(broker_epoch=EPOCH, is_active=False),
+            cluster=SimpleNamespace(configs=configs),
+        )
         return self
 
     async def lead(self, *rows: LeaderAndIsrPartitionState, version: int = 7, **more: Any) -> Any:

@@ -19,6 +19,7 @@ from server.handlers.context import Encoded, Later
 from server.handlers.metadata import KEPT_ANSWERS, KEPT_BYTES, describe_cluster, metadata
 from server.metadata.image import BrokerRegistration, Endpoint
 from tests.support.replicas import Replicas, registration, topic_id, topic_image
+from tests.support.services import with_rooms
 
 LATEST = 12
 NO_OPERATIONS = -(1 << 31)
@@ -43,7 +44,7 @@ class Topics:
 
 @pytest.fixture
 def topics(room: Replicas) -> Topics:
-    room.services.topics = Topics(room)
+    room.services = with_rooms(room.services, topics=Topics(room))
     return room.services.topics
 
 
@@ -221,9 +222,9 @@ def test_all_topics_are_answered_as_the_client_asks_and_where_it_is(room: Replic
     assert told.topics[0].topic_authorized_operations == 3576
     assert told.cluster_authorized_operations == NO_OPERATIONS
     assert cluster.cluster_authorized_operations == 8096
-    room.services.advertises = False
+    room.services = with_rooms(room.services, advertises=False)
     assert brokers(ask(room, request(topics=None))) == {0: ("10.0.0.7", 9092, None)}
-    room.services.advertises = True
+    room.services = with_rooms(room.services, advertises=True)
     assert brokers(ask(room, request(topics=None))) == {0: ("broker0", 9092, None)}
 
 
@@ -251,7 +252,7 @@ def test_client_is_told_where_it_reached_this_broker_unless_it_advertises(room: 
     room.publisher.publish(image.with_brokers(both))
     other = ("broker1", 9093, "r1")
     assert brokers(ask(room, request())) == {0: ("broker0", 9092, "r0"), 1: other}
-    room.services.advertises = False
+    room.services = with_rooms(room.services, advertises=False)
     assert brokers(ask(room, request())) == {0: ("10.0.0.7", 9092, "r0"), 1: other}
     described = room.call(describe_cluster, DescribeClusterRequest(), 1)
     assert [(each.host, each.port) for each in described.brokers] == [

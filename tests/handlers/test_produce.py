@@ -15,6 +15,7 @@ from server.handlers.context import NO_REPLY, Later, NoReply
 from server.handlers.produce import produce
 from server.handlers.produce_form import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
 from tests.support.replicas import NOW, Replicas, batch, finish, topic_image, turns, values
+from tests.support.services import with_rooms
 from tests.support.transactions import transactional
 
 LATEST = 11
@@ -469,7 +470,8 @@ def test_later_batches_wait_for_all_before_them_even_if_one_of_them_fails(
 ) -> None:
     async def run() -> None:
         partition = room.create("a", configs={"compression.type": "gzip"})
-        gate = room.services.executor = Gate()  # type: ignore[assignment]
+        gate = Gate()
+        room.services = with_rooms(room.services, executor=gate)
         first, second = (produce(room.context(LATEST), request(big(v))) for v in (b"1", b"2"))
         await turns()
         gate.waiting[1].set_exception(ZeroDivisionError())
@@ -494,7 +496,8 @@ def test_worker_that_dies_of_the_records_is_an_error_of_theirs(
 
     async def run() -> None:
         room.create("a", configs={"compression.type": "gzip"})
-        gate = room.services.executor = Gate()  # type: ignore[assignment]
+        gate = Gate()
+        room.services = with_rooms(room.services, executor=gate)
         answer = produce(room.context(LATEST), request(big()))
         await turns()
         gate.waiting[0].set_exception(BrokenExecutor())

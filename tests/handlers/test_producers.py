@@ -17,6 +17,7 @@ from server.coordination.store import ConnectionLost
 from server.coordinator.transaction.producer_ids import ProducerIds
 from server.handlers.producers import init_producer_id
 from tests.support.replicas import Replicas, turns
+from tests.support.services import with_rooms
 
 
 class Block(NamedTuple):
@@ -42,7 +43,7 @@ class Store:
 @pytest.fixture
 def store(room: Replicas) -> Store:
     store = Store()
-    room.services.producer_ids = ProducerIds(store.allocate)
+    room.services = with_rooms(room.services, producer_ids=ProducerIds(store.allocate))
     return store
 
 

@@ -14,6 +14,7 @@ import pytest
 from kwire.errors import ErrorCode
 from server.metadata.topic_partition import TopicPartition
 from tests.support.replicas import turns
+from tests.support.services import with_rooms
 
 from .transaction_broker import TOPIC, Producer, TransactionBroker, run
 
@@ -45,7 +46,7 @@ def elsewhere(
 
     async def main(broker: TransactionBroker) -> None:
         verifier = Elsewhere()
-        broker.broker.services.partition_verifier = verifier
+        broker.broker.services = with_rooms(broker.broker.services, partition_verifier=verifier)
         producer = await broker.producer()
         assert await broker.add(producer, (TOPIC, 0), (TOPIC, 1)) == [0, 0]
         await test(broker, verifier, producer)

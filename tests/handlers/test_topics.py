@@ -29,6 +29,7 @@ from server.handlers.context import Later
 from server.handlers.topics import create_partitions, create_topics, delete_topics
 from server.metadata.image import TopicImage
 from tests.support.replicas import Replicas, topic_id, topic_image
+from tests.support.services import with_rooms
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -74,7 +75,7 @@ class Controller:
 
 @pytest.fixture
 def controller(room: Replicas) -> Controller:
-    room.services.controller = Controller(room)
+    room.services = with_rooms(room.services, controller=Controller(room))
     return room.services.controller
 
 

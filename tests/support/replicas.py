@@ -10,7 +10,7 @@ from typing import Any
 from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
 from server.config import BrokerConfig
 from server.executor import Executor
-from server.handlers.context import ConnectionInfo, Later, RequestContext, Services
+from server.handlers.context import ConnectionInfo, Later, RequestContext
 from server.log.file_layer import FileLayer, FileSlice
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
@@ -26,6 +26,7 @@ from server.metadata.publisher import MetadataPublisher
 from server.replication.fetch_session import FetchSessionCache
 from server.replication.partition import Partition
 from server.replication.replica_manager import ReplicaManager
+from tests.support.services import services_of
 
 from .clock import ManualClock
 from .roles import ImageRoles
@@ -124,7 +125,7 @@ class Replicas:
         self.settings_calls = 0
         self.stopped = False
         self.executor = Executor()
-        self.services = Services(
+        self.services = services_of(
             node_id=broker_id,
             cluster_id="cluster",
             advertises=True,
