@@ -42,19 +42,10 @@ def stage_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick stages first, and in them what takes longest; otherwise the random order stays.
-
-    In CI a test that talks to other processes gets a second try, and pytest counts it as `rerun`: a
-    machine that stalls for seconds must not look like a broken broker. What needs nothing but this
-    process gets one try everywhere.
-    """
+    """Quick stages first, and in them what takes longest; otherwise the random order stays."""
     # Workers take file after file: a long one that began last would run alone at the end.
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (ORDER.index(stage_of(item)), item.path not in long))
-    if IN_CI:
-        for item in items:
-            if stage_of(item) in ("clients", "java", "spark"):
-                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(wrapper=True)
