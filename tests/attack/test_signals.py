@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,15 @@ def terminate_twice(pid: int) -> None:
     os.kill(pid, signal.SIGTERM)
 
 
+@pytest.fixture
+def hangup_not_ignored() -> Iterator[None]:
+    """Processes that are started meanwhile end on SIGHUP, also where pytest itself runs under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangup_not_ignored")
 @pytest.mark.parametrize("ask", [lambda pid: os.kill(pid, signal.SIGHUP), terminate_twice])
 def test_broker_stops_cleanly(tmp_path: Path, ask: Callable[[int], None]) -> None:
     broker = Target(tmp_path)
