@@ -1,5 +1,5 @@
 # Verbs of this project. `make serve` and `make test` need nothing but Python 3.11 or newer.
-GOLDEN ?= ../shared/protocol
+GOLDEN ?= tests/golden/data
 ARGS ?=
 
 # Anything called python3 counts if it is new enough; newer names first on machines that have several.
@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long e2e golden golden-if-present jars bench bench-long docs compat release clean pipeline-demo
+.PHONY: help serve fmt lint check test test-long e2e golden jars bench bench-long docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
@@ -57,10 +57,10 @@ check: lint
 # clients, java and spark in this order, file by file in WORKERS processes, and tells at the end what each took.
 WORKERS ?= 2
 IN_WORKERS := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-test: lint golden-if-present jars
+test: lint jars
 	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) --durations 15 --durations-min 15 $(ARGS)
 
-test-long: lint golden-if-present jars
+test-long: lint jars
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
 
 e2e: $(READY)
@@ -68,9 +68,6 @@ e2e: $(READY)
 
 golden: $(READY)
 	@.ci/stage golden $(BIN)/python -m tests.golden '$(GOLDEN)'
-
-golden-if-present: $(READY)
-	@.ci/stage golden $(BIN)/python -m tests.golden --if-present '$(GOLDEN)'
 
 # Apache Kafka's and ZooKeeper's jars, by Maven; without Java the tests that need them are skipped.
 jars:

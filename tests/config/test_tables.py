@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import pytest
 from server.config.definitions import ConfigKey, UpdateMode
 from server.config.tables import BROKER, QUOTA, TOPIC, is_newer_name
 from server.config.topic_keys import SERVER_SYNONYMS
+from tests.golden.recorded import read_json
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "protocol" / "configs.json"
 UPDATE = {
     "read-only": UpdateMode.READ_ONLY,
     "per-broker": UpdateMode.PER_BROKER,
@@ -25,9 +24,8 @@ WORDED_OTHERWISE = re.compile(r"\[0\.8\.0, .*|accepts of .*")
 
 @pytest.fixture(scope="module")
 def reference() -> dict[str, Any]:
-    if not REFERENCE.exists():
-        pytest.skip("needs ../shared/protocol/configs.json")
-    return json.loads(REFERENCE.read_text())  # type: ignore[no-any-return]
+    found: dict[str, Any] = read_json("configs.json")
+    return found
 
 
 def columns(key: ConfigKey) -> dict[str, Any]:

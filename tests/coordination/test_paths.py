@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +13,11 @@ from kwire.types import uuid_to_str
 from server.coordination import paths
 from server.coordination.paths import LeaderAndIsr, MalformedNode, ReplicaAssignment
 from server.metadata.image import BrokerRegistration, Endpoint
-
-TREES = Path(__file__).parent / "trees"
+from tests.golden.recorded import read_json
 
 
 def tree(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(gzip.decompress((TREES / name).read_bytes()))
+    loaded: dict[str, Any] = read_json(f"logdir/{name}")
     return loaded
 
 
@@ -69,7 +66,7 @@ RECODE: dict[str, Callable[[str, bytes], bytes]] = {
 ELSEWHERE = re.compile(r"/kafka-acl.*|/controller_epoch|/")
 
 
-@pytest.mark.parametrize("name", ["zk-tree.json.gz", "zk-tree-reassigning.json.gz"])
+@pytest.mark.parametrize("name", ["zk-tree.json", "zk-tree-reassigning.json"])
 def test_nodes_of_a_real_cluster_are_read_and_written_back_equal(name: str) -> None:
     compared = set()
     for path, node in tree(name).items():
@@ -83,20 +80,20 @@ def test_nodes_of_a_real_cluster_are_read_and_written_back_equal(name: str) -> N
 
 
 def test_persistent_paths_are_those_of_a_real_cluster() -> None:
-    recorded = tree("zk-tree.json.gz")
+    recorded = tree("zk-tree.json")
     assert set(paths.with_parents(paths.PERSISTENT_PATHS)) <= set(recorded)
     for path in set(paths.PERSISTENT_PATHS) - {paths.PRODUCER_ID_BLOCK}:
         assert recorded[path]["data"] is None
 
 
 def test_controller_epoch_is_plain_digits() -> None:
-    assert paths.decode_controller_epoch(tree("zk-tree.json.gz")["/controller_epoch"]["data"]) == 1
+    assert paths.decode_controller_epoch(tree("zk-tree.json")["/controller_epoch"]["data"]) == 1
     with pytest.raises(MalformedNode):
         paths.decode_controller_epoch(b"{}")
 
 
 def test_reassignment_is_read() -> None:
-    data = tree("zk-tree-reassigning.json.gz")["/brokers/topics/reassigning"]["data"].encode()
+    data = tree("zk-tree-reassigning.json")["/brokers/topics/reassigning"]["data"].encode()
     found = paths.decode_topic("reassigning", data)
     assert found.partitions == {0: ReplicaAssignment((1, 0), (1,), ())}
     assert found.topic_id is not None

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
-import tarfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,8 +20,8 @@ from server.coordinator.group.records import (
 )
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group_coordinator import GroupCoordinator
+from tests.golden.recorded import log_directory, read_json
 from tests.support.clock import ManualClock
-from tests.support.reference import reference_folder
 
 PARTITIONS = 2
 
@@ -32,8 +29,7 @@ PARTITIONS = 2
 @pytest.fixture(scope="module")
 def segments() -> list[bytes]:
     """The only segment of each partition."""
-    archive = reference_folder() / "logdir" / "logdir.tar.gz"
-    with tarfile.open(archive) as files:
+    with log_directory() as files:
         name = "b0/__consumer_offsets-{}/00000000000000000000.log"
         members = [files.extractfile(name.format(n)) for n in range(PARTITIONS)]
         return [member.read() for member in members if member is not None]
@@ -41,8 +37,7 @@ def segments() -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Any]:
-    path = reference_folder() / "logdir" / "expected.json.gz"
-    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    found: dict[str, Any] = read_json("logdir/expected.json")
     return found
 
 

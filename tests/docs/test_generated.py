@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from argparse import ArgumentParser
 from pathlib import Path
@@ -33,8 +32,7 @@ from server.config.inert_keys import NEWER_NAMES
 from server.config.tables import BROKER, QUOTA, TOPIC
 from server.handlers.registry import HandlerTable
 from server.handlers.table import HANDLERS
-
-REFERENCE = Path(__file__).parents[3] / "shared" / "protocol" / "configs.json"
+from tests.golden.recorded import read_json
 
 
 def page(name: str) -> str:
@@ -121,9 +119,7 @@ def test_keys_with_notes_of_their_own_have_an_effect() -> None:
 
 
 def test_newer_defaults_are_those_that_differ_in_4_3() -> None:
-    if not REFERENCE.exists():
-        pytest.skip("needs ../shared/protocol/configs.json")
-    reference = json.loads(REFERENCE.read_text())["4.3.0"]
+    reference = read_json("configs.json")["4.3.0"]
     differing = {}
     for owner, keys in (("broker", BROKER), ("topic", TOPIC)):
         for row in reference[owner]:

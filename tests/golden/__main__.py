@@ -1,7 +1,7 @@
-"""`make golden`: kwire against recorded bytes. usage: python -m tests.golden [--if-present] [FOLDER]
+"""`make golden`: kwire against recorded bytes. usage: python -m tests.golden [FOLDER]
 
-FOLDER has the layout of ../shared/protocol: vectors/, records/, logdir/. Each part prints what failed
-and how many passed; the exit code is 0 only if all did.
+FOLDER has the layout of `tests/golden/data`, which is taken without it: vectors/, records/, logdir/. Each part
+prints what failed and how many passed; the exit code is 0 only if all did. `make test` runs the same by pytest.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from .recorded import DATA
+
 PARTS = ("vectors", "records", "logdir")
 
 
-def main(folder: str, if_present: bool = False) -> int:
+def main(directory: Path) -> int:
     """Run every part and return the exit code."""
-    directory = Path(folder)
     missing = [part for part in PARTS if not (directory / part).is_dir()]
-    if len(missing) == len(PARTS) and if_present:
-        print(f"golden: skipped, {directory} has none of {', '.join(PARTS)}")
-        return 0
     if missing:
         print(f"{directory}: no {', '.join(missing)} there; name a folder with GOLDEN=DIR")
         return 2
@@ -30,5 +28,4 @@ def main(folder: str, if_present: bool = False) -> int:
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--if-present"]
-    sys.exit(main(words[0] if words else "../shared/protocol", "--if-present" in sys.argv))
+    sys.exit(main(Path(sys.argv[1]) if sys.argv[1:] else DATA))

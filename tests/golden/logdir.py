@@ -9,10 +9,8 @@ and not. Closing a clean directory must leave the files of the partitions byte f
 from __future__ import annotations
 
 import base64
-import gzip
 import json
 import re
-import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +30,8 @@ from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
 from server.log.producer_state import ProducerStateManager, parse_snapshot
 from server.metadata.topic_partition import TopicPartition
+
+from .recorded import read_json, unpack_log_directory
 
 Json = Any
 NOT_LOGS = {".lock", ".kafka_cleanshutdown"}
@@ -78,20 +78,6 @@ def equal(what: str, expected: object, actual: object) -> None:
     """Raise AssertionError with a short excerpt where the two differ."""
     if expected != actual:
         raise AssertionError(f"{what}: expected {str(expected)[:300]}, got {str(actual)[:300]}")
-
-
-def load_json(path: Path) -> Json:
-    """The content of a gzipped JSON file."""
-    with gzip.open(path) as file:
-        return json.load(file)
-
-
-def unpack(archive: Path, target: Path) -> Path:
-    """Unpack logdir.tar.gz; return the log directory in it."""
-    with tarfile.open(archive) as tar:
-        tar.extractall(target, filter="data")
-    found = sorted(target.rglob("meta.properties"))
-    return found[0].parent
 
 
 def topic_config(tree: Json, topic: str) -> LogConfig:
@@ -404,10 +390,9 @@ def is_partition_file(path: Path) -> bool:
 
 def run(directory: Path) -> tuple[int, int]:
     """Check the folder `directory`/logdir, print failures and counts, return (passed, failed)."""
-    source = directory / "logdir"
-    expected = load_json(source / "expected.json.gz")
-    batches = load_json(source / "batches.json.gz")
-    tree = load_json(source / "zk-tree.json.gz")
+    expected = read_json("logdir/expected.json", directory)
+    batches = read_json("logdir/batches.json", directory)
+    tree = read_json("logdir/zk-tree.json", directory)
     counts = Counts()
     newest = max(
         batch["maxTimestamp"]
@@ -417,7 +402,7 @@ def run(directory: Path) -> tuple[int, int]:
     )
     for how in ("clean", "recovered", "without indexes"):
         with tempfile.TemporaryDirectory() as folder:
-            path = unpack(source / "logdir.tar.gz", Path(folder))
+            path = unpack_log_directory(Path(folder), directory)
             if how == "recovered":
                 (path / ".kafka_cleanshutdown").unlink()
                 (path / "recovery-point-offset-checkpoint").unlink()
@@ -435,7 +420,7 @@ def run(directory: Path) -> tuple[int, int]:
             if how == "clean":
                 counts.check("files after closing", lambda b=before, a=after: check_unchanged(b, a))
             else:
-                check_rebuilt(counts, how, source, after)
+                check_rebuilt(counts, how, directory, after)
             counts.check(f"{how} marker", lambda p=path: (p / ".kafka_cleanshutdown").stat())
     print(f"logdir: {counts.passed} passed, {counts.failed} failed")
     return counts.passed, counts.failed
@@ -490,13 +475,13 @@ def check_snapshot(path: Path) -> None:
     equal("snapshot", data, producers.snapshot())
 
 
-def check_rebuilt(counts: Counts, how: str, source: Path, after: dict[str, bytes]) -> None:
+def check_rebuilt(counts: Counts, how: str, directory: Path, after: dict[str, bytes]) -> None:
     """What recovery rebuilds is what Apache Kafka had written, byte for byte.
 
     Compacted logs are left out: the cleaner writes several batches at once and indexes by that.
     """
     with tempfile.TemporaryDirectory() as folder:
-        original = contents(unpack(source / "logdir.tar.gz", Path(folder)), is_partition_file)
+        original = contents(unpack_log_directory(Path(folder), directory), is_partition_file)
     for name, data in original.items():
         if name.startswith(("compacted-", "__")) or not name.endswith(("index", ".snapshot")):
             continue

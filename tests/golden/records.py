@@ -8,8 +8,6 @@ recompression to every codec. Cases marked `invalid` must be refused for their C
 from __future__ import annotations
 
 import base64
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,14 @@ from kwire.records.control import ControlType, control_type, read_end_transactio
 from kwire.records.convert import recompress
 from kwire.records.record import Record, TimestampType, read_records
 
+from .recorded import DATA, read_lines
+
 Case = dict[str, Any]
 
 
-def load_cases(directory: Path) -> Iterator[Case]:
-    """Yield the cases of `directory`/records/records.jsonl.gz."""
-    with gzip.open(directory / "records" / "records.jsonl.gz", "rt") as lines:
-        for line in lines:
-            yield json.loads(line)
+def load_cases(directory: Path = DATA) -> Iterator[Case]:
+    """Yield the cases of `directory`/records/records.jsonl."""
+    return read_lines("records/records.jsonl", directory)
 
 
 def run(directory: Path) -> tuple[int, int]:

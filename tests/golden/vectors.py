@@ -6,8 +6,6 @@ JSON form; the bytes must be the same both times. `run` is what `make golden` ca
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from kwire.errors import WireError
 from kwire.header import request_header_version, response_header_version
 from kwire.messages.internal import decode_key, decode_value, encode_key, encode_value
 from tests.golden.json_form import from_json, to_json
+from tests.golden.recorded import DATA, read_lines
 from tests.support.catalogue import all_messages, variants
 
 TITLE = "message vectors"
@@ -38,12 +37,10 @@ def run(folder: Path) -> tuple[int, int]:
     return passed, failed
 
 
-def read_vectors(folder: Path) -> Iterator[Vector]:
-    """Read the vectors in `folder`/vectors/*.jsonl.gz."""
-    for path in sorted((folder / "vectors").glob("*.jsonl.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                yield json.loads(line)
+def read_vectors(folder: Path = DATA) -> Iterator[Vector]:
+    """Read the vectors in `folder`/vectors/*.jsonl."""
+    for name in sorted({path.name.split(".")[0] for path in (folder / "vectors").iterdir()}):
+        yield from read_lines(f"vectors/{name}.jsonl", folder)
 
 
 def check(vector: Vector) -> str:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -24,6 +23,7 @@ from kwire.pipeline.manifest import Archive
 from kwire.pipeline.problems import Problem, explain
 from server.log.index import transaction_index
 
+from ..golden.recorded import unpack_log_directory
 from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
 from .archive_model import create_topic, produce
 from .audit_logs import NOON_MS, batch, flip, marker, write_archive, write_segments
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-GOLDEN = Path(os.environ.get("GOLDEN", "../shared/protocol")) / "logdir" / "logdir.tar.gz"
 
 
 def options_of(*words: str) -> Namespace:
@@ -236,11 +234,7 @@ def test_each_planted_fault_is_found(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_golden_log_directory_is_clean(spark: SparkSession, tmp_path: Path) -> None:
-    if not GOLDEN.exists():
-        pytest.skip(f"there is no {GOLDEN}")
-    with tarfile.open(GOLDEN) as packed:
-        packed.extractall(tmp_path, filter="data")
-    (log_dir,) = tmp_path.iterdir()
+    log_dir = unpack_log_directory(tmp_path)
     report = job.audit(options_of(f"--log-dir={log_dir}"))
     assert [one for one in report.findings if one.is_wrong] == []
     rows = {(one.topic, one.partition): one for one in report.partitions}

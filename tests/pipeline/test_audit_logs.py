@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,9 +12,8 @@ from kwire.pipeline.auditing.log_facts import LogFacts, put_together
 from kwire.pipeline.auditing.segment_scan import scan_segment
 from kwire.records.batch import BATCH_LENGTH_AT
 
+from ..golden.recorded import read_json, unpack_log_directory
 from .audit_logs import batch, flip, marker, write_segments
-
-GOLDEN = Path(os.environ.get("GOLDEN", "../shared/protocol")) / "logdir"
 
 
 def facts_of(folder: Path, start: int = 0) -> LogFacts:
@@ -118,12 +113,8 @@ def test_transactions_are_followed_over_segments(tmp_path: Path) -> None:
 
 
 def test_golden_log_directory_has_the_records_that_consumers_saw(tmp_path: Path) -> None:
-    if not GOLDEN.exists():
-        pytest.skip(f"no golden log directory at {GOLDEN}")
-    with tarfile.open(GOLDEN / "logdir.tar.gz") as packed:
-        packed.extractall(tmp_path, filter="data")
-    expected = json.loads(gzip.decompress((GOLDEN / "expected.json.gz").read_bytes()))["topics"]
-    (log_dir,) = tmp_path.iterdir()
+    expected = read_json("logdir/expected.json")["topics"]
+    log_dir = unpack_log_directory(tmp_path)
     compared = 0
     for topic, partitions in expected.items():
         for partition, seen in partitions.items():

@@ -12,8 +12,8 @@ from kwire.header import request_header_version, response_header_version
 from kwire.schema import ABSENT, Field, Schema, VersionRange, schema_of
 from kwire.types import Array, Fixed, Sized
 from tests.golden.json_form import camel_case
+from tests.golden.recorded import read_json
 from tests.support.catalogue import all_messages, variants
-from tests.support.reference import reference
 
 ZERO = {"bool": False, "string": "", "float64": 0.0, "bytes": b"", "records": b""}
 
@@ -105,7 +105,7 @@ def declared_row(schema: Schema, field: Field, version: int) -> tuple[Any, ...]:
 
 
 def entries() -> list[dict[str, Any]]:
-    schema = reference("schema.json")
+    schema = read_json("schema.json")
     return [*schema["messages"], *schema["headers"], *schema["records"]]
 
 
@@ -148,7 +148,7 @@ def test_variants_are_what_3_9_2_defines_differently() -> None:
 
 
 def test_header_versions_are_those_of_kafka() -> None:
-    for key, kinds in reference("schema.json")["headerVersions"].items():
+    for key, kinds in read_json("schema.json")["headerVersions"].items():
         for kind, of in (
             ("request", request_header_version),
             ("response", response_header_version),
@@ -160,7 +160,7 @@ def test_header_versions_are_those_of_kafka() -> None:
 
 
 def test_api_keys_are_those_of_kafka() -> None:
-    apis = reference("api_versions.json")["apis"]
+    apis = read_json("api_versions.json")["apis"]
     names = {
         api["apiKey"]: api["enumName"] for release in ("3.9.2", "4.3.0") for api in apis[release]
     }
@@ -168,7 +168,7 @@ def test_api_keys_are_those_of_kafka() -> None:
 
 
 def test_error_codes_are_those_of_kafka() -> None:
-    stated = {error["code"]: error for error in reference("errors.json")}
+    stated = {error["code"]: error for error in read_json("errors.json")}
     assert {code: error["name"] for code, error in stated.items()} == {
         code.value: code.name for code in ErrorCode
     }

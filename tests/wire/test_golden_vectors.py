@@ -1,16 +1,15 @@
-"""The golden vectors of Apache Kafka, where the reference data lies beside the checkout."""
+"""The golden vectors of Apache Kafka."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.golden.recorded import DATA
 from tests.golden.vectors import check, read_vectors, run
-from tests.support.reference import reference_folder
 
 
 def test_golden_vectors_are_read_and_written(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = reference_folder()
-    passed, failed = run(folder)
+    passed, failed = run(DATA)
     assert failed == 0, capsys.readouterr().out
     assert passed > 4000
 
@@ -18,7 +17,7 @@ def test_golden_vectors_are_read_and_written(capsys: pytest.CaptureFixture[str])
 def test_a_wrong_vector_is_reported() -> None:
     vector = next(
         each
-        for each in read_vectors(reference_folder())
+        for each in read_vectors()
         if each["name"] == "MetadataRequest" and each["kind"] == "full"
     )
     assert check(vector) == ""

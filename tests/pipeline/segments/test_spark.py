@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import json
 import os
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +21,7 @@ from kwire.pipeline.segments.logs import find_logs
 from server.log.checkpoint import HIGH_WATERMARK, write_offsets
 from server.log.file_layer import FileLayer
 
+from ...golden.recorded import read_json, unpack_log_directory
 from ...log.logs import TP, append, batch, config, open_log
 from ...support.broker_process import BrokerProcess
 from ..archive_model import create_topic, produce, rows_of
@@ -33,17 +31,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
-GOLDEN = ROOT.parent / "shared" / "protocol" / "logdir"
 
 
 def test_directory_of_apache_kafka_is_read_in_both_isolation_levels(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    if not GOLDEN.exists():
-        pytest.skip(f"no golden data in {GOLDEN}")
-    with tarfile.open(GOLDEN / "logdir.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    expected = json.loads(gzip.decompress((GOLDEN / "expected.json.gz").read_bytes()))["topics"]
+    unpack_log_directory(tmp_path)
+    expected = read_json("logdir/expected.json")["topics"]
     for isolation in ("read_uncommitted", "read_committed"):
         frame = segments.read(
             spark,
