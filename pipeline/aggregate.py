@@ -40,9 +40,9 @@ from .durations import duration_ms
 from .following import follow
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
+from .read_topics import ReadTopics
 from .session import kafka_options, start_session
 from .storage import is_local, open_storage
-from .topic_ids import ReadTopics
 
 #: Tasks, and parts of the state, where Spark was not told otherwise; its own default is meant for large clusters.
 PARTITIONS = "8"

@@ -24,10 +24,11 @@ from .archive_compaction import compact, sweep_replaced
 from .archive_files import PART, Staged, publish, stage, staged, sweep
 from .archive_plan import Range, plan
 from .checkpoints import Batch
-from .cluster import Cluster, Offsets
+from .cluster import Cluster
 from .durations import duration_ms
 from .following import follow
 from .manifest import STAGING, Archive, Conflict, Entry
+from .offsets import Offsets
 from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session

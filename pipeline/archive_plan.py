@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .cluster import Offsets
+from .offsets import Offsets
 from .problems import Problem
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from .cluster import Offsets
-from .group_offsets import kafka_offsets
+from .offsets import Offsets, kafka_offsets
 from .problems import Problem
 from .storage import Storage, open_storage
 

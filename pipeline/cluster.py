@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from .committer import Committed, Committer, committed
+from .offsets import Offsets
 from .options import topic_names
 from .problems import Problem
 from .topic_ids import id_text
@@ -37,9 +38,6 @@ GONE_S = 2.0
 
 #: Seconds between two questions about a partition without a leader.
 AGAIN_S = 0.2
-
-#: (topic, partition) -> offset.
-Offsets = dict[tuple[str, int], int]
 
 
 class Cluster:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 
@@ -14,23 +13,12 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from .cluster import Cluster, Offsets
+from .cluster import Cluster
+from .offsets import Offsets, kafka_offsets
 from .problems import Problem
 
 #: What Spark calls its kafka source in a query's progress.
 KAFKA_SOURCE = "KafkaV2"
-
-
-def kafka_offsets(text: str | None) -> Offsets:
-    """Spark's offsets of a kafka source, `{"topic": {"0": 5}}`; empty for None and for what is no such text."""
-    tree = json.loads(text) if text else None
-    if not isinstance(tree, dict):
-        return {}
-    return {
-        (topic, int(number)): offset
-        for topic, partitions in tree.items()
-        for number, offset in partitions.items()
-    }
 
 
 def is_kafka(source: SourceProgress) -> bool:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .cluster import Offsets
+from .offsets import Offsets
 from .problems import Problem
 from .storage import Storage, open_storage
 from .topic_ids import made_anew

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from .cluster import Offsets
-from .group_offsets import is_kafka, kafka_offsets
+from .group_offsets import is_kafka
+from .offsets import Offsets, kafka_offsets
 
 #: A topic with more partitions is shown by its sum and the partition that is last.
 PARTITIONS_SHOWN = 8

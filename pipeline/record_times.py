@@ -9,7 +9,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from .cluster import PATIENCE, Cluster, Offsets
+from .cluster import PATIENCE, Cluster
+from .offsets import Offsets
 
 
 def timestamps_at(cluster: Cluster, offsets: Offsets, patience_s: float = 10.0) -> Offsets:

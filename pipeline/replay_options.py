@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from .cluster import Offsets
+from .offsets import Offsets
 from .options import add_cluster, add_spark, add_topics
 from .problems import Problem
 

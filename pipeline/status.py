@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from .cluster import Cluster, Offsets
+from .cluster import Cluster
 from .durations import duration_ms, shown
 from .forecast import Forecast, Log, forecast
+from .offsets import Offsets
 from .options import add_cluster
 from .plain_client import PlainClient
 from .processed import QueryState, find_queries

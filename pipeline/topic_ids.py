@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
-
-from .problems import Problem
 
 if TYPE_CHECKING:
     from confluent_kafka import Uuid
 
-    from .checkpoints import Checkpoint
-    from .cluster import Cluster
-
-#: A checkpoint's file with the ids of the topics its query has read; Spark leaves it alone.
-FILE = "kwire-topics.json"
 #: All bits zero.
 _NONE = "A" * 22
 
@@ -30,35 +21,3 @@ def id_text(uuid: Uuid) -> str | None:
 def made_anew(known: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     """The topics whose id is known and now another one; an id that is missing on either side says nothing."""
     return sorted(name for name, found in there.items() if known.get(name, found) != found)
-
-
-class ReadTopics:
-    """The topics a checkpoint's query reads: those that came to be known stay the same ones."""
-
-    def __init__(self, checkpoint: Checkpoint, cluster: Cluster, *, go_on: bool) -> None:
-        """With `go_on` a topic made anew is told and taken up, as other lost records are."""
-        self._checkpoint = checkpoint
-        self._cluster = cluster
-        self._go_on = go_on
-
-    def check(self, topics: Collection[str]) -> None:
-        """Compare with what the checkpoint knows, and note what is new. Raises Problem."""
-        known = self._checkpoint.json_file(FILE)
-        there = self._cluster.topic_ids(topics)
-        for name in made_anew(known, there):
-            said = (
-                f"topic {name} was deleted and made anew: the checkpoint {self._checkpoint.path} has read the one of id"
-                f" {known[name]}, {self._cluster.bootstrap} has {there[name]}"
-            )
-            if not self._go_on:
-                raise Problem(
-                    f"{said}; begin anew with another --checkpoint-dir and other outputs, or go on with --on-data-loss"
-                    " go-on at the offsets where the job was"
-                )
-            print(
-                f"kwire pipeline: {said}; going on at the offsets where the job was",
-                file=sys.stderr,
-                flush=True,
-            )
-        if there.items() - known.items():
-            self._checkpoint.storage.replace(FILE, json.dumps({**known, **there}).encode())

@@ -141,7 +141,7 @@ class Broker:
 
             self.recovery = RecoveryProcesses(processes)
             recover = self.recovery.recover
-        config = self.config.log_config({})  # those of the topics are known later
+        config = LogConfig.of(self.config, {})  # those of the topics are known later
         self._opening = self.executor.in_thread(
             self.log_manager.open_logs, lambda _: config, self.clock.now_ms(), recover
         )
@@ -302,7 +302,7 @@ class Broker:
         overrides = self.publisher.image.topic_config(topic)
         minimum = self.config.topic_config(overrides)["min.insync.replicas"]
         assert isinstance(minimum, int)
-        return self.config.log_config(overrides), minimum
+        return LogConfig.of(self.config, overrides), minimum
 
     # -- listening -------------------------------------------------------------------------------
 
@@ -506,11 +506,3 @@ class Broker:
             self.log_manager.unlock()
         if self._store is not None:
             await self._store.close()
-
-
-def run(config: BrokerConfig) -> int:
-    """Run one broker until SIGTERM or SIGINT; return the exit status."""
-    from .run import raise_descriptor_limit, run_until_stopped
-
-    raise_descriptor_limit()  # before the file layer takes its share
-    return run_until_stopped(Broker(config))

@@ -18,6 +18,7 @@ from .log.meta_properties import CorruptMetaProperties
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,16 @@ GC_THRESHOLD = 20_000
 #: A signal this soon after the first is the same wish: a terminal, `timeout` and service managers send it
 #: to the process and to its group.
 AGAIN_S = 0.5
+
+
+def run(config: BrokerConfig) -> int:
+    """Run one broker until SIGTERM or SIGINT; return the exit status."""
+    from .broker import (
+        Broker,  # the largest import there is: `kwire cluster` needs only what is below
+    )
+
+    raise_descriptor_limit()  # before the file layer takes its share
+    return run_until_stopped(Broker(config))
 
 
 def run_until_stopped(broker: Broker) -> int:

@@ -100,7 +100,7 @@ def run(options: Namespace) -> int:
     for sentence in config.notices():
         logger.warning("%s", sentence)
 
-    from ..broker import run as run_broker
+    from ..run import run as run_broker
 
     return run_broker(config)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from .definitions import (
     ConfigError,
@@ -34,15 +34,11 @@ from .tables import (
 )
 from .topic_keys import SERVER_SYNONYMS
 
-if TYPE_CHECKING:
-    from ..log.log_config import LogConfig
-
 logger = logging.getLogger(__name__)
 
 Properties = Mapping[str, str]
 Listener = Callable[[frozenset[str]], object]
 
-LONG_MAX = 2**63 - 1
 #: Security keys that can be changed at run time only for one listener, by their prefix.
 SECURITY_PREFIX = "ssl."
 THREAD_KEYS = (
@@ -301,45 +297,6 @@ class BrokerConfig:
                 raise UnknownConfigError(f"Unknown topic config name: {name}", name)
         check_topic_values(self.topic_config(overrides))
 
-    def log_config(self, overrides: Properties) -> LogConfig:
-        """The settings of one topic's logs. Errors: ConfigError for a wrong override."""
-        from ..log.log_config import LogConfig
-
-        topic = self.topic_config(overrides)
-        before_ms, after_ms = _timestamp_bounds(topic)
-
-        def number(name: str) -> int:
-            return cast(int, topic[name])
-
-        return LogConfig(
-            segment_bytes=number("segment.bytes"),
-            segment_ms=number("segment.ms"),
-            segment_jitter_ms=number("segment.jitter.ms"),
-            segment_index_bytes=number("segment.index.bytes"),
-            index_interval_bytes=number("index.interval.bytes"),
-            retention_ms=number("retention.ms"),
-            retention_bytes=number("retention.bytes"),
-            cleanup_policy=frozenset(cast(list[str], topic["cleanup.policy"])),
-            max_message_bytes=number("max.message.bytes"),
-            compression_type=cast(str, topic["compression.type"]),
-            compression_gzip_level=number("compression.gzip.level"),
-            compression_lz4_level=number("compression.lz4.level"),
-            compression_zstd_level=number("compression.zstd.level"),
-            message_timestamp_type=cast(str, topic["message.timestamp.type"]),
-            message_timestamp_before_max_ms=before_ms,
-            message_timestamp_after_max_ms=after_ms,
-            flush_messages=number("flush.messages"),
-            flush_ms=number("flush.ms"),
-            file_delete_delay_ms=number("file.delete.delay.ms"),
-            delete_retention_ms=number("delete.retention.ms"),
-            min_compaction_lag_ms=number("min.compaction.lag.ms"),
-            max_compaction_lag_ms=number("max.compaction.lag.ms"),
-            min_cleanable_dirty_ratio=cast(float, topic["min.cleanable.dirty.ratio"]),
-            producer_id_expiration_ms=self.get_int("producer.id.expiration.ms"),
-            max_transaction_timeout_ms=self.get_int("transaction.max.timeout.ms"),
-            validation=self.get_str("kwire.produce.validation"),
-        )
-
     # What to tell the operator
 
     def notices(self) -> list[str]:
@@ -495,11 +452,3 @@ def _check_thread_count(key: str, before: int, after: int) -> None:
 
 def _scaled(value: int, factor: int) -> int:
     return -1 if value < 0 else value * factor
-
-
-def _timestamp_bounds(topic: Mapping[str, Value]) -> tuple[int, int]:
-    """Before and after; the older single key counts where the newer two were left alone (KIP-937)."""
-    either = cast(int, topic["message.timestamp.difference.max.ms"])
-    before = cast(int, topic["message.timestamp.before.max.ms"])
-    after = cast(int, topic["message.timestamp.after.max.ms"])
-    return (either if before == LONG_MAX else before, either if after == LONG_MAX else after)

@@ -18,7 +18,8 @@ from kwire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-from ..coordination.controller_writes import NewTopic
+from ..coordination.cluster import random_id
+from ..coordination.paths import NewTopic
 from .refusal import Refusal
 from .topic_plan import DEFAULT, MAX_PARTITIONS_PER_REQUEST, plan_topic
 from .topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TakenNames
@@ -81,7 +82,13 @@ class AutoTopics:
             if room <= 0:
                 errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 continue
-            planned = plan_topic(self._request(name), self._publisher.image, self._config, taken)
+            planned = plan_topic(
+                self._request(name),
+                self._publisher.image,
+                self._config,
+                taken,
+                topic_id=random_id(),
+            )
             if isinstance(planned, Refusal):
                 errors[name] = planned.error
                 self._complain(name, planned)

@@ -20,9 +20,9 @@ from kwire.errors import ErrorCode
 from kwire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 from ..coordination.cluster import BrokerIdInUse, Cluster
-from ..coordination.controller_writes import NewTopic, NotController
+from ..coordination.controller_writes import NotController
 from ..coordination.events import Change, ClusterEvent
-from ..coordination.paths import ProducerIdBlock, ReplicaAssignment
+from ..coordination.paths import NewTopic, ProducerIdBlock, ReplicaAssignment
 from ..coordination.store import SessionExpired, StoreClosed
 from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
 from ..metadata.topic_partition import TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..coordination.cluster import ClusterState
+from ..coordination.cluster_state import ClusterState
 from ..coordination.paths import LeaderAndIsr, TopicAssignment
 from ..metadata.image import (
     NO_LEADER,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from kwire.errors import ErrorCode
 from kwire.messages.leader_and_isr import LeaderAndIsrRequest
 
-from ..coordination.cluster import ClusterState
+from ..coordination.cluster_state import ClusterState
 from ..coordination.controller_inbox import PREFERRED_ELECTION
 from ..coordination.controller_writes import ControllerWrites
 from ..coordination.events import Change, ClusterEvent

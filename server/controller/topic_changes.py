@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kwire.errors import ErrorCode
 from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
-from ..coordination.cluster import ClusterState, random_id
-from ..coordination.controller_writes import NewTopic, NotController
-from ..coordination.paths import LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from ..coordination.cluster import random_id
+from ..coordination.cluster_state import ClusterState
+from ..coordination.controller_writes import NotController
+from ..coordination.paths import LeaderAndIsr, NewTopic, ReplicaAssignment, TopicAssignment
 from ..coordination.store import BadVersion, NodeExists, NoNode, SessionExpired
 from ..metadata.image import TOPICS, TopicImage
 from ..metadata.topic_partition import TopicPartition

@@ -13,9 +13,7 @@ from kwire.messages.create_partitions import CreatePartitionsTopic
 from kwire.messages.create_topics import CreatableTopic
 
 from ..config.definitions import ConfigError
-from ..coordination.cluster import random_id
-from ..coordination.controller_writes import NewTopic
-from ..coordination.paths import ReplicaAssignment
+from ..coordination.paths import NewTopic, ReplicaAssignment
 from .assignment import Place, assign_replicas
 from .refusal import Refusal
 from .topics import validate_assignment, validate_partition_growth, validate_topic_name
@@ -55,6 +53,8 @@ def plan_topic(
     image: MetadataImage,
     config: BrokerConfig,
     taken: Collection[str] | None = None,
+    *,
+    topic_id: bytes,
 ) -> NewTopic | Refusal:
     """Check a topic to be created and assign its replicas.
 
@@ -105,7 +105,7 @@ def plan_topic(
         return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
     return NewTopic(
         topic.name,
-        random_id(),
+        topic_id,
         {number: ReplicaAssignment(tuple(row)) for number, row in sorted(assigned.items())},
         overrides,
     )

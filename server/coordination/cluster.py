@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..metadata.image import BrokerRegistration
 from ..metadata.topic_partition import TopicPartition
 from . import paths
+from .cluster_state import ClusterState
 from .commit import commit, stat_of
 from .controller_inbox import ControllerInbox
 from .controller_writes import ControllerEpoch, ControllerWrites
@@ -50,23 +51,6 @@ SESSION_GRACE_MS = 2000
 
 class BrokerIdInUse(Exception):
     """Another live broker has this id."""
-
-
-class ClusterState:
-    """All the store knows, read at one go; not one instant's, so watches were left before.
-
-    Shape: `configs` by (entity type, name); `config_change` is the latest notification's number.
-    """
-
-    def __init__(self) -> None:
-        self.controller_id = -1
-        self.brokers: dict[int, BrokerRegistration] = {}
-        self.topics: dict[str, TopicAssignment] = {}
-        self.states: dict[TopicPartition, LeaderAndIsr] = {}
-        self.configs: dict[tuple[str, str], dict[str, str]] = {}
-        self.deletions: list[str] = []
-        self.features: FinalizedFeatures | None = None
-        self.config_change = -1
 
 
 def random_id() -> bytes:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..metadata.topic_partition import TopicPartition
 from . import paths
 from .commit import commit, stat_of
-from .paths import FinalizedFeatures, LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from .paths import FinalizedFeatures, LeaderAndIsr, NewTopic, TopicAssignment
 from .store import (
     BadVersion,
     Check,
@@ -43,15 +43,6 @@ class ControllerEpoch(NamedTuple):
 
     epoch: int
     version: int
-
-
-class NewTopic(NamedTuple):
-    """A topic to be created: id, replicas of each partition, and config overrides."""
-
-    name: str
-    topic_id: bytes
-    partitions: Mapping[int, ReplicaAssignment]
-    configs: Mapping[str, str]
 
 
 class ControllerWrites:

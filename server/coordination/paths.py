@@ -227,6 +227,15 @@ class TopicAssignment(NamedTuple):
     version: int = -1
 
 
+class NewTopic(NamedTuple):
+    """A topic to be created: id, replicas of each partition, and config overrides."""
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, ReplicaAssignment]
+    configs: Mapping[str, str]
+
+
 def encode_topic(assignment: TopicAssignment) -> bytes:
     """Version 3, with the topic id."""
     document: dict[str, Any] = {

@@ -48,9 +48,9 @@ from ..config.describe import ConfigEntry, describe_broker, describe_broker_defa
 from ..config.tables import find_broker_key
 from ..controller.topics import invalid_topic_name
 from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
-from ..repeats import without_many_repeats
 from .context import Later, RequestContext
 from .registry import handles
+from .repeats import without_many_repeats
 
 DESCRIBED_TYPES = frozenset(
     {

@@ -31,8 +31,8 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from ..repeats import without_many_repeats
 from .registry import handles
+from .repeats import without_many_repeats
 
 if TYPE_CHECKING:
     from .context import Later, RequestContext

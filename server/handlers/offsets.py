@@ -12,7 +12,7 @@ offsets in ZooKeeper under /consumers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -33,6 +33,8 @@ from kwire.messages.offset_delete import (
 from kwire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -42,8 +44,8 @@ from kwire.messages.offset_fetch import (
 )
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponse
 
-from ..repeats import without_many_repeats
 from .registry import handles
+from .repeats import partitions_without_many_repeats, without_many_repeats
 
 if TYPE_CHECKING:
     from ..coordinator.group.offsets import FetchedOffset
@@ -178,6 +180,17 @@ def _asked(row: OffsetFetchRequestGroup) -> Hashable:
     return row.group_id if row.topics is None else id(row)
 
 
+def _partitions(
+    topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
+) -> Sequence[tuple[str, Sequence[int]]] | None:
+    """The partitions asked for; None for all."""
+    if topics is None:
+        return None
+    return partitions_without_many_repeats(
+        [(topic.name, topic.partition_indexes) for topic in topics]
+    )
+
+
 @handles(OffsetFetchRequest, versions="0-9")
 def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Read committed offsets of one group, or from version 8 on of several."""
@@ -186,9 +199,7 @@ def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetc
     coordinator = ctx.services.group_coordinator
     groups = []
     for asked in without_many_repeats(request.groups, _asked):
-        topics = None
-        if asked.topics is not None:
-            topics = [(topic.name, topic.partition_indexes) for topic in asked.topics]
+        topics = _partitions(asked.topics)
         error, rows = coordinator.fetch_offsets(asked.group_id, topics, request.require_stable)
         groups.append(
             OffsetFetchResponseGroup(
@@ -217,9 +228,7 @@ def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetc
 
 def fetch_one_group(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answer up to version 7. Before version 2 an error of the group is in every row."""
-    topics = None
-    if request.topics is not None:
-        topics = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    topics = _partitions(request.topics)
     error, rows = ctx.services.group_coordinator.fetch_offsets(
         request.group_id, topics, request.require_stable
     )

@@ -44,7 +44,8 @@ from ..controller.topic_plan import (
     plan_topic,
 )
 from ..controller.topics import TakenNames
-from ..coordination.controller_writes import NewTopic
+from ..coordination.cluster import random_id
+from ..coordination.paths import NewTopic
 from .context import Later, RequestContext
 from .registry import handles
 
@@ -81,7 +82,9 @@ def create_topics(
         if times[topic.name] > 1:
             rows[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, FOUND_TWICE)
             continue
-        row = rows[topic.name] = plan_topic(topic, image, services.config, taken)
+        row = rows[topic.name] = plan_topic(
+            topic, image, services.config, taken, topic_id=random_id()
+        )
         if isinstance(row, NewTopic):
             wanted.append(row)
             taken.add(topic.name)

@@ -16,7 +16,6 @@ from kwire.records.batch import (
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
-    RecordBatch,
     batch_size,
     read_header,
     rewrite_crc,
@@ -24,15 +23,9 @@ from kwire.records.batch import (
     set_offset_and_epoch,
     verify_crc,
 )
-from kwire.records.control import (
-    ControlType,
-    EndTransactionMarker,
-    control_type,
-    read_end_transaction,
-)
 
-from .index.transaction_index import AbortedTransaction
 from .producer_state import ProducerStateEntry, ProducerStateManager, Refused
+from .producer_updates import marker_of, note_batch
 from .validator import (
     AppendError,
     AppendOrigin,
@@ -65,46 +58,6 @@ class AppendInfo(NamedTuple):
     max_timestamp: int
     size: int
     duplicate: bool = False
-
-
-def marker_of(view: memoryview | bytes) -> EndTransactionMarker | None:
-    """The end-transaction marker in a control batch, None for other control records or none.
-
-    Errors: CorruptRecord.
-    """
-    for record in RecordBatch(view).records():
-        if control_type(record.key) in (ControlType.ABORT, ControlType.COMMIT):
-            return read_end_transaction(record.key, record.value)
-        break
-    return None
-
-
-def note_batch(
-    producers: ProducerStateManager, header: BatchHeader, view: memoryview | bytes, offset: int
-) -> AbortedTransaction | None:
-    """Take note of a batch with a producer id, stored at offset; return what a marker aborted."""
-    if header.is_control:
-        marker = marker_of(view)
-        if marker is None:
-            return None
-        return producers.append_marker(
-            header.producer_id,
-            header.producer_epoch,
-            marker.coordinator_epoch,
-            offset,
-            header.max_timestamp,
-            committed=marker.is_commit,
-        )
-    producers.append_data(
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-        header.last_offset_delta,
-        offset,
-        header.max_timestamp,
-        header.is_transactional,
-    )
-    return None
 
 
 def append_carefully(

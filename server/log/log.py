@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
     from .delayed_delete import DelayedDeletes
     from .leader_epoch_cache import LeaderEpochCache
+    from .loaded_log import LoadedLog
     from .producer_state import ProducerStateManager
-    from .recovery.loader import LoadedLog
 
 __all__ = ["AppendError", "AppendInfo", "AppendOrigin", "Log", "LogSlice"]
 

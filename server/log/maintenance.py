@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from . import retention
 from .file_layer import FileLayer, OpenFile
 from .producer_state import SNAPSHOT_SUFFIX
+from .producer_updates import load_producers
 from .reader import floor_index
 from .retention import SegmentInfo
 from .segment import DELETED_SUFFIX, LogSegment, stem_of
@@ -247,10 +248,6 @@ def truncate_fully_and_start_at(log: Log, offset: int, now_ms: int) -> None:
 
 
 def _rebuild_producers(log: Log, now_ms: int) -> None:
-    from .recovery.loader import (
-        load_producers,  # the loader builds logs, so it imports this package's rest
-    )
-
     _remove_snapshots(log, [o for o in log.snapshots if o > log.log_end_offset])
     log.producers.clear(log.log_start_offset)
     load_producers(

@@ -8,6 +8,7 @@ import pytest
 
 from server.config import BrokerConfig, ConfigError, UnknownConfigError
 from server.config.endpoints import Endpoint
+from server.log.log_config import LogConfig
 
 
 def refusal(static: dict[str, str]) -> str:
@@ -184,21 +185,19 @@ def test_log_config_takes_overrides_then_broker_values() -> None:
             "kwire.produce.validation": "deep",
         }
     )
-    log = config.log_config({"segment.bytes": "5000", "cleanup.policy": "compact,delete"})
+    log = LogConfig.of(config, {"segment.bytes": "5000", "cleanup.policy": "compact,delete"})
     assert (log.segment_bytes, log.max_message_bytes, log.validation) == (5000, 77, "deep")
     assert log.cleanup_policy == {"compact", "delete"}
 
 
 def test_log_config_without_settings_is_kafkas_default() -> None:
-    from server.log.log_config import LogConfig
-
-    assert BrokerConfig({}).log_config({}) == LogConfig()
+    assert LogConfig.of(BrokerConfig({}), {}) == LogConfig()
 
 
 def test_single_timestamp_bound_counts_where_the_newer_two_were_left_alone() -> None:
     config = BrokerConfig({})
-    log = config.log_config(
-        {"message.timestamp.difference.max.ms": "9", "message.timestamp.after.max.ms": "5"}
+    log = LogConfig.of(
+        config, {"message.timestamp.difference.max.ms": "9", "message.timestamp.after.max.ms": "5"}
     )
     assert (log.message_timestamp_before_max_ms, log.message_timestamp_after_max_ms) == (9, 5)
 

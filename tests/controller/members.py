@@ -22,8 +22,7 @@ from kwire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadata
 from server.controller.controller import Controller, ControllerSettings
 from server.controller.refusal import Refusal
 from server.coordination.cluster import Cluster, random_id
-from server.coordination.controller_writes import NewTopic
-from server.coordination.paths import ReplicaAssignment
+from server.coordination.paths import NewTopic, ReplicaAssignment
 from server.coordination.store import Store
 from server.metadata.image import BrokerRegistration, Endpoint, MetadataImage, TopicImage
 from server.metadata.publisher import MetadataPublisher

@@ -17,7 +17,7 @@ from server.config import BrokerConfig
 from server.controller.auto_topics import AutoTopics
 from server.controller.controller import NOT_CONTROLLER
 from server.controller.refusal import Refusal
-from server.coordination.controller_writes import NewTopic
+from server.coordination.paths import NewTopic
 from server.metadata.image import MetadataImage, TopicImage
 from server.metadata.publisher import MetadataPublisher
 from tests.support.replicas import registration, topic_image

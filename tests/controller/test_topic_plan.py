@@ -22,11 +22,12 @@ from server.controller.topic_plan import (
     plan_partitions,
     plan_topic,
 )
-from server.coordination.controller_writes import NewTopic
+from server.coordination.paths import NewTopic
 from server.metadata.image import MetadataImage, PartitionImage
 from tests.support.replicas import registration, topic_image
 
 CONFIG = BrokerConfig({"broker.id": "0", "num.partitions": "3"})
+TOPIC_ID = bytes(16)
 
 
 def image(brokers: int = 1, **topics: int) -> MetadataImage:
@@ -55,13 +56,13 @@ def asked(
 
 
 def planned(topic: CreatableTopic, cluster: MetadataImage | None = None) -> NewTopic:
-    plan = plan_topic(topic, cluster or image(), CONFIG)
+    plan = plan_topic(topic, cluster or image(), CONFIG, topic_id=TOPIC_ID)
     assert isinstance(plan, NewTopic), plan
     return plan
 
 
 def refused(topic: CreatableTopic, cluster: MetadataImage | None = None) -> Refusal:
-    plan = plan_topic(topic, cluster or image(), CONFIG)
+    plan = plan_topic(topic, cluster or image(), CONFIG, topic_id=TOPIC_ID)
     assert isinstance(plan, Refusal), plan
     return plan
 
@@ -73,8 +74,7 @@ def test_topic_gets_an_id_partitions_and_configs() -> None:
     plan = planned(asked(partitions=2, configs={"retention.ms": "5"}))
     assert (plan.name, plan.configs) == ("new", {"retention.ms": "5"})
     assert {number: row.replicas for number, row in plan.partitions.items()} == {0: (0,), 1: (0,)}
-    assert len(plan.topic_id) == 16
-    assert plan.topic_id != planned(asked()).topic_id
+    assert plan.topic_id == TOPIC_ID
 
 
 def test_defaults_are_the_brokers() -> None:
@@ -184,7 +184,7 @@ def test_number_and_assignment_exclude_each_other() -> None:
 
 
 def test_names_that_are_taken_meanwhile_collide_too() -> None:
-    plan = plan_topic(asked("a.b"), image(), CONFIG, {"a_b"})
+    plan = plan_topic(asked("a.b"), image(), CONFIG, {"a_b"}, topic_id=TOPIC_ID)
     assert isinstance(plan, Refusal) and plan.error is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

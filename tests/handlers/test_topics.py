@@ -24,7 +24,7 @@ from kwire.types import ZERO_UUID
 from server.controller.controller import NOT_CONTROLLER
 from server.controller.refusal import Refusal
 from server.controller.topic_plan import MAX_PARTITIONS_PER_REQUEST
-from server.coordination.controller_writes import NewTopic
+from server.coordination.paths import NewTopic
 from server.handlers.context import Later
 from server.handlers.topics import create_partitions, create_topics, delete_topics
 from server.metadata.image import TopicImage

@@ -14,10 +14,11 @@ import pytest
 
 from kwire.pipeline import cluster as cluster_module
 from kwire.pipeline import following
-from kwire.pipeline.cluster import Cluster, Offsets, refused
-from kwire.pipeline.group_offsets import GroupOffsets, kafka_offsets
+from kwire.pipeline.cluster import Cluster, refused
+from kwire.pipeline.group_offsets import GroupOffsets
 from kwire.pipeline.interrupts import LOGGERS
 from kwire.pipeline.main import main
+from kwire.pipeline.offsets import Offsets, kafka_offsets
 from kwire.pipeline.problems import Problem, explain
 from kwire.pipeline.progress import lag_words, line
 

@@ -15,8 +15,9 @@ from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, Conflict, Entry
 from kwire.pipeline.problems import Problem
+from kwire.pipeline.read_topics import FILE, ReadTopics
 from kwire.pipeline.replay_into_source import doubled
-from kwire.pipeline.topic_ids import FILE, ReadTopics, id_text, made_anew
+from kwire.pipeline.topic_ids import id_text, made_anew
 from kwire.types import uuid_to_str
 
 from ..support.broker_process import BrokerProcess

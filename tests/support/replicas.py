@@ -164,7 +164,7 @@ class Replicas:
         overrides = self.publisher.image.topic_config(topic)
         minimum = self.config.topic_config(overrides)["min.insync.replicas"]
         assert isinstance(minimum, int)
-        return self.config.log_config(overrides), minimum
+        return LogConfig.of(self.config, overrides), minimum
 
     def create(self, name: str, partitions: int = 1, **options: Any) -> Partition:
         """Add a topic, with `configs` among its options, and return its first partition."""

@@ -30,7 +30,6 @@ from kwire.messages.txn_offset_commit import (
 )
 
 from ...metadata.topic_partition import TopicPartition
-from ...repeats import ANSWERED_AS_ASKED
 from ..result import Result
 from .classic import validate_member
 from .config import GroupConfig
@@ -350,19 +349,10 @@ def fetch_offsets(
         for tp in group.offsets.committed if group is not None else ():
             by_topic.setdefault(tp.topic, []).append(tp.partition)
         topics = list(by_topic.items())
-    elif sum(len(partitions) for _, partitions in topics) > ANSWERED_AS_ASKED:
-        topics = _each_once(topics)
     return [
         (topic, [fetch_offset(group, topic, p, require_stable) for p in partitions])
         for topic, partitions in topics
     ]
-
-
-def _each_once(topics: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[str, Sequence[int]]]:
-    once: dict[str, dict[int, None]] = {}
-    for topic, partitions in topics:
-        once.setdefault(topic, {}).update(dict.fromkeys(partitions))
-    return [(topic, list(partitions)) for topic, partitions in once.items()]
 
 
 def fetch_offset(

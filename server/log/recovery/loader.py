@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from kwire.errors import CorruptRecord
 
-from ..append import note_batch
 from ..checkpoint import CorruptCheckpoint
 from ..file_layer import FileLayer
 from ..index.transaction_index import CorruptIndex
 from ..leader_epoch_cache import LeaderEpochCache
+from ..loaded_log import LoadedLog
 from ..log_config import LogConfig
-from ..producer_state import SNAPSHOT_SUFFIX, CorruptSnapshot, ProducerStateManager
+from ..producer_state import SNAPSHOT_SUFFIX, ProducerStateManager
+from ..producer_updates import load_producers
 from ..segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIXES,
@@ -38,25 +38,6 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class LoadedLog:
-    """What a partition directory holds."""
-
-    segments: list[LogSegment]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    leader_epoch_cache: LeaderEpochCache
-    producers: ProducerStateManager
-    snapshots: list[int]
-    truncated_bytes: int = 0
-    """Bytes that recovery cut off the log."""
-    recovered_segments: int = 0
-    recovered_bytes: int = 0
-    doubtful: bool = False
-    """Opened after a crash: what was read may be in the system's cache only."""
 
 
 def load_log(
@@ -389,60 +370,3 @@ def _recover(
         if segment.base_offset < loaded.recovery_point:
             for path in segment.index_paths():
                 layer.sync_path(path)  # no flush comes by here again
-
-
-# -- producer state --------------------------------------------------------------------------------
-
-
-def load_producers(
-    layer: FileLayer,
-    directory: str,
-    segments: list[LogSegment],
-    snapshots: list[int],
-    producers: ProducerStateManager,
-    log_start_offset: int,
-    end_offset: int,
-    now_ms: int,
-) -> None:
-    """Build producer state at end_offset: the newest usable snapshot, then the batches after it.
-
-    Shape: snapshots that cannot be read are removed, from disk and from the list.
-    Source: ProducerStateManager.truncateAndReload, UnifiedLog.rebuildProducerState.
-    """
-    producers.clear(log_start_offset)
-    for offset in sorted((o for o in snapshots if o <= end_offset), reverse=True):
-        if offset < log_start_offset:
-            break
-        path = stem_of(directory, offset) + SNAPSHOT_SUFFIX
-        try:
-            producers.load_snapshot(layer.read_file(path), offset, now_ms)
-            break
-        except (CorruptSnapshot, FileNotFoundError) as e:
-            logger.warning("%s: %s; an older one or the log itself is used", path, e)
-            layer.unlink(path)
-            snapshots.remove(offset)
-    start = producers.last_map_offset
-    if start < end_offset:
-        for number, segment in enumerate(segments):
-            last = number + 1 == len(segments)
-            if not last and segments[number + 1].base_offset <= start:
-                continue
-            try:
-                _replay(segment, producers, start, end_offset)
-            except CorruptRecord as e:
-                # Below the recovery point: what readers still get is not thrown away for this.
-                logger.error("%s: %s; producer state is incomplete", segment.log.path, e)
-    producers.last_map_offset = end_offset
-
-
-def _replay(
-    segment: LogSegment, producers: ProducerStateManager, start: int, end_offset: int
-) -> None:
-    position = segment.offset_index.lookup(start)
-    for at, header in segment.headers(position):
-        if header.base_offset >= end_offset:
-            break
-        if header.next_offset <= start or header.producer_id < 0:
-            continue
-        view = segment.log.read_at(header.size, at) if header.is_control else b""
-        note_batch(producers, header, view, header.base_offset)

@@ -16,12 +16,13 @@ from ...metadata.topic_partition import TopicPartition
 from ..checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
 from ..delayed_delete import DelayedDeletes
 from ..file_layer import FileLayer
+from ..loaded_log import LoadedLog
 from ..log import Log
 from ..log_config import LogConfig
 from ..log_directory import LogDirectory
 from ..meta_properties import CorruptMetaProperties, read_topic_id
 from ..segment import LOG_SUFFIX, offset_of
-from .loader import LoadedLog, load_log
+from .loader import load_log
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from kwire.errors import CorruptRecord
 from kwire.records.batch import HEADER_SIZE, BatchHeader, batch_size, read_header, verify_crc
 
-from ..append import note_batch
 from ..index.transaction_index import AbortedTransaction
 from ..leader_epoch_cache import LeaderEpochCache
 from ..producer_state import ProducerStateManager
+from ..producer_updates import note_batch
 from ..segment import INT32_MAX, LogSegment
 from .recovery_start import RecoveryStart
 

@@ -12,9 +12,10 @@ import pytest
 from kwire.records.batch import BatchBuilder
 from server.log.checkpoint import format_checkpoint
 from server.log.file_layer import FileLayer
+from server.log.loaded_log import LoadedLog
 from server.log.log import Log
 from server.log.log_config import LogConfig
-from server.log.recovery.loader import LoadedLog, load_log
+from server.log.recovery.loader import load_log
 
 from ..logs import NOW, TP, append, batch, config, end_transaction, open_log, values
 

@@ -25,3 +25,15 @@ def without_many_repeats(
     if key is None:
         return list(dict.fromkeys(rows))
     return list({key(row): row for row in rows}.values())
+
+
+def partitions_without_many_repeats(
+    topics: Sequence[tuple[str, Sequence[int]]],
+) -> Sequence[tuple[str, Sequence[int]]]:
+    """Return topics with their partitions, each partition only once if there are very many."""
+    if sum(len(partitions) for _, partitions in topics) <= ANSWERED_AS_ASKED:
+        return topics
+    once: dict[str, dict[int, None]] = {}
+    for topic, partitions in topics:
+        once.setdefault(topic, {}).update(dict.fromkeys(partitions))
+    return [(topic, list(partitions)) for topic, partitions in once.items()]

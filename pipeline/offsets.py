@@ -1,0 +1,20 @@
+"""Offsets of partitions, and the text in which Spark keeps those of a kafka source."""
+
+from __future__ import annotations
+
+import json
+
+#: (topic, partition) -> offset.
+Offsets = dict[tuple[str, int], int]
+
+
+def kafka_offsets(text: str | None) -> Offsets:
+    """Spark's offsets of a kafka source, `{"topic": {"0": 5}}`; empty for None and for what is no such text."""
+    tree = json.loads(text) if text else None
+    if not isinstance(tree, dict):
+        return {}
+    return {
+        (topic, int(number)): offset
+        for topic, partitions in tree.items()
+        for number, offset in partitions.items()
+    }
