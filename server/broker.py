@@ -188,7 +188,7 @@ class Broker:
     def _build_rooms(self, cluster_id: str) -> None:
         config, clock = self.config, self.clock
         self.replica_manager = ReplicaManager(
-            self.node_id, self.log_manager, self.topic_settings, clock
+            self.node_id, self.log_manager, self.topic_settings, clock, executor=self.executor
         )
         if not self._zookeeper:
             self.replica_manager.stray_advice = STRAY_ADVICE
@@ -501,6 +501,7 @@ class Broker:
         self.executor.close()
         if self._locked:
             if hasattr(self, "replica_manager"):
+                self.replica_manager.close()
                 threads = self.config.get_int("num.recovery.threads.per.data.dir")
                 self.log_manager.shutdown(self.clock.now_ms(), threads=threads)
             self.log_manager.unlock()

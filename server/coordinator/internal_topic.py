@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import closing
 
 from kwire.errors import ErrorCode
 
 from ..log.log import AppendError, AppendOrigin, LogSlice
-from ..replication.purgatory import CommitWaiter
+from ..replication.append import AppendResult
 from ..replication.replica_manager import ReplicaManager
 
 READ_BYTES = 1 << 20
@@ -27,19 +26,14 @@ class InternalTopicLog:
         replica = self._replicas.get(self.topic, partition)
         if replica is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        appended = replica.append_as_leader(
-            memoryview(bytearray(batch)), acks=-1, now_ms=now_ms, origin=AppendOrigin.COORDINATOR
+        appended = self._replicas.appends.append_records(
+            [(replica, memoryview(bytearray(batch)))],
+            acks=-1,
+            timeout_ms=None,
+            now_ms=now_ms,
+            origin=AppendOrigin.COORDINATOR,
         )
-        if isinstance(appended, AppendError):
-            return appended.error
-        if replica.is_committed(appended.last_offset + 1):
-            return ErrorCode.NONE
-        # Begun now, since what is returned may be awaited only after it was committed.
-        end = [(0, replica, appended.last_offset + 1)]
-        return self._wait(CommitWaiter(asyncio.get_running_loop(), end, timeout_ms=None))
-
-    async def _wait(self, waiter: CommitWaiter) -> ErrorCode:
-        return (await waiter.future).get(0, ErrorCode.NONE)
+        return error_of(appended[0]) if isinstance(appended, list) else _error_later(appended)
 
     def read_all(self, partition: int) -> Iterator[memoryview]:
         """Yield stored batches up to the log's end; see CoordinatorLog.read_all.
@@ -63,3 +57,12 @@ class InternalTopicLog:
                     data = stored.read()
             yield memoryview(data)
             offset = found.next_offset
+
+
+def error_of(result: AppendResult) -> ErrorCode:
+    """What became of an append, without its offsets."""
+    return result.error if isinstance(result, AppendError) else ErrorCode.NONE
+
+
+async def _error_later(appended: Awaitable[list[AppendResult]]) -> ErrorCode:
+    return error_of((await appended)[0])

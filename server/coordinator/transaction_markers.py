@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
@@ -15,12 +16,17 @@ from ..clock import Clock
 from ..log.log import AppendError, AppendOrigin
 from ..metadata.image import MetadataImage
 from ..metadata.topic_partition import TopicPartition
-from ..replication.partition import Partition
-from ..replication.purgatory import CommitWaiter
+from ..replication.append import AppendResult, Granted
 from ..replication.replica_manager import ReplicaManager
 from .group_coordinator import CONSUMER_OFFSETS, GroupCoordinator
+from .internal_topic import error_of
 from .transaction.markers import Markers, Outcomes
 from .transaction.state import BUMPS_EPOCHS
+
+if TYPE_CHECKING:
+    from kwire.types import RecordsBytes
+
+    from ..replication.partition import Partition
 
 #: How many partitions get their marker before others have a turn of the loop.
 MARKERS_PER_TURN = 64
@@ -29,6 +35,24 @@ MARKERS_PER_TURN = 64
 COMMIT_TIMEOUT_MS = 30_000
 
 Outcome = tuple[TopicPartition, ErrorCode]
+
+
+class StaleMarkers(NamedTuple):
+    """Refuses markers of a transaction that has ended: its producer's epoch has moved on (KIP-890)."""
+
+    markers: Markers
+
+    def verify(
+        self, partition: Partition, records: RecordsBytes, granted: Granted | None = None
+    ) -> AppendError | None:
+        """See Verifier. Errors: INVALID_PRODUCER_EPOCH."""
+        markers = self.markers
+        producers = partition.log.producers
+        if partition.is_leader and producers.is_stale_marker(
+            markers.producer_id, markers.producer_epoch
+        ):
+            return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        return None
 
 
 class LocalMarkers:
@@ -112,12 +136,6 @@ class LocalMarkers:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if markers.producer_id < 0 or markers.producer_epoch < 0:
             return ErrorCode.INVALID_REQUEST
-        if (
-            markers.transaction_version >= BUMPS_EPOCHS
-            and replica.is_leader
-            and replica.log.producers.is_stale_marker(markers.producer_id, markers.producer_epoch)
-        ):
-            return ErrorCode.INVALID_PRODUCER_EPOCH
         now_ms = self._clock.now_ms()
         kind = ControlType.COMMIT if markers.committed else ControlType.ABORT
         batch = end_transaction_batch(
@@ -126,27 +144,28 @@ class LocalMarkers:
             producer_epoch=markers.producer_epoch,
             timestamp=now_ms,
         )
-        appended = replica.append_as_leader(
-            memoryview(bytearray(batch)), acks=-1, now_ms=now_ms, origin=AppendOrigin.COORDINATOR
-        )
-        if isinstance(appended, AppendError):
-            return appended.error
-        if replica.is_committed(appended.last_offset + 1):
-            self._settle(tp, markers)
-            return ErrorCode.NONE
-        # Begun now, since what is returned may be awaited only after it was committed.
-        waiter = CommitWaiter(
-            asyncio.get_running_loop(),
-            [(0, replica, appended.last_offset + 1)],
+        appended = self._replicas.appends.append_records(
+            [(replica, memoryview(bytearray(batch)))],
+            acks=-1,
             timeout_ms=COMMIT_TIMEOUT_MS,
+            now_ms=now_ms,
+            origin=AppendOrigin.COORDINATOR,
+            verifier=StaleMarkers(markers) if markers.transaction_version >= BUMPS_EPOCHS else None,
         )
+        if isinstance(appended, list):
+            return self._written(tp, markers, appended[0])
         # A task, for the group is to hear of its marker whoever else is waited for beside.
-        return asyncio.ensure_future(self._wait(replica, waiter, markers))
+        return asyncio.ensure_future(self._wait(tp, markers, appended))
 
-    async def _wait(self, replica: Partition, waiter: CommitWaiter, markers: Markers) -> ErrorCode:
-        error = (await waiter.future).get(0, ErrorCode.NONE)
+    async def _wait(
+        self, tp: TopicPartition, markers: Markers, appended: Awaitable[list[AppendResult]]
+    ) -> ErrorCode:
+        return self._written(tp, markers, (await appended)[0])
+
+    def _written(self, tp: TopicPartition, markers: Markers, result: AppendResult) -> ErrorCode:
+        error = error_of(result)
         if error is ErrorCode.NONE:
-            self._settle(replica.tp, markers)
+            self._settle(tp, markers)
         return error
 
     def _settle(self, tp: TopicPartition, markers: Markers) -> None:

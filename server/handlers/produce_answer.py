@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 from kwire.messages.produce import (
@@ -20,8 +20,6 @@ from .context import NO_REPLY, NoReply, RequestContext
 from .endpoints import add_endpoint, leader_of
 
 if TYPE_CHECKING:
-    from kwire.types import RecordsBytes
-
     from ..replication.partition import Partition
 
 ZERO_ID = bytes(16)
@@ -41,59 +39,54 @@ WITHOUT_START_OFFSET = frozenset(
 )
 
 
-class Row(NamedTuple):
-    """One partition of the request, with the replica that it is for or the reason it is refused.
-
-    Shape: `topic` is the topic's id as bytes where it was asked for by an id that nobody has.
-    """
-
-    topic: str | bytes
-    number: int
-    partition: Partition | None
-    records: RecordsBytes
-    error: AppendError | None
+#: One row of the request: topic, partition number, and the replica unless it was refused before. The
+#: topic is its id as bytes where it was asked for by an id that nobody has. A plain tuple, since it
+#: is made for each batch.
+Place = tuple[str | bytes, int, "Partition | None"]
 
 
 def answer_of(
-    ctx: RequestContext, acks: int, rows: list[Row], results: list[AppendInfo | AppendError]
+    ctx: RequestContext,
+    acks: int,
+    places: list[Place],
+    results: list[AppendInfo | AppendError],
 ) -> ProduceResponse | NoReply:
+    """The response of what became of each row; with acks=0 a reason to close, or none."""
     if acks == 0:
-        for row, result in zip(rows, results, strict=True):
+        for place, result in zip(places, results, strict=True):
             if type(result) is AppendError:
                 return NoReply(
-                    f"produce with acks=0 to {_name(row)}-{row.number} failed with "
+                    f"produce with acks=0 to {_name(place[0])}-{place[1]} failed with "
                     f"{result.error.name}" + (f": {result.message}" if result.message else "")
                 )
         return NO_REPLY
     response = ProduceResponse(responses=[])
     topic: TopicProduceResponse | None = None
     name: str | bytes | None = None
-    for row, result in zip(rows, results, strict=True):
-        if topic is None or name != row.topic:
-            name = row.topic
+    for place, result in zip(places, results, strict=True):
+        if topic is None or name != place[0]:
+            name = place[0]
             topic = _topic_response(ctx, name)
             response.responses.append(topic)
-        answer = _response_row(row, result)
-        topic.partition_responses.append(answer)
-        if answer.error_code:
-            _explain(ctx, response, row, answer)
+        if type(result) is AppendInfo:
+            row = PartitionProduceResponse(
+                index=place[1],
+                error_code=0,
+                base_offset=result.first_offset,
+                log_append_time_ms=result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+            )
+        else:
+            assert type(result) is AppendError
+            row = _refused_row(place, result)
+            if row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.version >= 10:
+                _add_leader(ctx, response, name, row)
+        topic.partition_responses.append(row)
     return response
 
 
-def _explain(
-    ctx: RequestContext, response: ProduceResponse, row: Row, answer: PartitionProduceResponse
-) -> None:
-    """Say with an error who the leader is, or where the log begins, as far as that belongs to it."""
-    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.version >= 10:
-        _add_leader(ctx, response, row, answer)
-    elif answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and row.partition is None:
-        replica = ctx.services.replica_manager.get(_name(row), row.number)
-        if replica is not None:  # refused before the append, but for what the log knows
-            answer.log_start_offset = replica.log.log_start_offset
-
-
-def _name(row: Row) -> str:
-    return row.topic if isinstance(row.topic, str) else row.topic.hex()
+def _name(topic: str | bytes) -> str:
+    return topic if isinstance(topic, str) else topic.hex()
 
 
 def _topic_response(ctx: RequestContext, name: str | bytes) -> TopicProduceResponse:
@@ -106,20 +99,17 @@ def _topic_response(ctx: RequestContext, name: str | bytes) -> TopicProduceRespo
     return TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=[])
 
 
-def _response_row(row: Row, result: AppendInfo | AppendError) -> PartitionProduceResponse:
-    if isinstance(result, AppendInfo):
-        return PartitionProduceResponse(
-            index=row.number,
-            error_code=0,
-            base_offset=result.first_offset,
-            log_append_time_ms=result.log_append_time_ms,
-            log_start_offset=result.log_start_offset,
-        )
+def _refused_row(place: Place, result: AppendError) -> PartitionProduceResponse:
+    _, number, partition = place
     start_offset = -1
-    if row.partition is not None and result.error not in WITHOUT_START_OFFSET:
-        start_offset = row.partition.log.log_start_offset
+    if (
+        partition is not None
+        and not result.before_append
+        and result.error not in WITHOUT_START_OFFSET
+    ):
+        start_offset = partition.log.log_start_offset
     return PartitionProduceResponse(
-        index=row.number,
+        index=number,
         error_code=result.error,
         base_offset=-1,
         log_start_offset=start_offset,
@@ -132,8 +122,12 @@ def _response_row(row: Row, result: AppendInfo | AppendError) -> PartitionProduc
 
 
 def _add_leader(
-    ctx: RequestContext, response: ProduceResponse, row: Row, answer: PartitionProduceResponse
+    ctx: RequestContext,
+    response: ProduceResponse,
+    topic: str | bytes,
+    answer: PartitionProduceResponse,
 ) -> None:
-    leader = leader_of(ctx, ctx.services.metadata(), _name(row), row.number)
+    """Say who the leader is (KIP-951)."""
+    leader = leader_of(ctx, ctx.services.metadata(), _name(topic), answer.index)
     answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
     add_endpoint(response.node_endpoints, leader, NodeEndpoint)

@@ -16,13 +16,8 @@ from ..log.validator import AppendError
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
-#: Rewriting fewer bytes than this stalls the loop less than sending them to the worker process does.
-INLINE_REWRITE_BYTES = 64 * 1024
-INLINE_REWRITE_RECORDS = 2000
-
 #: Batch length, magic and attributes of a batch, wherever the rest of it is wrong.
 _FORM = Struct(">8xi4xb4xh").unpack_from
-_COUNT = Struct(">57xi").unpack_from
 _HEADER_SIZE = 61
 _MAGIC_AT = 16
 _MIN_BATCH_LENGTH = 14
@@ -31,9 +26,8 @@ _TRANSACTIONAL = 0x10
 _ZSTD = 4
 _ZSTD_OR_TRANSACTIONAL = _ZSTD | _TRANSACTIONAL
 
-NOT_IN_TRANSACTION = AppendError(
-    ErrorCode.INVALID_TXN_STATE, "This partition was not added to a transaction"
-)
+#: Nothing is wrong with the form; the batch is part of a transaction, which is to be verified.
+TRANSACTIONAL = AppendError(ErrorCode.NONE)
 OLD_MAGIC = (
     "Produce requests with version %d are only allowed to contain record batches with magic "
     "version 2, not %d"
@@ -46,7 +40,7 @@ def check_form(records: RecordsBytes, version: int) -> AppendError | None:
     if version < 3:
         if not records:
             return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
-        return NOT_IN_TRANSACTION if _has_transactional(records) else None
+        return TRANSACTIONAL if _has_transactional(records) else None
     size = len(records) if records is not None else 0
     if size < _HEADER_SIZE:
         if size <= _MAGIC_AT or records[_MAGIC_AT] == 2:
@@ -63,7 +57,7 @@ def check_form(records: RecordsBytes, version: int) -> AppendError | None:
                 "compression",
             )
         if attributes & _TRANSACTIONAL:
-            return NOT_IN_TRANSACTION  # until it has been verified that it is
+            return TRANSACTIONAL
     return None
 
 
@@ -92,14 +86,4 @@ def _misshapen(version: int, length: int, magic: int, size: int) -> AppendError:
         ErrorCode.INVALID_RECORD,
         f"Produce requests with version {version} are only allowed to contain exactly one record "
         "batch per partition",
-    )
-
-
-def is_much_work(records: RecordsBytes) -> bool:
-    """Whether rewriting would stall the loop longer than a trip to the worker process takes."""
-    size = len(records)
-    return size > INLINE_REWRITE_BYTES or (
-        size >= _HEADER_SIZE
-        and records[_MAGIC_AT] == 2
-        and _COUNT(records)[0] > INLINE_REWRITE_RECORDS
     )

@@ -14,17 +14,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
 from ..coordinator.transaction.state import BUMPS_EPOCHS
 from ..log.validator import AppendError
 from ..metadata.topic_partition import TopicPartition
+from ..replication.append import Granted
 
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
+    from ..replication.append import AppendRow
     from ..replication.partition import Partition
     from .context import RequestContext
 
@@ -47,12 +49,6 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
-
-class Granted(NamedTuple):
-    """That a coordinator elsewhere knows a partition, as long as the guard is the partition's."""
-
-    guard: object
 
 
 def error_for_client(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
@@ -87,48 +83,91 @@ def needs_verification(
             ErrorCode.INVALID_PRODUCER_EPOCH,
             f"Epoch of producer {producer_id} is {producer_epoch}, which is smaller than the last "
             f"seen epoch {entry.producer_epoch}",
+            before_append=True,
         )
     return entry.current_txn_first_offset < 0
 
 
-def verify_batch(
-    ctx: RequestContext,
-    transactional_id: str,
-    partition: Partition,
-    records: RecordsBytes,
-    granted: Granted | None = None,
-) -> AppendError | Awaitable[AppendError | Granted] | None:
-    """Say why a batch with a whole header may not be appended now, None if it may.
+class BatchVerifier:
+    """Verifies the batches of one Produce request, all of one transactional id; a Verifier.
 
-    Shape: a batch that is not transactional may always. An awaitable asks another broker; what is
-    granted by it is handed in when this is called again, right before the append.
-    Errors: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE (older
-    producers: INVALID_TXN_STATE); NOT_ENOUGH_REPLICAS where it may be so in a moment;
-    OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that has overtaken the first of its transaction.
+    Shape: each batch has a whole header of magic 2; one that is not transactional may always be
+    appended.
     """
-    needed = needs_verification(ctx, partition, records)
-    if isinstance(needed, AppendError):
-        return needed
-    if not needed:
-        return None
-    _, producer_id, producer_epoch, sequence = _PRODUCER(records)
-    overtaking = partition.log.producers.check_verified(
-        producer_id,
-        producer_epoch,
-        sequence,
-        ctx.now_ms,
-        is_added=ctx.version >= ADDING_VERSION,
-    )
-    tried = partition.log.producers.verifying.get(producer_id)
-    guard = None if tried is None else tried.guard
-    if granted is None or granted.guard is not guard:
-        verifier = ctx.services.partition_verifier
-        found = verifier.verify(transactional_id, producer_id, producer_epoch, partition.tp)
-        if not isinstance(found, ErrorCode):
-            return _told_later(ctx, found, Granted(guard))
-        if found is not ErrorCode.NONE:
-            return refusal_for(ctx, found)
-    return None if overtaking is None else AppendError(overtaking.error, overtaking.message)
+
+    def __init__(self, ctx: RequestContext, transactional_id: str) -> None:
+        self._ctx = ctx
+        self._transactional_id = transactional_id
+        self._adding: frozenset[TopicPartition] = frozenset()
+        self._added: ErrorCode | asyncio.Future[ErrorCode] = ErrorCode.NONE
+
+    def add_partitions(self, rows: Iterable[AppendRow]) -> None:
+        """Add the partitions of batches that begin there to their producer's transaction, all or none.
+
+        Shape: in versions in which batches do so (KIP-890); the producer is that of the first batch.
+        While the transaction before is still ending, this tries again for a moment, so that the
+        producer need not. What comes of it is said by `verify`.
+        """
+        ctx = self._ctx
+        if ctx.version < ADDING_VERSION:
+            return
+        producer = -1, -1
+        tps: list[TopicPartition] = []
+        for row in rows:
+            if not isinstance(row, AppendError) and needs_verification(ctx, *row) is True:
+                partition, records = row
+                if not tps:
+                    producer = _PRODUCER(records)[1:3]
+                tps.append(partition.tp)
+        if tps:
+            self._adding = frozenset(tps)
+            added = add_partitions(ctx, self._transactional_id, producer, self._adding)
+            self._added = added if isinstance(added, ErrorCode) else asyncio.ensure_future(added)
+
+    def verify(
+        self, partition: Partition, records: RecordsBytes, granted: Granted | None = None
+    ) -> AppendError | Awaitable[AppendError | Granted] | None:
+        """Say why a batch may not be appended now, None if it may; see Verifier.
+
+        Shape: an awaitable asks another broker, or waits until the partition has been added.
+        Errors: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE (older
+        producers: INVALID_TXN_STATE); NOT_ENOUGH_REPLICAS where it may be so in a moment;
+        OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that has overtaken the first of its transaction;
+        with version 12 and up those of add_partitions.
+        """
+        ctx = self._ctx
+        if granted is None and partition.tp in self._adding:
+            added = self._added
+            if not isinstance(added, ErrorCode):
+                # To be verified when it is added; what stands in for the guard is nobody's.
+                return _told_later(ctx, added, Granted(object()))
+            if added is not ErrorCode.NONE:
+                return refusal_for(ctx, added)
+        needed = needs_verification(ctx, partition, records)
+        if isinstance(needed, AppendError):
+            return needed
+        if not needed:
+            return None
+        _, producer_id, producer_epoch, sequence = _PRODUCER(records)
+        overtaking = partition.log.producers.check_verified(
+            producer_id,
+            producer_epoch,
+            sequence,
+            ctx.now_ms,
+            is_added=ctx.version >= ADDING_VERSION,
+        )
+        tried = partition.log.producers.verifying.get(producer_id)
+        guard = None if tried is None else tried.guard
+        if granted is None or granted.guard is not guard:
+            verifier = ctx.services.partition_verifier
+            found = verifier.verify(
+                self._transactional_id, producer_id, producer_epoch, partition.tp
+            )
+            if not isinstance(found, ErrorCode):
+                return _told_later(ctx, found, Granted(guard))
+            if found is not ErrorCode.NONE:
+                return refusal_for(ctx, found)
+        return None if overtaking is None else AppendError(overtaking.error, overtaking.message)
 
 
 async def _told_later(
@@ -136,27 +175,6 @@ async def _told_later(
 ) -> AppendError | Granted:
     found = await asked
     return granted if found is ErrorCode.NONE else refusal_for(ctx, found)
-
-
-async def refuse_unverified(
-    ctx: RequestContext,
-    transactional_id: str,
-    partition: Partition,
-    records: RecordsBytes,
-    granted: Granted | None = None,
-) -> AppendError | None:
-    """As verify_batch, and ask again as long as markers make answers outdated.
-
-    Shape: nothing is awaited where what was granted still holds, so that the append may follow.
-    """
-    while True:
-        found = verify_batch(ctx, transactional_id, partition, records, granted)
-        if found is None or isinstance(found, AppendError):
-            return found
-        told = await found
-        if isinstance(told, AppendError):
-            return told
-        granted = told
 
 
 def verify_offsets_partition(
@@ -213,30 +231,12 @@ def refusal_for(ctx: RequestContext, found: ErrorCode) -> AppendError:
             ErrorCode.NOT_ENOUGH_REPLICAS,
             "Unable to verify the partition has been added to the transaction. Underlying error: "
             + found.name,
+            before_append=True,
         )
     error = error_for_client(found, knows_abortable=ctx.version >= ABORTABLE_VERSION)
     if error is ErrorCode.INVALID_TXN_STATE:
-        return AppendError(error, "Partition was not added to the transaction")
-    return AppendError(error)
-
-
-def add_to_transaction(
-    ctx: RequestContext,
-    transactional_id: str,
-    batches: Iterable[tuple[Partition, RecordsBytes]],
-) -> ErrorCode | Awaitable[ErrorCode]:
-    """Add the partitions of batches to their producer's transaction, all or none.
-
-    Shape: the producer is that of the first batch. While the transaction before is still ending,
-    this tries again for a moment, so that the producer need not. Errors: those of add_partitions.
-    """
-    tps: list[TopicPartition] = []
-    producer = -1, -1
-    for partition, records in batches:
-        if not tps:
-            producer = _PRODUCER(records)[1:3]
-        tps.append(partition.tp)
-    return add_partitions(ctx, transactional_id, producer, frozenset(tps))
+        return AppendError(error, "Partition was not added to the transaction", before_append=True)
+    return AppendError(error, before_append=True)
 
 
 def add_partitions(

@@ -7,7 +7,7 @@ is refused; and followers, whose offsets and epochs come with the batches.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records.batch import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _INT64 = Struct(">q")
 
 
+@final
 class AppendInfo(NamedTuple):
     """What became of an append.
 

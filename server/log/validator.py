@@ -10,7 +10,7 @@ Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from kwire.errors import (
     CorruptRecord,
@@ -51,12 +51,17 @@ class AppendOrigin(Enum):
     REPLICATION = auto()
 
 
+@final
 class AppendError(NamedTuple):
-    """Why nothing was appended; record_errors as (index in the batch, message)."""
+    """Why nothing was appended; record_errors as (index in the batch, message).
+
+    Shape: `before_append` where the log was not even asked, so that nothing is said of its offsets.
+    """
 
     error: ErrorCode
     message: str | None = None
     record_errors: list[tuple[int, str]] = []  # noqa: RUF012 - a NamedTuple default, never changed
+    before_append: bool = False
 
 
 class Refusal(Exception):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
@@ -13,6 +15,9 @@ from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_syn
 from .membership import NO_EPOCH, NO_LEADER, LeaderAndIsr, Membership
 from .purgatory import Waiters
 from .read_result import FollowerFetch, ReadResult, refused
+
+if TYPE_CHECKING:
+    from .append import Turn
 
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NOT_ENOUGH_REPLICAS = AppendError(
@@ -28,6 +33,7 @@ class Partition:
 
     __slots__ = (
         "_membership",
+        "append_queue",
         "epoch_start_offset",
         "followers",
         "held_bytes",
@@ -38,7 +44,6 @@ class Partition:
         "state",
         "tp",
         "waiters",
-        "writing",
     )
 
     def __init__(self, tp: TopicPartition, log: Log, membership: Membership) -> None:
@@ -56,8 +61,8 @@ class Partition:
         self.waiters = Waiters()
         #: Bytes that nobody was told of, since flush.messages wants them on the device first.
         self.held_bytes = 0
-        #: The last write that was put off to be rewritten first; later ones queue behind it.
-        self.writing: object | None = None
+        #: Appends that could not be made at once, and those behind them; None without any.
+        self.append_queue: deque[Turn] | None = None
         self._membership = membership
 
     def __repr__(self) -> str:
@@ -255,6 +260,15 @@ class Partition:
 
     # -- appending -------------------------------------------------------------------------------
 
+    def append_refusal(self, acks: int) -> AppendError | None:
+        """Why nothing may be appended as leader now, None if it may.
+
+        Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 only).
+        """
+        if not self.is_leader:
+            return NOT_LEADER
+        return NOT_ENOUGH_REPLICAS if acks == -1 and self._under_min_isr() else None
+
     def append_as_leader(
         self,
         records: memoryview,
@@ -267,12 +281,12 @@ class Partition:
         """Append whole batches and wake whoever waits for them.
 
         Shape: `prepared` says that `Log.prepare` has looked at the records already.
-        Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 only), and those of the log.
+        Errors: those of append_refusal and of the log.
         """
-        if not self.is_leader:
-            return NOT_LEADER
-        if acks == -1 and self._under_min_isr():
-            return NOT_ENOUGH_REPLICAS
+        if not self.is_leader or (acks == -1 and self.followers):  # alone it has all there are
+            refusal = self.append_refusal(acks)
+            if refusal is not None:
+                return refusal
         log = self.log
         appended = log.append_as_leader(
             records, self.state.leader_epoch, now_ms, origin=origin, prepared=prepared

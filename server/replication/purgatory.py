@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
+from ..log.append import AppendInfo
 from ..log.log import LogSlice
 from ..log.segment import INT32_MAX
+from ..log.validator import AppendError
 
 if TYPE_CHECKING:
     from ..log.log import Log
@@ -78,32 +80,73 @@ class FetchWaiter:
 
 
 class CommitWaiter:
-    """A Produce with acks=all that waits until each of its partitions has committed its records.
+    """An append that waits until its rows are appended and, as far as acks asks for it, committed.
 
-    Shape: `required` are (row, partition, exclusive end offset). `future` gives the rows that
-    failed with their errors, when none is left to wait for: REQUEST_TIMED_OUT when the time was
-    over (None: it never is), NOT_LEADER_OR_FOLLOWER when this broker no longer leads the partition.
+    Shape: `results` has one for each row, and the errors of those that failed are put into it:
+    REQUEST_TIMED_OUT when the time was over (None: it never is), NOT_LEADER_OR_FOLLOWER when this
+    broker no longer leads the partition. `future` gives it when no row is left to wait for.
+    `appending` rows are appended after the waiter was made; time runs from the last of them.
     """
 
-    __slots__ = ("_failed", "_missing", "_timer", "future")
+    __slots__ = (
+        "_acks",
+        "_appending",
+        "_loop",
+        "_missing",
+        "_timeout_ms",
+        "_timer",
+        "future",
+        "results",
+    )
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        required: Iterable[tuple[int, Partition, int]],
+        results: list[AppendInfo | AppendError],
+        acks: int,
         *,
         timeout_ms: int | None,
+        appending: int = 0,
     ) -> None:
-        self.future: asyncio.Future[dict[int, ErrorCode]] = asyncio.Future(loop=loop)
+        self.future: asyncio.Future[list[AppendInfo | AppendError]] = asyncio.Future(loop=loop)
+        self.results = results
+        self._acks = acks
+        self._appending = appending
         self._missing: dict[int, Partition] = {}
-        self._failed: dict[int, ErrorCode] = {}
-        for row, partition, required_offset in required:
-            self._missing[row] = partition
-            partition.waiters.commits.append((required_offset, self, row))
         self._timer: asyncio.TimerHandle | None = None
-        if timeout_ms is not None:
-            self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+        self._timeout_ms = timeout_ms
+        self._loop = loop
+
+    def require(self, row: int, partition: Partition) -> None:
+        """Wait for what a row has just appended, if it is to be waited for."""
+        result = self.results[row]
+        if not isinstance(result, AppendInfo) or not self._waits_at(partition):
+            return
+        if not partition.is_committed(result.last_offset + 1):
+            self._missing[row] = partition
+            partition.waiters.commits.append((result.last_offset + 1, self, row))
+
+    def _waits_at(self, partition: Partition) -> bool:
+        # flush.messages is waited for also with acks=1, but with followers the watermark says more.
+        acks = self._acks
+        return acks == -1 or (acks == 1 and partition.log.awaits_flush and not partition.followers)
+
+    def start(self) -> None:
+        """All rows that were appended at once are known: let time run, or end at once."""
+        if self._appending:
+            return
+        if self._missing and self._timeout_ms is not None:
+            delay_s = max(self._timeout_ms, 0) / 1000
+            self._timer = self._loop.call_later(delay_s, self._time_out)
         self._end_if_done()
+
+    def appended(self, row: int, partition: Partition, result: AppendInfo | AppendError) -> None:
+        """A row that was appended later has its result."""
+        self.results[row] = result
+        self._appending -= 1
+        if not self.future.done():  # else the broker stops
+            self.require(row, partition)
+            self.start()
 
     def on_committed(self, row: int) -> None:
         """The high watermark passed what this row asked for."""
@@ -113,23 +156,32 @@ class CommitWaiter:
     def on_failed(self, row: int, error: ErrorCode) -> None:
         """What this row waits for will not come; the partition has let go of the waiter."""
         if self._missing.pop(row, None) is not None:
-            self._failed[row] = error
+            self.results[row] = AppendError(error)
         self._end_if_done()
 
+    def cancel(self) -> None:
+        """Wait no longer; who waits for the future sees it cancelled."""
+        self._let_go()
+        self.future.cancel()
+
     def _end_if_done(self) -> None:
-        if not self._missing:
+        if not self._missing and not self._appending:
             if self._timer is not None:
                 self._timer.cancel()
             if not self.future.done():
-                self.future.set_result(self._failed)
+                self.future.set_result(self.results)
 
-    def _time_out(self) -> None:
-        for row, partition in self._missing.items():
+    def _let_go(self) -> dict[int, Partition]:
+        missing, self._missing = self._missing, {}
+        for partition in missing.values():
             partition.waiters.commits[:] = [
                 waiting for waiting in partition.waiters.commits if waiting[1] is not self
             ]
-            self._failed[row] = ErrorCode.REQUEST_TIMED_OUT
-        self._missing = {}
+        return missing
+
+    def _time_out(self) -> None:
+        for row in self._let_go():
+            self.results[row] = AppendError(ErrorCode.REQUEST_TIMED_OUT)
         self._end_if_done()
 
 

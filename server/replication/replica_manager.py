@@ -25,11 +25,13 @@ from kwire.messages.stop_replica import (
 from kwire.types import ZERO_UUID
 
 from ..clock import Clock
+from ..executor import Executor
 from ..log.file_layer import OUT_OF_DESCRIPTORS
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import TOPICS, MetadataImage
 from ..metadata.topic_partition import TopicPartition
+from .append import Appends
 from .membership import LeaderAndIsr, Membership
 from .partition import Partition
 
@@ -85,7 +87,9 @@ class ReplicaManager:
         settings: Callable[[str], Settings],
         clock: Clock,
         membership: Membership | None = None,
+        executor: Executor | None = None,
     ) -> None:
+        """Take the broker's rooms; without an executor records are prepared by one of its own."""
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
         self.fetchers: Fetchers = NoFetchers()
@@ -96,6 +100,8 @@ class ReplicaManager:
         self.offline: set[TopicPartition] = set()
         #: Of the controller that was heard of last; older ones are not listened to.
         self.controller_epoch = 0
+        #: The way into the partitions that this broker leads.
+        self.appends = Appends(executor or Executor(), clock, self.offline)
         self._strays_reported = False
         #: What to do where logs belong to no partition; ends the warning about them.
         self.stray_advice = ""
@@ -355,6 +361,12 @@ class ReplicaManager:
             logger.error("cannot delete the log of %s: %s", tp, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
+
+    def close(self) -> None:
+        """Lead nothing any longer, so that nothing is appended while the logs are closed."""
+        self.appends.close()
+        for partition in self.partitions.values():
+            partition.close()
 
     def _tell(self, partition: Partition, leads: bool) -> None:
         for listener in self._leadership_listeners:

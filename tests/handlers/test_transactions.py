@@ -31,7 +31,7 @@ from kwire.messages.write_txn_markers import (
 )
 from server.coordinator.transaction_markers import MARKERS_PER_TURN
 from tests.handlers.transaction_broker import GROUP, ID, TOPIC, TransactionBroker, run
-from tests.support.replicas import values
+from tests.support.replicas import turns, values
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -227,9 +227,12 @@ def test_batch_that_waits_is_verified_again_when_it_is_appended(tmp_path: Path) 
         waiting = broker.send(producer, 0, *large)
         assert isinstance(waiting, asyncio.Future)
         assert await broker.end(producer, False) is NONE
-        assert (await waiting).error_code == ErrorCode.TRANSACTION_ABORTABLE
+        # The transaction is ending; its marker waits behind the batch.
+        assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        await turns(20)
+        assert broker.send(producer, 0).error_code == ErrorCode.TRANSACTION_ABORTABLE
         assert broker.is_stable()
-        assert broker.partition().writing is None
+        assert broker.partition().append_queue is None
 
     run(tmp_path, test, compression_type="gzip")
 

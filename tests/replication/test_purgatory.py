@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from kwire.errors import ErrorCode
+from server.log.append import AppendInfo
+from server.log.validator import AppendError
+from server.replication.append import NOT_YET
+from server.replication.partition import Partition
 from server.replication.purgatory import CommitWaiter, FetchWaiter
-from tests.support.replicas import Replicas, batch, topic_image
+from tests.support.replicas import NOW, Replicas, batch
 
 SIZE = len(batch(b"value"))
 
@@ -102,10 +108,26 @@ def test_reader_of_committed_counts_what_is_stable_once(room: Replicas) -> None:
     asyncio.run(run())
 
 
+def appended(end_offset: int) -> AppendInfo:
+    """The result of an append that ends before an offset."""
+    return AppendInfo(end_offset - 1, end_offset - 1, -1, 0, NOW, SIZE)
+
+
+def commit_waiter(
+    *rows: tuple[Partition, int], timeout_ms: int = 60_000, acks: int = -1
+) -> CommitWaiter:
+    """Wait for partitions to be committed up to an offset."""
+    results: list[AppendInfo | AppendError] = [appended(end) for _, end in rows]
+    waiter = CommitWaiter(asyncio.get_running_loop(), results, acks, timeout_ms=timeout_ms)
+    for row, (partition, _) in enumerate(rows):
+        waiter.require(row, partition)
+    waiter.start()
+    return waiter
+
+
 def test_produce_with_nothing_to_wait_for_is_done_at_once() -> None:
     async def run() -> None:
-        waiter = CommitWaiter(asyncio.get_running_loop(), [], timeout_ms=60_000)
-        assert waiter.future.result() == {}
+        assert commit_waiter().future.result() == []
 
     asyncio.run(run())
 
@@ -113,14 +135,12 @@ def test_produce_with_nothing_to_wait_for_is_done_at_once() -> None:
 def test_produce_is_done_when_every_partition_is_committed(room: Replicas) -> None:
     async def run() -> None:
         first, second = room.create("a"), room.create("b")
-        waiter = CommitWaiter(
-            asyncio.get_running_loop(), [(0, first, 1), (3, second, 2)], timeout_ms=60_000
-        )
+        waiter = commit_waiter((first, 1), (second, 2))
         room.produce("a")
         room.produce("b")
         assert not waiter.future.done()
         room.produce("b")
-        assert waiter.future.result() == {}
+        assert waiter.future.result() == [appended(1), appended(2)]
         assert not first.waiters.commits and not second.waiters.commits
 
     asyncio.run(run())
@@ -129,12 +149,10 @@ def test_produce_is_done_when_every_partition_is_committed(room: Replicas) -> No
 def test_produce_names_the_partitions_that_were_too_late(room: Replicas) -> None:
     async def run() -> None:
         first, second = room.create("a"), room.create("b")
-        waiter = CommitWaiter(
-            asyncio.get_running_loop(), [(0, first, 1), (3, second, 1)], timeout_ms=1
-        )
+        waiter = commit_waiter((first, 1), (second, 1), timeout_ms=1)
         room.produce("a")
-        failed = await asyncio.wait_for(waiter.future, 10)
-        assert failed == {3: ErrorCode.REQUEST_TIMED_OUT}
+        results = await asyncio.wait_for(waiter.future, 10)
+        assert results == [appended(1), AppendError(ErrorCode.REQUEST_TIMED_OUT)]
         assert not second.waiters.commits
 
     asyncio.run(run())
@@ -142,12 +160,59 @@ def test_produce_names_the_partitions_that_were_too_late(room: Replicas) -> None
 
 def test_produce_hears_that_the_leader_moved(room: Replicas) -> None:
     async def run() -> None:
-        room.publisher.publish(room.publisher.image.with_topics([]))
         partition = room.create("a", replicas=(0, 1), isr=(0, 1))
-        waiter = CommitWaiter(asyncio.get_running_loop(), [(5, partition, 1)], timeout_ms=60_000)
-        image = room.publisher.image
-        moved = topic_image("a", leader=1, epoch=1, replicas=(0, 1), isr=(1,))
-        room.publisher.publish(image.with_topics([moved]))
-        assert waiter.future.result() == {5: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        waiter = commit_waiter((partition, 1))
+        room.create("a", leader=1, epoch=1, replicas=(0, 1), isr=(1,))
+        assert waiter.future.result() == [AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_produce_that_asks_for_the_leader_only_does_not_wait(room: Replicas, acks: int) -> None:
+    async def run() -> None:
+        partition = room.create("a", replicas=(0, 1), isr=(0, 1))
+        assert commit_waiter((partition, 1), acks=acks).future.done()
+        assert not partition.waiters.commits
+
+    asyncio.run(run())
+
+
+def test_time_of_a_produce_runs_when_its_last_row_is_appended(room: Replicas) -> None:
+    """Source: ReplicaManager.appendRecords, which makes the DelayedProduce after all appends."""
+
+    async def run() -> None:
+        first, second = (room.create(name, replicas=(0, 1), isr=(0, 1)) for name in "ab")
+        results: list[AppendInfo | AppendError] = [appended(1), NOT_YET]
+        loop = asyncio.get_running_loop()
+        waiter = CommitWaiter(loop, results, -1, timeout_ms=0, appending=1)
+        waiter.require(0, first)
+        waiter.start()
+        await asyncio.sleep(0.01)
+        assert not waiter.future.done()
+        waiter.appended(1, second, appended(1))
+        late = AppendError(ErrorCode.REQUEST_TIMED_OUT)
+        assert await asyncio.wait_for(waiter.future, 10) == [late, late]
+
+    asyncio.run(run())
+
+
+def test_partition_that_is_lost_while_another_row_waits_is_not_taken_for_committed(
+    room: Replicas,
+) -> None:
+    async def run() -> None:
+        first, second = (room.create(name, replicas=(0, 1), isr=(0, 1)) for name in "ab")
+        results: list[AppendInfo | AppendError] = [appended(1), NOT_YET]
+        loop = asyncio.get_running_loop()
+        waiter = CommitWaiter(loop, results, -1, timeout_ms=60_000, appending=1)
+        waiter.require(0, first)
+        waiter.start()
+        room.create("a", leader=1, epoch=1, replicas=(0, 1), isr=(1,))
+        first.log.high_watermark = 1  # of the new leader's records
+        waiter.appended(1, second, AppendError(ErrorCode.CORRUPT_MESSAGE))
+        assert [row.error for row in waiter.future.result()] == [  # type: ignore[union-attr]
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.CORRUPT_MESSAGE,
+        ]
 
     asyncio.run(run())

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from kwire.errors import ErrorCode
+from server.log.validator import AppendError
 from server.metadata.image import TOPICS
 from server.replication.partition import Partition
-from server.replication.purgatory import CommitWaiter, FetchWaiter
-from tests.support.replicas import Replicas, topic_image, values
+from server.replication.purgatory import FetchWaiter
+from tests.support.replicas import NOW, Replicas, batch, topic_image, values
 
 
 def restarted(room: Replicas, *topics: str, **options: object) -> Replicas:
@@ -230,8 +231,9 @@ def test_failed_directory_ends_the_roles_of_its_replicas_and_whoever_waits(tmp_p
         lost = room.create("lost", replicas=(0, 1))
         kept = room.create("kept")
         assert os.path.dirname(lost.log.dir) != os.path.dirname(kept.log.dir)
-        room.produce("lost")
-        committing = CommitWaiter(asyncio.get_running_loop(), [(0, lost, 1)], timeout_ms=None)
+        rows = [(lost, memoryview(bytearray(batch())))]
+        committing = room.replicas.appends.append_records(rows, -1, None, NOW)
+        assert isinstance(committing, asyncio.Future)
         reading = FetchWaiter(
             asyncio.get_running_loop(),
             [(lost, 1)],
@@ -242,7 +244,7 @@ def test_failed_directory_ends_the_roles_of_its_replicas_and_whoever_waits(tmp_p
         lost.log.on_io_error(OSError(5, "Input/output error"))
         told.clear()
         room.replicas.directory_failed()
-        assert await committing.future == {0: ErrorCode.KAFKA_STORAGE_ERROR}
+        assert await committing == [AppendError(ErrorCode.KAFKA_STORAGE_ERROR)]
         assert reading.future.done()
         assert told == [("lost", False)]
         assert room.replicas.get("lost", 0) is None

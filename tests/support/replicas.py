@@ -119,12 +119,14 @@ class Replicas:
         self.logs = LogManager(self.config.log_dirs, UnsyncedFiles())
         self.logs.lock()
         self.publisher = MetadataPublisher()
-        self.replicas = ReplicaManager(broker_id, self.logs, self.settings, self.clock)
+        self.executor = Executor()
+        self.replicas = ReplicaManager(
+            broker_id, self.logs, self.settings, self.clock, executor=self.executor
+        )
         self.publisher.subscribe(ImageRoles(self.replicas).on_image)
         self.publisher.subscribe(self.replicas.on_image)
         self.settings_calls = 0
         self.stopped = False
-        self.executor = Executor()
         self.services = services_of(
             node_id=broker_id,
             cluster_id="cluster",
