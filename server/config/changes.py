@@ -64,13 +64,16 @@ def check_changes(changes: Iterable[Change]) -> None:
     counts = Counter(change.name for change in changes)
     if any(count > 1 for count in counts.values()):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    for change in changes:
-        if not 0 <= change.operation <= 3:
-            message = f"Unknown operations type {change.operation}"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
     absent = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
     if absent:
         message = f"Null value not supported for : {', '.join(absent)}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def check_operation(change: Change) -> None:
+    """Refuse an operation that means nothing. Errors: Refused."""
+    if not 0 <= change.operation <= 3:
+        message = f"Unknown operations type {change.operation}"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
@@ -82,9 +85,15 @@ def replaced(changes: Iterable[Change]) -> dict[str, str]:
 def changed(
     current: Properties, changes: Iterable[Change], find_key: Callable[[str], ConfigKey | None]
 ) -> dict[str, str]:
-    """The configs after IncrementalAlterConfigs. Errors: Refused for append or subtract on what is no list."""
+    """The configs after IncrementalAlterConfigs.
+
+    Errors: Refused for an unknown operation, and for append or subtract on what is no list,
+    whichever comes first.
+    """
     after = dict(current)
-    for name, operation, value in changes:
+    for change in changes:
+        check_operation(change)
+        name, operation, value = change
         text = value if value is not None else ""
         if operation == Operation.SET:
             after[name] = text

@@ -16,7 +16,12 @@ from ..config.definitions import ConfigError
 from ..coordination.paths import NewTopic, ReplicaAssignment
 from .assignment import Place, assign_replicas
 from .refusal import Refusal
-from .topics import validate_assignment, validate_partition_growth, validate_topic_name
+from .topics import (
+    refuse_unknown_brokers,
+    validate_assignment,
+    validate_partition_growth,
+    validate_topic_name,
+)
 
 if TYPE_CHECKING:
     from ..config import BrokerConfig
@@ -55,11 +60,13 @@ def plan_topic(
     taken: Collection[str] | None = None,
     *,
     topic_id: bytes,
+    any_broker: bool = False,
 ) -> NewTopic | Refusal:
     """Check a topic to be created and assign its replicas.
 
     Shape: `taken` are the names it must not collide with: the image's, and those of topics that are
-    to be created with it. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST,
+    to be created with it. With `any_broker` a manual assignment may name brokers that are not there:
+    the partition is led when one of them comes. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST,
     INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
     """
     if topic.name == CLUSTER_METADATA_TOPIC:
@@ -95,7 +102,7 @@ def plan_topic(
             return assigned
     refused = validate_topic_name(topic.name, image.topics if taken is None else taken)
     if refused is None:
-        refused = validate_assignment(assigned, None if not topic.assignments else image.brokers)
+        refused = validate_assignment(assigned)
     if refused is not None:
         return refused
     overrides = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
@@ -103,6 +110,10 @@ def plan_topic(
         config.check_topic(overrides)
     except ConfigError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
+    if not any_broker:
+        refused = refuse_unknown_brokers(assigned.values(), image.brokers)
+        if refused is not None:
+            return refused
     return NewTopic(
         topic.name,
         topic_id,

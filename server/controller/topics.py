@@ -103,14 +103,8 @@ def validate_topic_name(name: str, topics: Collection[str] = ()) -> Refusal | No
     return None
 
 
-def validate_assignment(
-    assignment: Mapping[int, Sequence[int]], brokers: Collection[int] | None = None
-) -> Refusal | None:
-    """Check the manual assignment of a new topic.
-
-    Shape: `brokers` are the live ones; a ZooKeeper-mode Kafka does not look at them here (None).
-    Errors: INVALID_REPLICA_ASSIGNMENT.
-    """
+def validate_assignment(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
+    """Check the form of a new topic's assignment. Errors: INVALID_REPLICA_ASSIGNMENT."""
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return refuse_assignment("All partitions should have the same number of replicas")
     for partition, replicas in sorted(assignment.items()):
@@ -122,11 +116,6 @@ def validate_assignment(
             return refuse_assignment(
                 f"Duplicate replica assignment found: {dict(sorted(assignment.items()))}"
             )
-        unknown = [
-            replica for replica in replicas if brokers is not None and replica not in brokers
-        ]
-        if unknown:
-            return refuse_assignment(f"Unknown broker(s) in replica assignment: {join(unknown)}.")
     if sorted(assignment) != list(range(len(assignment))):
         return refuse_assignment("partitions should be a consecutive 0-based integer sequence")
     return None
@@ -153,9 +142,9 @@ def validate_partition_growth(
         return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {existing} partitions.")
     if assignments is None:
         return None
-    unknown = sorted({replica for replicas in assignments for replica in replicas} - set(brokers))
-    if unknown:
-        return refuse_assignment(f"Unknown broker(s) in replica assignment: {join(unknown)}.")
+    refused = refuse_unknown_brokers(assignments, brokers)
+    if refused is not None:
+        return refused
     if len(assignments) != count - existing:
         return refuse_assignment(
             f"Increasing the number of partitions by {count - existing} but {len(assignments)}"
@@ -183,6 +172,16 @@ def validate_partition_growth(
             f" [{join(odd.values())}], respectively."
         )
     return None
+
+
+def refuse_unknown_brokers(
+    assignments: Iterable[Sequence[int]], brokers: Collection[int]
+) -> Refusal | None:
+    """Refuse replicas on brokers that are not alive. Errors: INVALID_REPLICA_ASSIGNMENT."""
+    unknown = sorted({replica for replicas in assignments for replica in replicas} - set(brokers))
+    if not unknown:
+        return None
+    return refuse_assignment(f"Unknown broker(s) in replica assignment: {join(unknown)}.")
 
 
 def refuse_assignment(message: str) -> Refusal:

@@ -5,7 +5,8 @@ Behavior: topics and brokers. A topic's configs are read from the coordination s
     is stored and every broker told; it holds without a restart, and here from the answer on. One
     resource's refusal never spoils another's, except that a resource type nobody knows spoils a
     whole DescribeConfigs.
-Versions: DescribeConfigs v1 synonyms, v3 types and documentation.
+Versions: DescribeConfigs v0 is_default, which is always false, as from Apache Kafka; v1 sources and
+    synonyms, v3 types and documentation.
 Omitted: broker loggers (8), client metrics (16), groups (32), config policies, and passwords set at
     run time.
 Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
@@ -38,12 +39,12 @@ from ..config.changes import (
     changed,
     check_broker,
     check_changes,
+    check_operation,
     check_topic,
     find_topic_key,
     own_broker_id,
     replaced,
 )
-from ..config.definitions import ConfigSource
 from ..config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from ..config.tables import find_broker_key
 from ..controller.topics import invalid_topic_name
@@ -184,8 +185,6 @@ def _row(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        # Version 0 has this instead of the source.
-        is_default=ctx.version == 0 and entry.source is ConfigSource.DEFAULT,
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=[
@@ -329,8 +328,13 @@ async def _alter_resource(
     def change(stored: Properties) -> Properties:
         if entity[0] == TOPICS:
             after = changed(stored, wanted, find_topic_key) if keep_others else replaced(wanted)
+            if ctx.services.metadata().topic(name) is None:
+                message = f"The topic '{name}' does not exist."
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             check_topic(config, name, after)
             return after
+        for each in wanted:
+            check_operation(each)
         base = usable_dynamic(stored, per_broker=per_broker)
         after = changed(base, wanted, find_broker_key) if keep_others else replaced(wanted)
         check_broker(config, after, per_broker=per_broker)
@@ -353,9 +357,6 @@ def _entity(
             if not name:
                 message = "Default topic resources are not allowed."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
-            if ctx.services.metadata().topic(name) is None:
-                message = f"The topic '{name}' does not exist."
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             return TOPICS, name
         case ResourceType.BROKER:
             if name:

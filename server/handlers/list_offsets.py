@@ -3,8 +3,8 @@
 Behavior: an offset by time is the first record at or after it, found through the time index; only
     offsets below the high watermark (read_committed: the last stable offset) are told. An epoch's
     end is where the next known epoch begins.
-Versions: ListOffsets 0 answers several offsets of segments, newest first. -3 (largest timestamp)
-    from 7 on, -4 (earliest local) from 8 on, -5 (latest tiered) from 9 on; below that
+Versions: ListOffsets 0 answers several offsets of segments, newest first; later versions refuse a
+    partition that is named twice. -3 (largest timestamp) from 7 on, -4 (earliest local) from 8 on, -5 (latest tiered) from 9 on; below that
     UNSUPPORTED_VERSION in the row.
 Omitted: tiered storage: the earliest local offset is the log's start, the latest tiered is none.
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.lastOffsetForLeaderEpoch.
@@ -76,7 +76,7 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
                 name=topic.name,
                 partitions=[
                     _partition(ctx, request, topic.name, row)
-                    if asked[(topic.name, row.partition_index)] == 1
+                    if asked[(topic.name, row.partition_index)] == 1 or ctx.version == 0
                     else _row(row, ErrorCode.INVALID_REQUEST)
                     for row in topic.partitions
                 ],

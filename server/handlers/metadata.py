@@ -58,7 +58,20 @@ BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 
 
-@handles(MetadataRequest, versions="0-12")
+def _refusal(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
+    """The response of a request that fails as a whole: every topic has the error, no broker is named."""
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            MetadataResponseTopic(
+                error_code=error, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+            )
+            for topic in request.topics or ()
+        ],
+    )
+
+
+@handles(MetadataRequest, versions="0-12", refusal=_refusal)
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Encoded | Later[MetadataResponse]:
@@ -66,6 +79,13 @@ def metadata(
     topics = request.topics
     if topics is None or (ctx.version == 0 and not topics):
         return _all_topics(ctx, request)
+    if ctx.version < TOPIC_IDS_SINCE and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in topics
+    ):
+        return _refusal(ctx, request, ErrorCode.INVALID_REQUEST)
+    by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
+    if by_id:
+        topics = by_id  # Apache Kafka overlooks names beside ids
     image = ctx.services.metadata()
     missing = [
         topic.name
@@ -159,22 +179,19 @@ def _asked(
     asked: MetadataRequestTopic,
     creation_errors: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
-    by_id = ctx.version >= TOPIC_IDS_SINCE
     if asked.topic_id != ZERO_UUID:
-        topic = image.topics_by_id.get(asked.topic_id) if by_id else None
+        topic = image.topics_by_id.get(asked.topic_id)
         if topic is not None:
             return _topic(ctx, request, image, topic)
         return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.INVALID_REQUEST,
-            name=None if by_id else asked.name or "",
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            name=None,
             topic_id=asked.topic_id,
             partitions=[],
         )
     name = asked.name
     if name is None:
-        return MetadataResponseTopic(
-            error_code=ErrorCode.INVALID_REQUEST, name=None if by_id else "", partitions=[]
-        )
+        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=None, partitions=[])
     topic = image.topics.get(name)
     if topic is not None:
         return _topic(ctx, request, image, topic)
@@ -182,23 +199,29 @@ def _asked(
     if invalid_topic_name(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
     return MetadataResponseTopic(
-        error_code=error, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+        error_code=error,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+        topic_authorized_operations=_topic_operations(request),
     )
+
+
+def _topic_operations(request: MetadataRequest) -> int:
+    """What may be done with a topic, also with one that does not exist."""
+    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _topic(
     ctx: RequestContext, request: MetadataRequest, image: MetadataImage, topic: TopicImage
 ) -> MetadataResponseTopic:
-    operations = NOT_ASKED
-    if request.include_topic_authorized_operations:
-        operations = TOPIC_OPERATIONS
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=_partitions(ctx, image, topic.partitions.values()),
-        topic_authorized_operations=operations,
+        topic_authorized_operations=_topic_operations(request),
     )
 
 

@@ -25,6 +25,7 @@ from kwire.messages.describe_producers import (
 )
 from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+from ..controller.topics import invalid_topic_name
 from ..coordination.store import StoreError
 from ..coordinator.transaction.tickets import Initialized, Producer
 from .context import Later, RequestContext
@@ -120,6 +121,13 @@ def describe_producers(
 
 def producers_of(ctx: RequestContext, topic: str, number: int) -> PartitionResponse:
     services = ctx.services
+    problem = invalid_topic_name(topic)
+    if problem is not None:
+        return PartitionResponse(
+            partition_index=number,
+            error_code=ErrorCode.INVALID_TOPIC_EXCEPTION,
+            error_message=problem,
+        )
     replica = services.replica_manager.get(topic, number)
     if replica is None or not replica.is_leader:
         image = services.metadata()

@@ -83,7 +83,7 @@ def _altered(
             )
         )
     return AlterPartitionReassignmentsResponse(
-        error_message=None,
+        error_message="",
         responses=[
             ReassignableTopicResponse(name=name, partitions=rows) for name, rows in topics.items()
         ],
@@ -122,7 +122,7 @@ def _listed(found: Listed | Refusal) -> ListPartitionReassignmentsResponse:
             )
         )
     return ListPartitionReassignmentsResponse(
-        error_message=None,
+        error_message="",
         topics=[
             OngoingTopicReassignment(name=name, partitions=rows) for name, rows in topics.items()
         ],

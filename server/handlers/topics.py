@@ -30,6 +30,7 @@ from kwire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from kwire.types import ZERO_UUID
 
@@ -49,10 +50,6 @@ from ..coordination.paths import NewTopic
 from .context import Later, RequestContext
 from .registry import handles
 
-UNKNOWN_TOPIC = Refusal(
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-)
-UNKNOWN_ID = Refusal(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
 FOUND_TWICE = "Found multiple entries for this topic."
 
 
@@ -82,13 +79,19 @@ def create_topics(
         if times[topic.name] > 1:
             rows[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, FOUND_TWICE)
             continue
+        # In a cluster a broker that is not there may come; a lone one has nobody to wait for.
         row = rows[topic.name] = plan_topic(
-            topic, image, services.config, taken, topic_id=random_id()
+            topic,
+            image,
+            services.config,
+            taken,
+            topic_id=random_id(),
+            any_broker=services.ceiling == "3.9",
         )
-        if isinstance(row, NewTopic):
+        if isinstance(row, NewTopic) and not request.validate_only:
             wanted.append(row)
             taken.add(topic.name)
-    if request.validate_only or not wanted:
+    if not wanted:
         return CreateTopicsResponse(
             topics=[
                 _created(ctx, topic.name, rows[topic.name], created=False)
@@ -157,66 +160,70 @@ def delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
     """Delete topics by name, or from version 6 on by id."""
-    services = ctx.services
-    image = services.metadata()
-    asked: list[tuple[str | None, bytes]]
-    if ctx.version >= 6:
-        asked = [(topic.name, topic.topic_id) for topic in request.topics]
-    else:
-        asked = [(name, ZERO_UUID) for name in request.topic_names]
-    rows: list[tuple[str | None, bytes, Refusal | None]] = []
-    for name, topic_id in asked:
-        refused: Refusal | None = None
-        if name is not None and topic_id != ZERO_UUID:
-            refused = Refusal(
-                ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified."
-            )
-        elif not services.controller.is_active:
-            refused = NOT_CONTROLLER
-        elif not services.config.get_bool("delete.topic.enable"):
-            # Older clients do not know the name of the reason.
-            disabled = ErrorCode.TOPIC_DELETION_DISABLED
-            error = disabled if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
-            refused = Refusal(error, "Topic deletion is disabled.")
-        elif name is None:
-            by_id = image.topics_by_id.get(topic_id)
-            if by_id is None:
-                refused = UNKNOWN_ID
-            else:
-                name = by_id.name
-        elif name in image.topics:
-            topic_id = image.topics[name].topic_id
-        else:
-            refused = UNKNOWN_TOPIC
-        rows.append((name, topic_id, refused))
-    # A topic that is named twice is deleted once, and both rows say so.
-    names = list(
-        dict.fromkeys(name for name, _, refused in rows if refused is None and name is not None)
-    )
-    if not names:
-        return _deleted(rows, {})
-    return ctx.later(
-        services.controller.delete_topics(names),
-        lambda results: _deleted(rows, dict(zip(names, results, strict=True))),
-    )
-
-
-def _deleted(
-    rows: list[tuple[str | None, bytes, Refusal | None]], results: dict[str, Refusal | None]
-) -> DeleteTopicsResponse:
-    responses = []
-    for name, topic_id, refused in rows:
-        if refused is None and name is not None:
-            refused = results[name]
-        responses.append(
-            DeletableTopicResult(
-                name=name,
-                topic_id=topic_id,
-                error_code=refused.error if refused is not None else 0,
-                error_message=refused.message if refused is not None else None,
-            )
+    asked = _topics_to_delete(ctx, request)
+    refused = _why_no_deletion(ctx, asked)
+    if refused is not None:
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=refused)
+                for topic in asked
+            ]
         )
-    return DeleteTopicsResponse(responses=responses)
+    rows = [_found_topic(ctx, topic) for topic in asked]
+    # A topic that is named twice is deleted once, and both rows say so.
+    names = list(dict.fromkeys(row.name for row in rows if row.name and not row.error_code))
+    if not names:
+        return DeleteTopicsResponse(responses=rows)
+
+    def finish(results: Sequence[Refusal | None]) -> DeleteTopicsResponse:
+        failed = {
+            name: result.error
+            for name, result in zip(names, results, strict=True)
+            if result is not None
+        }
+        for row in rows:
+            if row.name is not None and not row.error_code:
+                row.error_code = failed.get(row.name, ErrorCode.NONE)
+        return DeleteTopicsResponse(responses=rows)
+
+    return ctx.later(ctx.services.controller.delete_topics(names), finish)
+
+
+def _topics_to_delete(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """The rows of version 6, also where an older version has names alone."""
+    if ctx.version >= 6:
+        return request.topics
+    return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+
+
+def _why_no_deletion(ctx: RequestContext, asked: list[DeleteTopicState]) -> ErrorCode | None:
+    """What refuses the whole request."""
+    if not ctx.services.controller.is_active:
+        return ErrorCode.NOT_CONTROLLER
+    if not ctx.services.config.get_bool("delete.topic.enable"):
+        # Older clients do not know the name of the reason.
+        disabled = ErrorCode.TOPIC_DELETION_DISABLED
+        return disabled if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
+    if any(topic.name is not None and topic.topic_id != ZERO_UUID for topic in asked):
+        return ErrorCode.INVALID_REQUEST
+    return None
+
+
+def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
+    """The row of a topic that can be deleted, or why there is none. The id stays as it was asked."""
+    image = ctx.services.metadata()
+    name, error = asked.name, ErrorCode.NONE
+    if name is not None:
+        if name not in image.topics:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    elif asked.topic_id in image.topics_by_id:
+        name = image.topics_by_id[asked.topic_id].name
+    elif asked.topic_id != ZERO_UUID:
+        error = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        # Neither name nor id: for Apache Kafka it is not among the topics that may be deleted.
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=error)
 
 
 # -- CreatePartitions ----------------------------------------------------------------------------

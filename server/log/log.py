@@ -496,8 +496,11 @@ class Log:
         return self._reader.offset_for_timestamp(timestamp, self.log_start_offset)
 
     def max_timestamp_offset(self) -> tuple[int, int, int] | None:
-        """First record with the largest timestamp: (offset, timestamp, leader_epoch), or None."""
-        return self._reader.max_timestamp_offset(self.log_start_offset)
+        """First record with the largest timestamp: (offset, timestamp, leader_epoch), or None.
+
+        As in Apache Kafka it may be a deleted one, below the log start offset.
+        """
+        return self._reader.max_timestamp_offset()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end_offset) of the largest epoch not above the given one; (-1, -1) if unknown."""

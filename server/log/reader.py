@@ -165,21 +165,23 @@ class LogReader:
                     return (*found, header.partition_leader_epoch)
         return None
 
-    def max_timestamp_offset(self, log_start_offset: int) -> tuple[int, int, int] | None:
-        """First record that has the log's largest timestamp: (offset, timestamp, leader_epoch)."""
+    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
+        """First record that has the log's largest timestamp: (offset, timestamp, leader_epoch).
+
+        Shape: records without a timestamp (-1) count where there are no others. Source:
+        UnifiedLog.fetchOffsetByTimestamp.
+        """
         best: LogSegment | None = None
         for segment in self.segments:
             if segment.size and (best is None or segment.max_timestamp > best.max_timestamp):
                 best = segment
-        if best is None or best.max_timestamp < 0:
+        if best is None:
             return None
         timestamp = best.max_timestamp
         start = best.offset_index.lookup(best.max_timestamp_offset)
         for position, header in best.headers(start):
             if header.max_timestamp == timestamp:
-                found = self._first_record(
-                    best, position, header.size, timestamp, start=log_start_offset
-                )
+                found = self._first_record(best, position, header.size, timestamp, start=0)
                 if found is not None:
                     return (*found, header.partition_leader_epoch)
         return None

@@ -177,6 +177,19 @@ def test_topic_that_cannot_be_is_refused_in_kafkas_words(
     assert refused(topic, image(old=1, o_ld=1)) == Refusal(error, message)
 
 
+def test_dead_broker_may_be_named_where_it_can_come_back() -> None:
+    plan = plan_topic(
+        asked(assignment={0: [9], 1: [-1]}), image(), CONFIG, topic_id=TOPIC_ID, any_broker=True
+    )
+    assert isinstance(plan, NewTopic)
+    assert [row.replicas for row in plan.partitions.values()] == [(9,), (-1,)]
+
+
+def test_bad_config_is_told_before_an_unknown_broker() -> None:
+    topic = asked(assignment={0: [9]}, configs={"unclean.leader.election.enable": "maybe"})
+    assert refused(topic).error is ErrorCode.INVALID_CONFIG
+
+
 def test_number_and_assignment_exclude_each_other() -> None:
     topic = asked(assignment={0: [0]})
     topic.num_partitions = 1

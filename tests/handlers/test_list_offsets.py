@@ -150,6 +150,12 @@ def test_partition_named_twice_is_refused_twice(filled: Replicas) -> None:
     assert [row.error_code for row in rows] == [ErrorCode.INVALID_REQUEST] * 2
 
 
+def test_version_0_answers_a_partition_as_often_as_it_is_named(filled: Replicas) -> None:
+    rows = ask(filled, LATEST, LATEST, version=0)
+    assert [row.error_code for row in rows] == [0, 0]
+    assert rows[0].old_style_offsets == rows[1].old_style_offsets != []
+
+
 def test_follower_answers_only_who_debugs(room: Replicas) -> None:
     room.create("a", leader=1, replicas=(0, 1), isr=(1,))
     (row,) = ask(room, LATEST)

@@ -135,9 +135,24 @@ def test_topic_may_be_asked_for_by_its_id_from_version_12_on(room: Replicas) -> 
     known, unknown = ask(room, request(topics=by_id)).topics
     assert (known.name, known.error_code) == ("a", 0)
     assert (unknown.name, unknown.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
-    for version in (10, 11):
-        for row in ask(room, request(topics=by_id), version).topics:
-            assert (row.name, row.error_code) == ("", ErrorCode.INVALID_REQUEST)
+    beside_names = [*by_id, MetadataRequestTopic(name="a"), MetadataRequestTopic(name=None)]
+    assert len(ask(room, request(topics=beside_names)).topics) == 2
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_request_by_id_fails_as_a_whole_before_version_12(room: Replicas, version: int) -> None:
+    """As Apache Kafka 3.9.2 answers it: a row for each topic, no broker, no cluster id."""
+    room.create("a")
+    topics = [MetadataRequestTopic(name=None, topic_id=topic_id("a"))] * 2
+    asked = request(topics=[*topics, MetadataRequestTopic(name="a")])
+    answer = ask(room, asked, version)
+    assert [(row.name, row.error_code) for row in answer.topics] == [
+        ("", ErrorCode.INVALID_REQUEST),
+        ("", ErrorCode.INVALID_REQUEST),
+        ("a", ErrorCode.INVALID_REQUEST),
+    ]
+    assert answer.topics[0].topic_id == topic_id("a")
+    assert (answer.brokers, answer.cluster_id, answer.controller_id) == ([], None, -1)
 
 
 @pytest.mark.parametrize(("version", "name"), [(10, ""), (LATEST, None)])
@@ -162,6 +177,8 @@ def test_operations_are_told_to_who_asks(room: Replicas) -> None:
     told = ask(room, asked, 10)
     assert told.cluster_authorized_operations == 8096
     assert told.topics[0].topic_authorized_operations == 3576
+    missing = ask(room, request("nope", include_topic_authorized_operations=True), 10)
+    assert missing.topics[0].topic_authorized_operations == 3576
 
 
 def test_partition_whose_leader_is_not_alive_has_none(room: Replicas) -> None:

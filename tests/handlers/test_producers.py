@@ -12,10 +12,11 @@ import pytest
 
 from kwire.codec import encode
 from kwire.errors import ErrorCode
+from kwire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from server.coordination.store import ConnectionLost
 from server.coordinator.transaction.producer_ids import ProducerIds
-from server.handlers.producers import init_producer_id
+from server.handlers.producers import describe_producers, init_producer_id
 from tests.support.replicas import Replicas, turns
 from tests.support.services import with_rooms
 
@@ -120,3 +121,15 @@ def test_producer_asks_again_while_no_block_can_be_reserved(
     assert "cannot reserve producer ids" in caplog.text
     store.broken = False
     assert ask(room).error_code == 0
+
+
+def test_producers_of_what_is_not_there_are_refused(room: Replicas) -> None:
+    """In Apache Kafka 3.9.2 a name that no topic may have is told before everything else."""
+    request = DescribeProducersRequest(
+        topics=[TopicRequest(name=name, partition_indexes=[0]) for name in ("", "a b", "none")]
+    )
+    answer = room.call(describe_producers, request, 0)
+    bad = ErrorCode.INVALID_TOPIC_EXCEPTION
+    rows = [topic.partitions[0] for topic in answer.topics]
+    assert [row.error_code for row in rows] == [bad, bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert rows[0].error_message == "Topic name is invalid: the empty string is not allowed"

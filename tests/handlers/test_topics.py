@@ -128,6 +128,15 @@ def test_configs_are_told_from_version_5_on(room: Replicas, controller: Controll
     assert told["cleanup.policy"] == ("delete", 5)
 
 
+def test_names_that_collide_with_each_other_are_refused_unless_only_validated(
+    room: Replicas, controller: Controller
+) -> None:
+    """Validated names are compared with existing topics alone, since none of them is made."""
+    assert errors(create(room, "a.b", "a_b", validate_only=True)) == [("a.b", 0), ("a_b", 0)]
+    collides = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert errors(create(room, "a.b", "a_b")) == [("a.b", 0), ("a_b", collides)]
+
+
 def test_rows_do_not_mind_each_other(room: Replicas, controller: Controller) -> None:
     controller.refusals["late"] = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'late' exists.")
     rows = create(room, "a", "a b", "late", "b")
@@ -219,7 +228,8 @@ def test_deleted_topic_is_gone_when_it_is_answered(
     room.create("a")
     rows = delete(room, "a", "nope", version=version)
     assert errors(rows) == [("a", 0), ("nope", UNKNOWN)]
-    assert rows[0].topic_id == topic_id("a")
+    # As a ZooKeeper broker of Apache Kafka: the id as it was asked, and no messages.
+    assert [(row.topic_id, row.error_message) for row in rows] == [(ZERO_UUID, None)] * 2
     assert "a" not in room.publisher.image.topics
     assert room.replicas.get("a", 0) is None
 
@@ -230,15 +240,28 @@ def test_topic_may_be_deleted_by_its_id(room: Replicas, controller: Controller) 
         room,
         DeleteTopicState(name=None, topic_id=topic_id("a")),
         DeleteTopicState(name=None, topic_id=b"?" * 16),
-        DeleteTopicState(name="a", topic_id=topic_id("a")),
+        DeleteTopicState(name=None, topic_id=ZERO_UUID),
     )
     assert errors(rows) == [
         ("a", 0),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("a", ErrorCode.INVALID_REQUEST),
+        (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
-    assert rows[1].topic_id == b"?" * 16
+    assert [row.topic_id for row in rows] == [topic_id("a"), b"?" * 16, ZERO_UUID]
     assert "a" not in room.publisher.image.topics
+
+
+def test_deletion_by_name_and_id_together_is_refused_as_a_whole(
+    room: Replicas, controller: Controller
+) -> None:
+    room.create("a")
+    rows = delete_states(
+        room,
+        DeleteTopicState(name="a", topic_id=ZERO_UUID),
+        DeleteTopicState(name="a", topic_id=topic_id("a")),
+    )
+    assert errors(rows) == [("a", ErrorCode.INVALID_REQUEST)] * 2
+    assert "a" in room.publisher.image.topics
 
 
 @pytest.mark.parametrize("version", [5, 6])

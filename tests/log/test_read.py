@@ -213,6 +213,21 @@ def test_timestamps_below_the_log_start_do_not_count(tmp_path: Path) -> None:
     assert log.offset_for_timestamp(0) == (2, NOW + 2, 0)
 
 
+def test_largest_timestamp_may_be_below_the_log_start(tmp_path: Path) -> None:
+    """As Apache Kafka 3.9.2 tells it."""
+    log = open_log(tmp_path)
+    append(log, batch(b"a", b"b", timestamp=NOW))
+    append(log, batch(b"c", timestamp=NOW - 5))
+    log.delete_records_before(2)
+    assert log.max_timestamp_offset() == (1, NOW + 1, 0)
+
+
+def test_records_without_a_timestamp_have_a_largest_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"a", timestamp=-1))
+    assert log.max_timestamp_offset() == (0, -1, 0)
+
+
 def test_empty_log_has_no_timestamps(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     assert log.offset_for_timestamp(0) is None

@@ -128,6 +128,7 @@ class Replicas:
         self.settings_calls = 0
         self.stopped = False
         self.services = services_of(
+            ceiling="4.3",
             node_id=broker_id,
             cluster_id="cluster",
             advertises=True,
