@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Container, Sequence
 from concurrent.futures import BrokenExecutor
 from struct import Struct
@@ -26,6 +25,7 @@ from kwire.errors import ErrorCode
 
 from ..log.append import AppendInfo
 from ..log.validator import AppendError, AppendOrigin, needs_rewrite, prepare
+from .append_queue import Turn
 from .purgatory import CommitWaiter
 
 if TYPE_CHECKING:
@@ -79,34 +79,6 @@ class Verifier(Protocol):
         What an awaitable has granted is handed in then. No view of the records may be kept.
         """
         ...
-
-
-class Turn:
-    """A place in the queue of a partition; `come` is done when all before it have left.
-
-    Whoever has a turn leaves it in any case, be it that nothing was appended.
-    """
-
-    __slots__ = ("_partition", "come")
-
-    def __init__(self, partition: Partition) -> None:
-        self.come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._partition = partition
-        queue = partition.append_queue
-        if queue is None:
-            queue = partition.append_queue = deque()
-            self.come.set_result(None)
-        queue.append(self)
-
-    def leave(self) -> None:
-        """Let the next one have its turn, if this one has come."""
-        queue = self._partition.append_queue
-        assert queue is not None
-        queue.remove(self)
-        if not queue:
-            self._partition.append_queue = None
-        elif not queue[0].come.done():
-            queue[0].come.set_result(None)
 
 
 class Waiting(NamedTuple):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from .partition import Partition
+from typing import Generic, NamedTuple, TypeVar
 
 NO_EPOCH = -1
 NO_LEADER = -1
+
+P = TypeVar("P")
 
 
 class LeaderAndIsr(NamedTuple):
@@ -27,10 +26,10 @@ class LeaderAndIsr(NamedTuple):
     recovering: bool = False
 
 
-class Membership:
+class Membership(Generic[P]):
     """What partitions know of the brokers around them.
 
-    Shape: `live_brokers()` are those that may join the in-sync replicas; `propose(partition)` has
+    Shape: P is Partition, which is named here only so. `live_brokers()` are those that may join the in-sync replicas; `propose(partition)` has
     the controller asked for the partition's `isr.proposed`.
     Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` makes of the wall clock's time one
     that does not jump, by which lag is measured: Apache Kafka uses the wall clock, and one that is
@@ -45,8 +44,8 @@ class Membership:
         *,
         max_lag_ms: int = 30_000,
         live_brokers: Callable[[], Collection[int]] = tuple,
-        propose: Callable[[Partition], None] = lambda _: None,
-        flush: Callable[[Partition], None] = lambda _: None,
+        propose: Callable[[P], None] = lambda _: None,
+        flush: Callable[[P], None] = lambda _: None,
         steady_ms: Callable[[int], int] = lambda now_ms: now_ms,
     ) -> None:
         self.local_id = local_id

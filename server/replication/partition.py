@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
 from ..log.file_layer import FileSlice
 from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
 from ..metadata.topic_partition import TopicPartition
+from .append_queue import Turn
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from .membership import NO_EPOCH, NO_LEADER, LeaderAndIsr, Membership
 from .purgatory import Waiters
 from .read_result import FollowerFetch, ReadResult, refused
-
-if TYPE_CHECKING:
-    from .append import Turn
 
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NOT_ENOUGH_REPLICAS = AppendError(
@@ -46,7 +43,7 @@ class Partition:
         "waiters",
     )
 
-    def __init__(self, tp: TopicPartition, log: Log, membership: Membership) -> None:
+    def __init__(self, tp: TopicPartition, log: Log, membership: Membership[Partition]) -> None:
         self.tp = tp
         self.log = log
         self.state = LeaderAndIsr(NO_LEADER, NO_EPOCH, (), (), -1)

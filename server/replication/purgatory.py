@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kwire.errors import ErrorCode
 
@@ -22,7 +22,20 @@ from ..log.validator import AppendError
 
 if TYPE_CHECKING:
     from ..log.log import Log
-    from .partition import Partition
+    from .isr import FollowerState
+
+
+class Watched(Protocol):
+    """A partition, as far as those who wait for it look at it."""
+
+    log: Log
+    followers: dict[int, FollowerState]
+    waiters: Waiters
+
+    @property
+    def low_watermark(self) -> int: ...
+
+    def is_committed(self, required_offset: int) -> bool: ...
 
 
 class FetchWaiter:
@@ -46,7 +59,7 @@ class FetchWaiter:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        partitions: Iterable[tuple[Partition, int]],
+        partitions: Iterable[tuple[Watched, int]],
         *,
         missing_bytes: int,
         max_wait_ms: int,
@@ -57,7 +70,7 @@ class FetchWaiter:
         self.missing_bytes = missing_bytes
         self.read_committed = read_committed
         self.of_replica = of_replica
-        self._partitions: list[Partition] = []
+        self._partitions: list[Watched] = []
         for partition, new_offset in partitions:
             self._partitions.append(partition)
             partition.waiters.fetches[self] = new_offset
@@ -112,12 +125,12 @@ class CommitWaiter:
         self.results = results
         self._acks = acks
         self._appending = appending
-        self._missing: dict[int, Partition] = {}
+        self._missing: dict[int, Watched] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timeout_ms = timeout_ms
         self._loop = loop
 
-    def require(self, row: int, partition: Partition) -> None:
+    def require(self, row: int, partition: Watched) -> None:
         """Wait for what a row has just appended, if it is to be waited for."""
         result = self.results[row]
         if not isinstance(result, AppendInfo) or not self._waits_at(partition):
@@ -126,7 +139,7 @@ class CommitWaiter:
             self._missing[row] = partition
             partition.waiters.commits.append((result.last_offset + 1, self, row))
 
-    def _waits_at(self, partition: Partition) -> bool:
+    def _waits_at(self, partition: Watched) -> bool:
         # flush.messages is waited for also with acks=1, but with followers the watermark says more.
         acks = self._acks
         return acks == -1 or (acks == 1 and partition.log.awaits_flush and not partition.followers)
@@ -140,7 +153,7 @@ class CommitWaiter:
             self._timer = self._loop.call_later(delay_s, self._time_out)
         self._end_if_done()
 
-    def appended(self, row: int, partition: Partition, result: AppendInfo | AppendError) -> None:
+    def appended(self, row: int, partition: Watched, result: AppendInfo | AppendError) -> None:
         """A row that was appended later has its result."""
         self.results[row] = result
         self._appending -= 1
@@ -171,7 +184,7 @@ class CommitWaiter:
             if not self.future.done():
                 self.future.set_result(self.results)
 
-    def _let_go(self) -> dict[int, Partition]:
+    def _let_go(self) -> dict[int, Watched]:
         missing, self._missing = self._missing, {}
         for partition in missing.values():
             partition.waiters.commits[:] = [
@@ -198,12 +211,12 @@ class LowWatermarkWaiter:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        required: Iterable[tuple[int, Partition, int]],
+        required: Iterable[tuple[int, Watched, int]],
         *,
         timeout_ms: int,
     ) -> None:
         self.future: asyncio.Future[dict[int, tuple[ErrorCode, int]]] = loop.create_future()
-        self._missing: dict[int, Partition] = {}
+        self._missing: dict[int, Watched] = {}
         self._found: dict[int, tuple[ErrorCode, int]] = {}
         for row, partition, offset in required:
             self._missing[row] = partition

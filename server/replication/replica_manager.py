@@ -86,7 +86,7 @@ class ReplicaManager:
         log_manager: LogManager,
         settings: Callable[[str], Settings],
         clock: Clock,
-        membership: Membership | None = None,
+        membership: Membership[Partition] | None = None,
         executor: Executor | None = None,
     ) -> None:
         """Take the broker's rooms; without an executor records are prepared by one of its own."""

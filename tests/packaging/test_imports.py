@@ -20,11 +20,6 @@ KNOWN_CIRCLES = [
     },
     {"server.handlers.context", "server.handlers.registry"},
     {"server.log.append", "server.log.log", "server.log.maintenance"},
-    {
-        "server.replication.membership",
-        "server.replication.partition",
-        "server.replication.purgatory",
-    },
 ]
 
 
