@@ -20,7 +20,7 @@ from .coordinator.internal_topic import InternalTopicLog
 from .coordinator.transaction.config import TransactionConfig
 from .coordinator.transaction.producer_ids import ProducerIds
 from .coordinator.transaction_coordinator import TransactionCoordinator
-from .coordinator.transaction_markers import LocalMarkers
+from .coordinator.transaction_markers import TransactionMarkerWriter
 from .executor import Executor
 from .handlers.ceilings import CEILING_3_9, CEILING_4_3
 from .handlers.context import Features, Services
@@ -209,7 +209,7 @@ class Broker:
             clock,
         )
         producer_ids = ProducerIds(lambda: self.cluster.allocate_producer_ids(self.node_id))
-        local_markers = LocalMarkers(
+        local_markers = TransactionMarkerWriter(
             self.replica_manager, self.group_coordinator, self.publisher.current, clock
         )
         self.transaction_coordinator = TransactionCoordinator(

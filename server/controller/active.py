@@ -67,7 +67,7 @@ class ControllerSettings:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class ControllerServices:
     """What a controller works with, active or not.
 
     Shape: `local` is None where the broker has no replicas (tests); `later` puts work at the end of
@@ -100,23 +100,23 @@ class Answer:
 class ActiveController:
     """The controller of one controller epoch. Errors of what it writes: NotController."""
 
-    def __init__(self, around: Surroundings, writes: ControllerWrites) -> None:
-        self.around = around
-        self.cluster = around.cluster
+    def __init__(self, services: ControllerServices, writes: ControllerWrites) -> None:
+        self.services = services
+        self.cluster = services.cluster
         self.writes = writes
         self.context = ControllerContext()
         self.closed = False
         #: What this broker answered to itself, to be looked at when the present work is done.
         self.own_answers: deque[Answer] = deque()
         self._channels: ControllerChannels | None = None
-        if around.open_channel is not None:
-            self._channels = ControllerChannels(around.open_channel, self._answered)
+        if services.open_channel is not None:
+            self._channels = ControllerChannels(services.open_channel, self._answered)
         self.on_answer: Callable[[Answer], Awaitable[None]] | None = None
 
     @property
     def image(self) -> MetadataImage:
         """The current image."""
-        return self.around.publisher.image
+        return self.services.publisher.image
 
     @property
     def epoch(self) -> int:
@@ -126,7 +126,7 @@ class ActiveController:
     @property
     def sender(self) -> Sender:
         """Who the messages are from."""
-        return Sender(self.around.broker_id, self.epoch, self.around.settings.listener)
+        return Sender(self.services.broker_id, self.epoch, self.services.settings.listener)
 
     @property
     def online(self) -> Collection[int]:
@@ -149,14 +149,14 @@ class ActiveController:
     def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
         """Make `after` the image, here and at all brokers; nothing may be awaited since its making."""
         made = messages_for(self.sender, self.image, after, self.context, extra)
-        own = made.pop(self.around.broker_id, [])
+        own = made.pop(self.services.broker_id, [])
         try:
             if extra.starting and not any(isinstance(each, LeaderAndIsrRequest) for each in own):
                 own = [*own, LeaderAndIsrRequest(controller_epoch=self.epoch)]  # of the new epoch
             self._tell_own_replicas(own)
         finally:
             try:
-                self.around.publisher.publish(after)
+                self.services.publisher.publish(after)
             finally:
                 if self._channels is not None:
                     self._channels.keep(after.brokers)
@@ -164,7 +164,7 @@ class ActiveController:
                         self._channels.send(after.brokers[broker_id], requests)
 
     def _tell_own_replicas(self, requests: Iterable[ControlRequest]) -> None:
-        local = self.around.local
+        local = self.services.local
         if local is None:
             return
         for request in requests:
@@ -176,7 +176,7 @@ class ActiveController:
             else:
                 continue  # the image itself is published
             self.own_answers.append(
-                Answer(self.around.broker_id, request.broker_epoch, request, response)
+                Answer(self.services.broker_id, request.broker_epoch, request, response)
             )
 
     def _answered(self, broker: BrokerRegistration, request: ControlRequest, response: Any) -> None:
@@ -203,7 +203,7 @@ class ActiveController:
             if not self.closed:
                 await work()
 
-        self.around.later(if_active)
+        self.services.later(if_active)
 
     async def settle(self) -> None:
         """Look at what this broker answered to itself, which may lead to more."""

@@ -26,12 +26,12 @@ from ..coordination.paths import NewTopic, ProducerIdBlock, ReplicaAssignment
 from ..coordination.store import SessionExpired, StoreClosed
 from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
 from ..metadata.topic_partition import TopicPartition
-from .active import ControllerSettings, LocalReplicas, Surroundings
+from .active import ControllerServices, ControllerSettings, LocalReplicas
+from .active_epoch import ActiveEpoch
 from .channels import OpenChannel
 from .images import settings_image
 from .leadership import Shutdown
 from .refusal import Refusal
-from .term import Term
 from .topic_changes import NOT_CONTROLLER
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ class Controller:
         self._registration = registration
         self._publisher = publisher
         self._on_fatal = on_fatal
-        self._around = Surroundings(
+        self._services = ControllerServices(
             broker_id, cluster, publisher, self.settings, local, open_channel, self._later
         )
-        self._term: Term | None = None
+        self._active_epoch: ActiveEpoch | None = None
         self._queue: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]]
         self._queue = asyncio.Queue()
         self._planned: set[ClusterEvent] = set()
@@ -96,12 +96,12 @@ class Controller:
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller, as far as it knows, and has read what there is."""
-        return self._term is not None and self._term.begun
+        return self._active_epoch is not None and self._active_epoch.begun
 
     @property
     def epoch(self) -> int:
         """The controller epoch while active, else -1."""
-        return -1 if self._term is None else self._term.active.epoch
+        return -1 if self._active_epoch is None else self._active_epoch.active.epoch
 
     @property
     def image(self) -> MetadataImage:
@@ -150,8 +150,8 @@ class Controller:
         """
         refused: list[TopicImage | Refusal] = [NOT_CONTROLLER for _ in topics]
 
-        async def create(term: Term) -> list[TopicImage | Refusal]:
-            made = await term.topics.create(topics)
+        async def create(epoch: ActiveEpoch) -> list[TopicImage | Refusal]:
+            made = await epoch.topics.create(topics)
             if NOT_CONTROLLER in made:
                 self._lost_office()
             return made
@@ -167,7 +167,7 @@ class Controller:
         there already.
         """
         return await self._as_controller(
-            lambda term: term.topics.grow(topic, partitions), NOT_CONTROLLER
+            lambda epoch: epoch.topics.grow(topic, partitions), NOT_CONTROLLER
         )
 
     async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:
@@ -176,7 +176,7 @@ class Controller:
         Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION.
         """
         refused: list[Refusal | None] = [NOT_CONTROLLER for _ in names]
-        return await self._as_controller(lambda term: term.topics.delete(names), refused)
+        return await self._as_controller(lambda epoch: epoch.topics.delete(names), refused)
 
     async def alter_partition(
         self, request: AlterPartitionRequest, version: int
@@ -184,7 +184,7 @@ class Controller:
         """Change in-sync replicas as their leaders ask. Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH."""
         refused = AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
         return await self._as_controller(
-            lambda term: term.leadership.alter_partition(request, version), refused
+            lambda epoch: epoch.leadership.alter_partition(request, version), refused
         )
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Shutdown:
@@ -193,7 +193,7 @@ class Controller:
         Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
         return await self._as_controller(
-            lambda term: term.leadership.controlled_shutdown(broker_id, broker_epoch),
+            lambda epoch: epoch.leadership.controlled_shutdown(broker_id, broker_epoch),
             Shutdown(ErrorCode.NOT_CONTROLLER, []),
         )
 
@@ -202,7 +202,7 @@ class Controller:
     ) -> dict[TopicPartition, Refusal | None] | Refusal:
         """Begin moves of replicas, or cancel them (None). Errors: NOT_CONTROLLER of the whole."""
         return await self._as_controller(
-            lambda term: term.reassignments.alter(wanted, change_factor=change_factor),
+            lambda epoch: epoch.reassignments.alter(wanted, change_factor=change_factor),
             NOT_CONTROLLER,
         )
 
@@ -211,8 +211,8 @@ class Controller:
     ) -> Listed | Refusal:
         """The moves that are going on, of these partitions or all. Errors: NOT_CONTROLLER."""
 
-        async def find(term: Term) -> Listed | Refusal:
-            found = term.reassignments.going_on()
+        async def find(epoch: ActiveEpoch) -> Listed | Refusal:
+            found = epoch.reassignments.going_on()
             if partitions is None:
                 return found
             return {tp: found[tp] for tp in partitions if tp in found}
@@ -230,7 +230,7 @@ class Controller:
             partitions or (), NOT_CONTROLLER
         )
         return await self._as_controller(
-            lambda term: term.leadership.elect(partitions, election), refused
+            lambda epoch: epoch.leadership.elect(partitions, election), refused
         )
 
     async def allocate_producer_ids(
@@ -241,7 +241,7 @@ class Controller:
         Errors: NOT_CONTROLLER, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
         """
 
-        async def allocate(term: Term) -> ProducerIdBlock | ErrorCode:
+        async def allocate(epoch: ActiveEpoch) -> ProducerIdBlock | ErrorCode:
             broker = self.image.brokers.get(broker_id)
             if broker is None:
                 return ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -253,8 +253,8 @@ class Controller:
 
     async def told(self, timeout_s: float = TELL_S) -> None:
         """Wait, while this broker is the controller, until others have been told what it did."""
-        if self._term is not None:
-            await self._term.active.told(timeout_s)
+        if self._active_epoch is not None:
+            await self._active_epoch.active.told(timeout_s)
 
     def peer_lost(self, broker_id: int) -> None:
         """A broker's port refuses connections: its process is gone, or as good as gone.
@@ -267,8 +267,8 @@ class Controller:
         async def act() -> None:
             if broker_id not in self._suspects:
                 return
-            if self._term is not None:
-                await self._term.leadership.suspect(broker_id)
+            if self._active_epoch is not None:
+                await self._active_epoch.leadership.suspect(broker_id)
             elif broker_id == self.image.controller_id and await self.cluster.depose_controller(
                 broker_id
             ):
@@ -281,8 +281,8 @@ class Controller:
         self._suspects.discard(broker_id)
 
         async def act() -> None:
-            if self._term is not None and broker_id not in self._suspects:
-                await self._term.leadership.trust(broker_id)
+            if self._active_epoch is not None and broker_id not in self._suspects:
+                await self._active_epoch.leadership.trust(broker_id)
 
         self._later(act)
 
@@ -294,8 +294,8 @@ class Controller:
         """Take up settings that were set at run time: more partitions may have leaders now."""
 
         async def elect() -> None:
-            if self._term is not None and self.settings.unclean_leader_election:
-                await self._term.leadership.elect_offline()
+            if self._active_epoch is not None and self.settings.unclean_leader_election:
+                await self._active_epoch.leadership.elect_offline()
 
         self._later(elect)
 
@@ -318,11 +318,11 @@ class Controller:
 
     # The queue
 
-    async def _as_controller(self, work: Callable[[Term], Awaitable[T]], refused: T) -> T:
+    async def _as_controller(self, work: Callable[[ActiveEpoch], Awaitable[T]], refused: T) -> T:
         """Do work if this broker is the controller when its turn comes, and still is at its end."""
 
         async def in_turn() -> T:
-            return refused if self._term is None else await work(self._term)
+            return refused if self._active_epoch is None else await work(self._active_epoch)
 
         try:
             return await self._submit(in_turn)
@@ -349,8 +349,8 @@ class Controller:
             work, future = await self._queue.get()
             try:
                 result = await work()
-                if self._term is not None:
-                    await self._term.active.settle()
+                if self._active_epoch is not None:
+                    await self._active_epoch.active.settle()
             except asyncio.CancelledError:
                 if future is not None:
                     future.cancel()
@@ -388,8 +388,8 @@ class Controller:
             case Change.SESSION_EXPIRED:
                 await self._session_expired()
             case _:
-                if self._term is not None:
-                    await self._term.handle(event)
+                if self._active_epoch is not None:
+                    await self._active_epoch.handle(event)
 
     # Membership and election
 
@@ -412,10 +412,10 @@ class Controller:
         await self._join()
 
     def _step_down(self) -> None:
-        if self._term is not None:
+        if self._active_epoch is not None:
             logger.info("Controller of epoch %d steps down", self.epoch)
-            self._term.close()
-            self._term = None
+            self._active_epoch.close()
+            self._active_epoch = None
 
     def _lost_office(self) -> None:
         self._step_down()
@@ -427,12 +427,14 @@ class Controller:
             controller = await self.cluster.elect_controller(self.broker_id)
             if controller is not None:
                 logger.info("Controller of epoch %d", controller.epoch)
-                self._term = Term(self._around, self.cluster.as_controller(controller))
+                self._active_epoch = ActiveEpoch(
+                    self._services, self.cluster.as_controller(controller)
+                )
                 try:
-                    await self._term.begin()
+                    await self._active_epoch.begin()
                     self._known.set()
                     for suspect in sorted(self._suspects):
-                        await self._term.leadership.suspect(suspect)
+                        await self._active_epoch.leadership.suspect(suspect)
                 except NotController as error:
                     logger.info("Not the controller any more: %s", error)
                     self._step_down()
@@ -461,13 +463,13 @@ class Controller:
         """Read again what was watched: watches do not outlive a connection."""
         self._show_controller(await self._look_at_controller())
         await self._load_settings()
-        if self._term is not None:
-            await self._term.load()
+        if self._active_epoch is not None:
+            await self._active_epoch.load()
 
     def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
         if not self._known.is_set() and self.broker_id in after.brokers:
             self._known.set()
-        if self._term is not None:
+        if self._active_epoch is not None:
             return
         # Of topics that the controller tells of, every broker reads the configs itself.
         new = [name for name in after.changes_since(before).changed if name not in before.topics]
@@ -497,8 +499,8 @@ class Controller:
         for entity in listed:
             edit.put_config(*entity, found.get(entity, {}))
         self._publisher.publish(edit.build())
-        if self._term is not None:
-            await self._term.configs_changed(listed)
+        if self._active_epoch is not None:
+            await self._active_epoch.configs_changed(listed)
 
     async def _alter_config(
         self,
@@ -508,6 +510,6 @@ class Controller:
     ) -> dict[str, str]:
         config = await self.cluster.alter_config(entity_type, name, change)
         self._publisher.publish(self.image.with_config(entity_type, name, config))
-        if self._term is not None:
-            await self._term.configs_changed([(entity_type, name)])
+        if self._active_epoch is not None:
+            await self._active_epoch.configs_changed([(entity_type, name)])
         return config

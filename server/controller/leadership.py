@@ -152,7 +152,7 @@ class Leadership:
         """Whether a replica that is not in sync may lead this topic's partitions."""
         active = self._active
         config = active.image.topic_config(topic)
-        default = "true" if active.around.settings.unclean_leader_election else "false"
+        default = "true" if active.services.settings.unclean_leader_election else "false"
         return config.get("unclean.leader.election.enable", default) == "true"
 
     async def elect_offline(self, topics: Collection[str] | None = None) -> None:
@@ -301,7 +301,7 @@ class Leadership:
         If it lives after all, it follows the new leaders, and is in sync again once it is trusted.
         """
         active = self._active
-        if broker_id not in active.image.brokers or broker_id == active.around.broker_id:
+        if broker_id not in active.image.brokers or broker_id == active.services.broker_id:
             return
         active.context.suspected.add(broker_id)
         _, states = await self._leave_out(broker_id)
@@ -371,7 +371,7 @@ class Leadership:
     async def rebalance(self) -> None:
         """Elect the preferred leaders of brokers that lead too little of what they should."""
         active = self._active
-        percentage = active.around.settings.leader_imbalance_percentage
+        percentage = active.services.settings.leader_imbalance_percentage
         wanted = imbalanced(active.image.topics, percentage)
         able = [
             tp

@@ -227,7 +227,7 @@ class TopicChanges:
             logger.info("Removing what is left of the deleted topics %s", ", ".join(unknown))
             await asyncio.gather(*(active.writes.delete_topic(name) for name in unknown))
         wanted = [name for name in names if name in topics]
-        if wanted and not active.around.settings.delete_topic_enable:
+        if wanted and not active.services.settings.delete_topic_enable:
             logger.warning("Topics %s stay: delete.topic.enable is false", ", ".join(wanted))
             await asyncio.gather(*(active.writes.forget_deletion(name) for name in wanted))
             return []

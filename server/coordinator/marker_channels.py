@@ -21,7 +21,7 @@ from kwire.messages.write_txn_markers import (
 
 from ..metadata.image import MetadataImage
 from ..metadata.topic_partition import TopicPartition
-from .broker_lines import BrokerLines, Send
+from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.markers import Markers, MarkerSender, Outcomes
 from .transaction.records import by_topic
 
@@ -57,7 +57,7 @@ class MarkerChannels:
         self._metadata = metadata
         self._send_to = send
         self._under_way: set[Key] = set()
-        self._lines: BrokerLines[Entry] = BrokerLines(self._send, self._failed)
+        self._sender: InterBrokerSender[Entry] = InterBrokerSender(self._send, self._failed)
 
     def send(self, markers: Markers, written: Written) -> None:
         """Write markers; see MarkerSender.send."""
@@ -87,17 +87,17 @@ class MarkerChannels:
             if leader == self._broker_id:
                 self._local.send(part, told)
             else:
-                self._lines.add(leader, Entry(part, told))
+                self._sender.add(leader, Entry(part, told))
         if known:
             written(known)
 
     def keep(self, broker_ids: Container[int]) -> None:
         """Wait no longer for brokers that are gone."""
-        self._lines.keep(broker_ids)
+        self._sender.keep(broker_ids)
 
     def close(self) -> None:
         """Send nothing any more."""
-        self._lines.close()
+        self._sender.close()
 
     async def _send(self, broker_id: int, batch: list[Entry]) -> None:
         request = request_for([entry.markers for entry in batch])

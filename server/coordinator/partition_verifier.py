@@ -20,7 +20,7 @@ from kwire.messages.add_partitions_to_txn import (
 
 from ..metadata.image import MetadataImage
 from ..metadata.topic_partition import TopicPartition
-from .broker_lines import BrokerLines, Send
+from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.records import by_topic
 from .transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator
 
@@ -53,7 +53,7 @@ class PartitionVerifier:
         self._coordinator = coordinator
         self._metadata = metadata
         self._send_to = send
-        self._lines: BrokerLines[Question] = BrokerLines(self._send, self._failed)
+        self._sender: InterBrokerSender[Question] = InterBrokerSender(self._send, self._failed)
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
@@ -71,16 +71,16 @@ class PartitionVerifier:
             return self._coordinator.verify(transactional_id, producer_id, producer_epoch, tp)
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         producer = transactional_id, producer_id, producer_epoch
-        self._lines.add(row.leader, Question(producer, tp, answer))
+        self._sender.add(row.leader, Question(producer, tp, answer))
         return answer
 
     def keep(self, broker_ids: Container[int]) -> None:
         """Wait no longer for brokers that are gone."""
-        self._lines.keep(broker_ids)
+        self._sender.keep(broker_ids)
 
     def close(self) -> None:
         """Ask for nothing any more."""
-        self._lines.close()
+        self._sender.close()
 
     async def _send(self, broker_id: int, questions: list[Question]) -> None:
         for asked in rounds(questions):

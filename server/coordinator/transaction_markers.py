@@ -55,7 +55,7 @@ class StaleMarkers(NamedTuple):
         return None
 
 
-class LocalMarkers:
+class TransactionMarkerWriter:
     """A MarkerSender for partitions of this broker, and the writer behind WriteTxnMarkers.
 
     Shape: `metadata` gives the present image. A group's offsets are settled when the marker in

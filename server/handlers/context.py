@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..coordinator.group_coordinator import GroupCoordinator
     from ..coordinator.transaction.producer_ids import ProducerIds
     from ..coordinator.transaction_coordinator import TransactionCoordinator
-    from ..coordinator.transaction_markers import LocalMarkers
+    from ..coordinator.transaction_markers import TransactionMarkerWriter
     from ..executor import Executor
     from ..log.log_manager import LogManager
     from ..metadata.image import MetadataImage
@@ -150,7 +150,7 @@ class Services:
     transaction_coordinator: TransactionCoordinator
     partition_verifier: Verifier
     #: Writes transaction markers to partitions that this broker leads.
-    local_markers: LocalMarkers
+    local_markers: TransactionMarkerWriter
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
     topics: AutoTopics

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 if TYPE_CHECKING:
-    from .membership import LeaderAndIsr
+    from .membership import PartitionState
     from .partition import Partition
 
 NO_SESSION = 0
@@ -61,7 +61,7 @@ class FetchedPartition:
     def update(self, asked: FetchPartition) -> None:
         """Take over what the client asks for now."""
         #: What the partition was when there was nothing to be read; see `Partition.idles`.
-        self.idle: tuple[Partition, LeaderAndIsr, int] | None = None
+        self.idle: tuple[Partition, PartitionState, int] | None = None
         self.fetch_offset = asked.fetch_offset
         self.follower_log_start = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes

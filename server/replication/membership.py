@@ -11,7 +11,7 @@ NO_LEADER = -1
 P = TypeVar("P")
 
 
-class LeaderAndIsr(NamedTuple):
+class PartitionState(NamedTuple):
     """Who leads a partition, as the controller decided it.
 
     Shape: `leader` is a broker id or -1; `partition_epoch` is the version of the state's node;

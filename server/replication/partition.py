@@ -12,7 +12,7 @@ from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
 from ..metadata.topic_partition import TopicPartition
 from .append_queue import Turn
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
-from .membership import NO_EPOCH, NO_LEADER, LeaderAndIsr, Membership
+from .membership import NO_EPOCH, NO_LEADER, Membership, PartitionState
 from .purgatory import Waiters
 from .read_result import FollowerFetch, ReadResult, refused
 
@@ -46,7 +46,7 @@ class Partition:
     def __init__(self, tp: TopicPartition, log: Log, membership: Membership[Partition]) -> None:
         self.tp = tp
         self.log = log
-        self.state = LeaderAndIsr(NO_LEADER, NO_EPOCH, (), (), -1)
+        self.state = PartitionState(NO_LEADER, NO_EPOCH, (), (), -1)
         self.is_leader = False
         #: While this broker leads: the in-sync replicas, and the log end when its time began.
         self.isr = IsrState(())
@@ -68,7 +68,7 @@ class Partition:
 
     # -- roles -----------------------------------------------------------------------------------
 
-    def apply(self, state: LeaderAndIsr, now_ms: int) -> bool:
+    def apply(self, state: PartitionState, now_ms: int) -> bool:
         """Take the role the controller gave; returns False for one older than the present.
 
         Source: Partition.makeLeader, makeFollower.
@@ -89,7 +89,7 @@ class Partition:
             self.waiters.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return True
 
-    def _lead(self, before: LeaderAndIsr, state: LeaderAndIsr, now_ms: int) -> None:
+    def _lead(self, before: PartitionState, state: PartitionState, now_ms: int) -> None:
         log = self.log
         end = log.log_end_offset
         new_leader = not self.is_leader
@@ -158,7 +158,7 @@ class Partition:
 
     def idles(
         self,
-        state: LeaderAndIsr,
+        state: PartitionState,
         end_offset: int,
         follower_id: int,
         broker_epoch: int,

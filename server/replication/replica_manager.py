@@ -32,7 +32,7 @@ from ..log.log_manager import LogManager
 from ..metadata.image import TOPICS, MetadataImage
 from ..metadata.topic_partition import TopicPartition
 from .append import Appends
-from .membership import LeaderAndIsr, Membership
+from .membership import Membership, PartitionState
 from .partition import Partition
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class ReplicaManager:
         before, led = partition.state, partition.is_leader
         if told.leader_epoch <= before.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        state = LeaderAndIsr(
+        state = PartitionState(
             told.leader,
             told.leader_epoch,
             tuple(told.isr),

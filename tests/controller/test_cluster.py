@@ -640,13 +640,13 @@ def test_leaders_are_rebalanced_where_too_many_are_elsewhere() -> None:
         back = await join(maker_of(members), 2, one.network)
         await one.until(lambda image: 2 in image.brokers)
         await alter(one, one, (1, 2), T0)
-        term = one.controller._term
-        assert term is not None
+        epoch = one.controller._active_epoch
+        assert epoch is not None
         one.settings.leader_imbalance_percentage = 100
-        await term.leadership.rebalance()
+        await epoch.leadership.rebalance()
         assert (state(one, T0)[0], state(one, T1)[0]) == (1, 1)
         one.settings.leader_imbalance_percentage = 10
-        await term.leadership.rebalance()
+        await epoch.leadership.rebalance()
         assert (state(one, T0)[0], state(one, T1)[0]) == (2, 1)  # the other is not in sync
         await back.stop()
 

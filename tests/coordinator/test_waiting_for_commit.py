@@ -12,7 +12,7 @@ import pytest
 from kwire.errors import ErrorCode
 from server.coordinator.internal_topic import InternalTopicLog
 from server.coordinator.transaction.markers import Markers
-from server.coordinator.transaction_markers import LocalMarkers
+from server.coordinator.transaction_markers import TransactionMarkerWriter
 from server.replication.read_result import FollowerFetch
 from tests.support.replicas import NOW, Replicas, batch, turns
 
@@ -23,7 +23,7 @@ Append = Callable[[Replicas], Awaitable[ErrorCode] | ErrorCode]
 
 def append_marker(room: Replicas) -> Awaitable[ErrorCode] | ErrorCode:
     nothing: Any = None
-    markers = LocalMarkers(room.replicas, nothing, room.publisher.current, room.clock)
+    markers = TransactionMarkerWriter(room.replicas, nothing, room.publisher.current, room.clock)
     return markers.write(room.partition(TOPIC).tp, Markers("id", 7, 0, 0, True, ()))
 
 
@@ -65,7 +65,7 @@ def test_group_hears_of_its_marker_before_anybody_awaits_it(tmp_path: Path) -> N
 
     async def run() -> None:
         groups: Any = Groups()
-        markers = LocalMarkers(room.replicas, groups, room.publisher.current, room.clock)
+        markers = TransactionMarkerWriter(room.replicas, groups, room.publisher.current, room.clock)
         partition = room.create("__consumer_offsets", replicas=(0, 1))
         begun = markers.write(partition.tp, Markers("id", 7, 0, 0, True, ()))
         assert not isinstance(begun, ErrorCode)

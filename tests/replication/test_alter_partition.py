@@ -23,7 +23,7 @@ from server.replication.alter_partition import (
     take_answers,
 )
 from server.replication.isr import IsrState
-from server.replication.membership import LeaderAndIsr
+from server.replication.membership import PartitionState
 from server.replication.partition import Partition
 from server.replication.read_result import FollowerFetch
 from tests.support.replicas import NOW, Replicas
@@ -34,7 +34,7 @@ def leading(room: Replicas, name: str = "a") -> Partition:
     room.create(name)
     found = room.partition(name)
     partition = Partition(found.tp, found.log, room.replicas.membership)
-    partition.apply(LeaderAndIsr(0, 1, (0, 1), (0, 1, 2), 4), NOW)
+    partition.apply(PartitionState(0, 1, (0, 1), (0, 1, 2), 4), NOW)
     partition.read(0, 10, current_leader_epoch=1, follower=FollowerFetch(2, 77, 0), now_ms=NOW)
     partition.isr = IsrState((0, 1), adding=2)
     return partition
@@ -95,7 +95,7 @@ def test_answer_for_a_role_that_is_over_is_passed_over(room: Replicas) -> None:
     partition = leading(room)
     request = alter_request([partition], 0, 55)
     response = answer(request, isr=[0, 1, 2], partition_epoch=5, leader_epoch=1)
-    partition.apply(LeaderAndIsr(0, 2, (0,), (0, 1, 2), 6), NOW)
+    partition.apply(PartitionState(0, 2, (0,), (0, 1, 2), 6), NOW)
     assert take_answers([partition], request, response, NOW) == []
     assert partition.isr == IsrState((0,))
 
@@ -139,7 +139,7 @@ def test_one_request_at_a_time_takes_all_that_came_meanwhile(room: Replicas) -> 
 def test_leader_that_was_elected_uncleanly_calls_itself_recovered(room: Replicas) -> None:
     """A controller takes no second replica from a leader that is recovering."""
     partition = leading(room)
-    partition.apply(LeaderAndIsr(0, 2, (0,), (0, 1, 2), 6, recovering=True), NOW)
+    partition.apply(PartitionState(0, 2, (0,), (0, 1, 2), 6, recovering=True), NOW)
     partition.isr = IsrState((0,), adding=2)
     (asked,) = alter_request([partition], 0, 55).topics[0].partitions
     assert asked.leader_recovery_state == 0

@@ -11,7 +11,7 @@ from kwire.errors import ErrorCode
 from server.log.append import AppendInfo
 from server.log.log import AppendError
 from server.replication.isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
-from server.replication.membership import LeaderAndIsr, Membership
+from server.replication.membership import Membership, PartitionState
 from server.replication.partition import Partition
 from server.replication.purgatory import FetchWaiter, LowWatermarkWaiter
 from server.replication.read_result import FollowerFetch, ReadResult
@@ -113,7 +113,7 @@ class Led:
         room.create("a")
         self.partition = Partition(room.partition("a").tp, room.partition("a").log, membership)
         self.partition.min_insync_replicas = minimum
-        self.partition.apply(LeaderAndIsr(0, 1, isr, (0, 1, 2), 1), NOW)
+        self.partition.apply(PartitionState(0, 1, isr, (0, 1, 2), 1), NOW)
         room.replicas.partitions[self.partition.tp] = self.partition
 
     @property
@@ -283,7 +283,7 @@ def test_consumer_is_sent_to_the_most_advanced_in_sync_replica_of_its_rack(room:
 def test_follower_takes_over_what_the_leader_committed(room: Replicas) -> None:
     led = Led(room)
     room.produce("a", b"1", b"2")
-    led.partition.apply(LeaderAndIsr(1, 2, (0, 1, 2), (0, 1, 2), 2), NOW)
+    led.partition.apply(PartitionState(1, 2, (0, 1, 2), (0, 1, 2), 2), NOW)
     led.partition.follow_offsets(9, 1)
     assert led.high_watermark == 2  # never beyond its own log
     assert led.partition.log.log_start_offset == 1
@@ -348,7 +348,7 @@ def test_deletion_ends_with_the_leaders_time_and_with_its_own(room: Replicas) ->
         late = LowWatermarkWaiter(asyncio.get_running_loop(), [(0, partition, 2)], timeout_ms=0)
         future = deleted(led, 2)
         assert await late.future == {0: (ErrorCode.REQUEST_TIMED_OUT, 0)}
-        partition.apply(LeaderAndIsr(1, 2, (0, 1, 2), (0, 1, 2), 2), NOW)
+        partition.apply(PartitionState(1, 2, (0, 1, 2), (0, 1, 2), 2), NOW)
         assert future.result() == {7: (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)}
 
     asyncio.run(main())

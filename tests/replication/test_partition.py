@@ -7,7 +7,7 @@ import pytest
 from kwire.errors import ErrorCode
 from server.log.append import AppendInfo
 from server.log.log import AppendError
-from server.replication.membership import NO_EPOCH, LeaderAndIsr
+from server.replication.membership import NO_EPOCH, PartitionState
 from server.replication.partition import Partition
 from tests.support.replicas import NOW, Replicas, batch, values
 from tests.support.transactions import abort, commit, transactional
@@ -15,8 +15,8 @@ from tests.support.transactions import abort, commit, transactional
 
 def state(
     leader: int, epoch: int, isr: tuple[int, ...] = (0,), replicas: tuple[int, ...] = (0, 1)
-) -> LeaderAndIsr:
-    return LeaderAndIsr(leader, epoch, isr, replicas, epoch)
+) -> PartitionState:
+    return PartitionState(leader, epoch, isr, replicas, epoch)
 
 
 def append(partition: Partition, acks: int = 1) -> AppendInfo | AppendError:

@@ -18,7 +18,7 @@ from ..coordination.controller_writes import ControllerWrites
 from ..coordination.events import Change, ClusterEvent
 from ..coordination.paths import FinalizedFeatures, MalformedNode
 from ..metadata.image import TOPICS
-from .active import ActiveController, Answer, Surroundings
+from .active import ActiveController, Answer, ControllerServices
 from .context import all_partitions
 from .images import topics_image, with_states
 from .leadership import PREFERRED, Leadership, listed
@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 FIRST_REBALANCE_S = 5
 
 
-class Term:
+class ActiveEpoch:
     """The active controller with all it does, by kind."""
 
-    def __init__(self, around: Surroundings, writes: ControllerWrites) -> None:
-        self.active = ActiveController(around, writes)
+    def __init__(self, services: ControllerServices, writes: ControllerWrites) -> None:
+        self.active = ActiveController(services, writes)
         self.topics = TopicChanges(self.active)
         self.reassignments = Reassignments(self.active)
         self.leadership = Leadership(self.active, self.reassignments.in_sync)
@@ -181,7 +181,7 @@ class Term:
             await self.topics.stop_answered(answer)
 
     async def _rebalance(self) -> None:
-        settings = self.active.around.settings
+        settings = self.active.services.settings
         delay_s = FIRST_REBALANCE_S
         while True:
             await asyncio.sleep(delay_s)

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Send = Callable[[int, Any, int], Awaitable[Any]]
 
 
-class BrokerLines(Generic[T]):
+class InterBrokerSender(Generic[T]):
     """For each broker what waits to be sent to it.
 
     Shape: `send(broker_id, items)` is done when the items were answered; `failed(items)` is called
