@@ -12,7 +12,6 @@ from .clock import Clock, SystemClock
 from .config import BrokerConfig, ConfigError
 from .controller.auto_topics import AutoTopics
 from .controller.controller import Controller, ControllerSettings
-from .controller.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from .coordination.cluster import Cluster
 from .coordinator.group.config import GroupConfig
 from .coordinator.group_coordinator import GroupCoordinator
@@ -33,6 +32,7 @@ from .log.log_directory import LogDirectory
 from .log.log_manager import LogManager
 from .log.upkeep import LogUpkeep
 from .metadata.image import BROKERS, BrokerRegistration, Endpoint, MetadataImage
+from .metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from .metadata.publisher import MetadataPublisher
 from .metadata.topic_partition import TopicPartition
 from .net.limits import ConnectionQuotas, NetLimits, descriptors_for_connections

@@ -20,9 +20,10 @@ from kwire.messages.create_topics import (
 
 from ..coordination.cluster import random_id
 from ..coordination.paths import NewTopic
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from .refusal import Refusal
 from .topic_plan import DEFAULT, MAX_PARTITIONS_PER_REQUEST, plan_topic
-from .topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TakenNames
+from .topics import TakenNames
 
 if TYPE_CHECKING:
     from ..config import BrokerConfig

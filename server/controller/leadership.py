@@ -20,7 +20,7 @@ from kwire.messages.alter_partition import (
 from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 from ..coordination.paths import LeaderAndIsr
-from ..metadata.image import NO_LEADER, BrokerRegistration, PartitionImage
+from ..metadata.image import NO_EPOCH, NO_LEADER, BrokerRegistration, PartitionImage
 from ..metadata.topic_partition import TopicPartition
 from .active import ActiveController, Answer
 from .alter_partition import TOPIC_ID_VERSION, Unchanged, decide
@@ -41,7 +41,6 @@ from .refusal import Refusal
 logger = logging.getLogger(__name__)
 
 PREFERRED, UNCLEAN = 0, 1
-NO_EPOCH = -1
 
 Partitions = Mapping[TopicPartition, PartitionImage]
 

@@ -38,7 +38,14 @@ from kwire.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 
-from ..metadata.image import EMPTY, MetadataImage, PartitionImage, TopicImage
+from ..metadata.image import (
+    EMPTY,
+    EPOCH_DURING_DELETE,
+    NO_EPOCH,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from ..metadata.topic_partition import TopicPartition
 from .context import ControllerContext, online_replicas
 
@@ -51,9 +58,6 @@ STOP_REPLICA_VERSION = 4
 
 #: As leader: the topic is being deleted. Source: LeaderAndIsr.LEADER_DURING_DELETE.
 LEADER_DURING_DELETE = -2
-#: As leader epoch of a StopReplica: above all others. Source: LeaderAndIsr.EPOCH_DURING_DELETE.
-EPOCH_DURING_DELETE = -2
-NO_EPOCH = -1
 RECOVERING = 1
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}

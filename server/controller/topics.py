@@ -10,11 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from kwire.errors import ErrorCode
 
+from ..metadata.internal_topics import INTERNAL_TOPICS
 from .refusal import Refusal
 
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 #: Leaves room for "-<partition>" and the suffix of a deleted directory in a file name of 255 bytes.
 MAX_NAME_LENGTH = 249
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)

@@ -22,6 +22,7 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 from ..clock import Clock
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from .group.classic import Joining
 from .group.config import GroupConfig
@@ -32,7 +33,6 @@ from .group.rebalance import join_error, sync_error
 from .group.shard import GroupShard
 from .runtime import CoordinatorLog, CoordinatorRuntime
 
-CONSUMER_OFFSETS = "__consumer_offsets"
 #: How many characters of a client's or instance's id are part of a new member id, which has to fit
 #: a string of the protocol (32767 bytes).
 MEMBER_ID_PREFIX = 8000
@@ -63,7 +63,7 @@ class GroupCoordinator:
         self.new_uuid = new_uuid
         self.offsets_topic_partitions = config.offsets_topic_partitions
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
-            CONSUMER_OFFSETS,
+            GROUP_METADATA_TOPIC,
             coordinator_log,
             clock,
             lambda partition: GroupShard(partition, self.config),

@@ -19,10 +19,11 @@ from kwire.messages.add_partitions_to_txn import (
 )
 
 from ..metadata.image import MetadataImage
+from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.records import by_topic
-from .transaction_coordinator import TRANSACTION_STATE, TransactionCoordinator
+from .transaction_coordinator import TransactionCoordinator
 
 #: The first that tells a partition that was not added (TRANSACTION_ABORTABLE) from a wrong state.
 ADD_PARTITIONS_VERSION = 5
@@ -64,7 +65,9 @@ class PartitionVerifier:
         NETWORK_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION where the coordinator has not heard of it yet.
         """
         image = self._metadata()
-        row = image.partition(TRANSACTION_STATE, self._coordinator.partition_for(transactional_id))
+        row = image.partition(
+            TRANSACTION_STATE_TOPIC, self._coordinator.partition_for(transactional_id)
+        )
         if row is None or row.leader not in image.brokers:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if row.leader == self._broker_id:

@@ -15,6 +15,7 @@ from kwire.errors import ErrorCode
 
 from ..clock import Clock
 from ..coordination.store import StoreError
+from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from .group.partitioner import partition_for
 from .pattern import InvalidPattern, Pattern
@@ -40,8 +41,6 @@ from .transaction.tickets import (
 )
 
 log = logging.getLogger(__name__)
-
-TRANSACTION_STATE = "__transaction_state"
 
 
 class ProducerIdSource(Protocol):
@@ -80,7 +79,7 @@ class TransactionCoordinator:
         self.marker_sender = marker_sender
         self.state_topic_partitions = config.state_topic_partitions
         self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
-            TRANSACTION_STATE,
+            TRANSACTION_STATE_TOPIC,
             coordinator_log,
             clock,
             lambda partition: TransactionShard(partition, self.config),

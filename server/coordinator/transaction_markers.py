@@ -15,10 +15,11 @@ from kwire.records.control import ControlType, EndTransactionMarker, end_transac
 from ..clock import Clock
 from ..log.log import AppendError, AppendOrigin
 from ..metadata.image import MetadataImage
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from ..replication.append import AppendResult, Granted
 from ..replication.replica_manager import ReplicaManager
-from .group_coordinator import CONSUMER_OFFSETS, GroupCoordinator
+from .group_coordinator import GroupCoordinator
 from .internal_topic import error_of
 from .transaction.markers import Markers, Outcomes
 from .transaction.state import BUMPS_EPOCHS
@@ -169,7 +170,7 @@ class TransactionMarkerWriter:
         return error
 
     def _settle(self, tp: TopicPartition, markers: Markers) -> None:
-        if tp.topic == CONSUMER_OFFSETS:
+        if tp.topic == GROUP_METADATA_TOPIC:
             self._groups.end_transaction(tp.partition, markers.producer_id, markers.committed)
 
     async def write_all(self, markers: Markers, tps: Sequence[TopicPartition]) -> list[ErrorCode]:

@@ -20,7 +20,7 @@ from kwire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-from ..controller.topics import INTERNAL_TOPICS
+from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..replication.partition import Partition
 from ..replication.purgatory import LowWatermarkWaiter
 from .context import Later, RequestContext

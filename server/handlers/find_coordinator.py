@@ -19,6 +19,7 @@ from kwire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from .endpoints import address_for
 from .registry import handles
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
     from .context import Later, RequestContext
 
-CONSUMER_OFFSETS = "__consumer_offsets"
-TRANSACTION_STATE = "__transaction_state"
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
@@ -57,9 +56,9 @@ def find_coordinator(
 def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]:
     """Return the topic that coordinators of this type keep their state in, or why there is none."""
     if key_type == GROUP:
-        return ErrorCode.NONE, CONSUMER_OFFSETS
+        return ErrorCode.NONE, GROUP_METADATA_TOPIC
     if key_type == TRANSACTION:
-        return ErrorCode.NONE, TRANSACTION_STATE
+        return ErrorCode.NONE, TRANSACTION_STATE_TOPIC
     if key_type == SHARE and ctx.version >= 6:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
     return ErrorCode.INVALID_REQUEST, None

@@ -32,7 +32,8 @@ from kwire.messages.metadata import (
 )
 from kwire.types import ZERO_UUID
 
-from ..controller.topics import INTERNAL_TOPICS, invalid_topic_name
+from ..controller.topics import invalid_topic_name
+from ..metadata.internal_topics import INTERNAL_TOPICS
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
 from .registry import handles

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from kwire.errors import ErrorCode
 from kwire.messages.produce import ProduceRequest, ProduceResponse
 
-from ..controller.topics import INTERNAL_TOPICS
 from ..log.validator import AppendError
+from ..metadata.internal_topics import INTERNAL_TOPICS
 from .context import Later, NoReply, RequestContext
 from .produce_answer import Place, answer_of
 from .produce_form import TRANSACTIONAL, check_form

@@ -23,8 +23,9 @@ from kwire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-from ..controller.topics import INTERNAL_TOPICS, invalid_topic_name
+from ..controller.topics import invalid_topic_name
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
+from ..metadata.internal_topics import INTERNAL_TOPICS
 from .context import RequestContext
 from .endpoints import address_for
 from .metadata import TOPIC_OPERATIONS

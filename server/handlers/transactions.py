@@ -55,12 +55,12 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-from ..controller.topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..coordinator.group.offsets import transactional_commit_error
 from ..coordinator.transaction.markers import Markers
 from ..coordinator.transaction.records import by_topic
 from ..coordinator.transaction.state import BUMPS_EPOCHS, TITLES
 from ..coordinator.transaction.tickets import End, Ended
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
 from .offsets import UNKNOWN, errors_by_row, existing
 from .registry import handles

@@ -11,6 +11,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 NO_LEADER = -1
+NO_EPOCH = -1
+#: As leader epoch of a StopReplica: above all others. Source: LeaderAndIsr.EPOCH_DURING_DELETE.
+EPOCH_DURING_DELETE = -2
 #: The entity whose configs are the defaults of its type.
 DEFAULT_ENTITY = "<default>"
 TOPICS = "topics"

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Generic, NamedTuple, TypeVar
 
-NO_EPOCH = -1
-NO_LEADER = -1
-
 P = TypeVar("P")
 
 

@@ -9,10 +9,11 @@ from kwire.errors import ErrorCode
 
 from ..log.file_layer import FileSlice
 from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
+from ..metadata.image import NO_EPOCH, NO_LEADER
 from ..metadata.topic_partition import TopicPartition
 from .append_queue import Turn
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
-from .membership import NO_EPOCH, NO_LEADER, Membership, PartitionState
+from .membership import Membership, PartitionState
 from .purgatory import Waiters
 from .read_result import FollowerFetch, ReadResult, refused
 

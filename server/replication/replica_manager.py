@@ -29,7 +29,7 @@ from ..executor import Executor
 from ..log.file_layer import OUT_OF_DESCRIPTORS
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
-from ..metadata.image import TOPICS, MetadataImage
+from ..metadata.image import EPOCH_DURING_DELETE, NO_EPOCH, TOPICS, MetadataImage
 from ..metadata.topic_partition import TopicPartition
 from .append import Appends
 from .membership import Membership, PartitionState
@@ -46,10 +46,6 @@ LeadershipListener = Callable[[Partition, bool], None]
 
 #: The log config of a topic and its min.insync.replicas.
 Settings = tuple[LogConfig, int]
-
-#: In a StopReplica request: no epoch is known; the topic is being deleted.
-NO_EPOCH = -1
-EPOCH_DURING_DELETE = -2
 
 
 class Fetchers(Protocol):

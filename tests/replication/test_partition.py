@@ -7,7 +7,8 @@ import pytest
 from kwire.errors import ErrorCode
 from server.log.append import AppendInfo
 from server.log.log import AppendError
-from server.replication.membership import NO_EPOCH, PartitionState
+from server.metadata.image import NO_EPOCH
+from server.replication.membership import PartitionState
 from server.replication.partition import Partition
 from tests.support.replicas import NOW, Replicas, batch, values
 from tests.support.transactions import abort, commit, transactional

@@ -12,8 +12,8 @@ from kwire.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from server.metadata.image import MetadataImage
-from server.replication.replica_manager import EPOCH_DURING_DELETE, ReplicaManager
+from server.metadata.image import EPOCH_DURING_DELETE, MetadataImage
+from server.replication.replica_manager import ReplicaManager
 
 
 class ImageRoles:
