@@ -22,7 +22,7 @@ from kwire.connection import RequestReceived, response_frame
 from server.clock import SystemClock
 from server.executor import Executor
 from server.net.connection_info import ConnectionInfo
-from server.net.dispatcher import Close, Pending
+from server.net.dispatcher import Close, Later
 from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.session import Session
@@ -59,7 +59,7 @@ class Answers:
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
-    ) -> Sequence[Any] | Pending | Close:
+    ) -> Sequence[Any] | Later[Any] | Close:
         if self.stored is not None:
             return response_frame(request.correlation_id, False, [bytes(60), self.stored, b"\0"])
         return response_frame(request.correlation_id, False, [bytes(20)])

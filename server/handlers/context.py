@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ..net.connection_info import ConnectionInfo
+from ..net.dispatcher import Later
 
 if TYPE_CHECKING:
-    from kwire.api import ApiKey
     from kwire.errors import ErrorCode
 
     from ..clock import Clock
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
-    from .registry import HandlerTable
+    from .registry import Handler, HandlerTable
 
 __all__ = [
     "NO_REPLY",
@@ -43,28 +43,6 @@ __all__ = [
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class Later(Generic[R]):
-    """A response that is not ready yet; its connection keeps the reply's place in the order.
-
-    Shape: what `awaitable` gives is the response, or with `finish` what is handed to `finish` on
-    the loop, which returns the response (or `NoReply`). No view into the request may live on in
-    either: the frame's memory is used again as soon as the handler has returned.
-    Errors: an exception of the awaitable or of `finish` is treated as one of the handler's.
-    """
-
-    __slots__ = ("awaitable", "finish", "on_disconnect")
-
-    def __init__(
-        self,
-        awaitable: Awaitable[Any],
-        finish: Callable[[Any], R | NoReply] | None = None,
-        on_disconnect: Callable[[], object] | None = None,
-    ) -> None:
-        self.awaitable = awaitable
-        self.finish = finish
-        self.on_disconnect = on_disconnect
 
 
 class NoReply:
@@ -157,13 +135,18 @@ class Services:
 
 
 class RequestContext:
-    """One request's header, its connection, the time it was taken up, and the broker's services."""
+    """One request: its handler, header, connection, the time it was taken up, and the services.
+
+    Shape: `message` is the decoded request, for what is made of it after the handler has returned;
+    None where it holds views into the frame, which must not live on.
+    """
 
     __slots__ = (
-        "api_key",
         "client_id",
         "connection",
         "correlation_id",
+        "handler",
+        "message",
         "now_ms",
         "services",
         "version",
@@ -171,21 +154,23 @@ class RequestContext:
 
     def __init__(
         self,
-        api_key: ApiKey | int,
+        handler: Handler[Any],
         version: int,
         correlation_id: int,
         client_id: str | None,
         now_ms: int,
         connection: ConnectionInfo,
         services: Services,
+        message: Any = None,
     ) -> None:
-        self.api_key = api_key
+        self.handler = handler
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.now_ms = now_ms
         self.connection = connection
         self.services = services
+        self.message = message
 
     @overload
     def later(
@@ -214,4 +199,4 @@ class RequestContext:
         Shape: a future costs least; a coroutine is run as a task. It is not cancelled when the
         peer goes away: `on_disconnect` is called then, for waiting that can be given up.
         """
-        return Later(awaitable, finish, on_disconnect)
+        return Later(self, awaitable, finish, on_disconnect, self.handler.overlap)

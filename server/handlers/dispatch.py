@@ -22,9 +22,9 @@ from kwire.schema import schema_of
 from ..clock import Clock
 from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
-from ..net.dispatcher import Close, Pending
+from ..net.dispatcher import Close, Later
 from .api_versions import unsupported_version_response
-from .context import Encoded, Later, NoReply, RequestContext, Services
+from .context import Encoded, NoReply, RequestContext, Services
 from .registry import Handler, HandlerTable
 
 logger = logging.getLogger(__name__)
@@ -49,21 +49,12 @@ class RequestDispatcher:
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
-    ) -> Sequence[Part] | Pending | Close:
+    ) -> Sequence[Part] | Later[Any] | Close:
         """Answer one request; see server.net.dispatcher."""
         version = request.api_version
         handler = self.handlers.find(request.api_key, version)
         if handler is None:
             return self._not_served(request, connection)
-        ctx = RequestContext(
-            handler.api_key,
-            version,
-            request.correlation_id,
-            request.client_id,
-            self._now_ms(),
-            connection,
-            self.services,
-        )
         try:
             # What is left over is let be, as Apache Kafka does: librdkafka's Metadata v12 for all
             # topics has three bytes too many.
@@ -75,28 +66,38 @@ class RequestDispatcher:
                 f"cannot decode {handler.name} v{version} of client {request.client_id!r}: {error}",
                 (request.api_key, version),
             )
+        ctx = RequestContext(
+            handler,
+            version,
+            request.correlation_id,
+            request.client_id,
+            self._now_ms(),
+            connection,
+            self.services,
+            message,
+        )
         try:
             answer = handler.function(ctx, message)
             if type(answer) is not Later:
-                return self._reply(handler, ctx, answer)
+                return self._reply(ctx, answer)
         except Exception:  # noqa: BLE001 - a mistake of ours, logged there
-            return self._failed(handler, ctx, message)
-        # A Produce request's records are views into the frame, which must not live on.
-        kept = None if handler.api_key == PRODUCE else message
-        finish = answer.finish
+            return self._failed(ctx)
+        if handler.api_key == PRODUCE:
+            ctx.message = None  # its records are views into the frame, which must not live on
+        return answer
 
-        def resolve(future: asyncio.Future[Any]) -> Reply:
-            if future.cancelled():  # the broker stops
-                return Close("")
-            try:
-                result = future.result()
-                return self._reply(handler, ctx, result if finish is None else finish(result))
-            except Exception:  # noqa: BLE001 - as above
-                return self._failed(handler, ctx, kept)
+    def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Reply:
+        """Answer a request that had to wait; see server.net.dispatcher."""
+        if future.cancelled():  # the broker stops
+            return Close("")
+        ctx = later.ctx
+        try:
+            answer = future.result()
+            return self._reply(ctx, answer if later.finish is None else later.finish(answer))
+        except Exception:  # noqa: BLE001 - as above
+            return self._failed(ctx)
 
-        return Pending(answer.awaitable, resolve, handler.overlap, answer.on_disconnect)
-
-    def _reply(self, handler: Handler[Any], ctx: RequestContext, answer: Any) -> Reply:
+    def _reply(self, ctx: RequestContext, answer: Any) -> Reply:
         version = ctx.version
         try:
             if type(answer) is NoReply:
@@ -107,11 +108,12 @@ class RequestDispatcher:
             if not shorten_messages(answer):
                 raise
             parts = encode_parts(answer, version)
-        return response_frame(ctx.correlation_id, version >= handler.flexible_from, parts)
+        return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
 
-    def _failed(self, handler: Handler[Any], ctx: RequestContext, message: Any) -> Reply:
+    def _failed(self, ctx: RequestContext) -> Reply:
         """Log the exception being handled and answer UNKNOWN_SERVER_ERROR, or close."""
-        said = f"{handler.name} v{ctx.version} of client {ctx.client_id!r} failed"
+        name = ctx.handler.name
+        said = f"{name} v{ctx.version} of client {ctx.client_id!r} failed"
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         cause = sys.exc_info()[1]
         if isinstance(cause, StoreClosed):  # no mistake, and the broker is about to stop
@@ -120,11 +122,11 @@ class RequestDispatcher:
         else:
             logger.exception("%s", said)
         try:
-            response = self._refusal(handler, ctx, message, code)
+            response = self._refusal(ctx.handler, ctx, ctx.message, code)
             if response is not None:
-                return self._reply(handler, ctx, response)
+                return self._reply(ctx, response)
         except Exception:
-            logger.exception("refusing %s failed as well", handler.name)
+            logger.exception("refusing %s failed as well", name)
         return Close(said)
 
     def _refusal(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kwire.connection import Part, RequestReceived
 
 from .connection_info import ConnectionInfo
+
+if TYPE_CHECKING:
+    from ..handlers.context import RequestContext
+
+R = TypeVar("R")
 
 
 class Close:
@@ -20,26 +26,32 @@ class Close:
         self.kind = kind
 
 
-class Pending:
-    """The reply is not ready: `finish` makes it of the awaited future.
+class Later(Generic[R]):
+    """A response that is not ready yet; its connection keeps the reply's place in the order.
 
-    Shape: `overlap` lets the connection's next request start meanwhile; `on_disconnect` is called
-    when the connection ends first.
+    Shape: a handler makes it with `ctx.later`, and the dispatcher passes it on to the session. What
+    `awaitable` gives is the response, or with `finish` what is handed to `finish` on the loop,
+    which returns the response. `overlap` lets the connection's next request start meanwhile;
+    `on_disconnect` is called when the connection ends first. No view into the request may live on
+    in any of them: the frame's memory is used again as soon as the handler has returned.
+    Errors: an exception of the awaitable or of `finish` is treated as one of the handler's.
     """
 
-    __slots__ = ("awaitable", "finish", "on_disconnect", "overlap")
+    __slots__ = ("awaitable", "ctx", "finish", "on_disconnect", "overlap")
 
     def __init__(
         self,
+        ctx: RequestContext,
         awaitable: Awaitable[Any],
-        finish: Callable[[Any], Sequence[Part] | Close],
-        overlap: bool,
+        finish: Callable[[Any], Any] | None,
         on_disconnect: Callable[[], object] | None,
+        overlap: bool,
     ) -> None:
+        self.ctx = ctx
         self.awaitable = awaitable
         self.finish = finish
-        self.overlap = overlap
         self.on_disconnect = on_disconnect
+        self.overlap = overlap
 
 
 class Dispatcher(Protocol):
@@ -47,6 +59,10 @@ class Dispatcher(Protocol):
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
-    ) -> Sequence[Part] | Pending | Close:
+    ) -> Sequence[Part] | Later[Any] | Close:
         """Return the whole response frame in parts (none at all for no reply), or what to do."""
+        ...
+
+    def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Sequence[Part] | Close:
+        """Return the reply to a request that had to wait, once what it waited for is done."""
         ...

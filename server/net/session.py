@@ -17,7 +17,7 @@ from kwire.errors import WireError
 from kwire.framing import FRAME_SIZE, FrameReader, ReceiveMemory
 
 from .connection_info import ConnectionInfo
-from .dispatcher import Close, Dispatcher, Pending
+from .dispatcher import Close, Dispatcher, Later
 from .limits import NetLimits
 from .log_limit import LineLimiter
 
@@ -82,7 +82,7 @@ class Session:
         self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
         self._waits = 0
         self._overlapping = 0
-        self._pending: set[Pending] = set()
+        self._pending: set[Later[Any]] = set()
 
     # -- Receiver, called by the transport
 
@@ -145,7 +145,7 @@ class Session:
                 result = dispatch(request, self.info)
                 request.release()
                 self.requests += 1
-                if isinstance(result, Pending):
+                if isinstance(result, Later):
                     self._wait_for(request, result)
                 elif isinstance(result, Close):
                     self._refuse(result)
@@ -198,32 +198,32 @@ class Session:
 
     # -- replies that come later
 
-    def _wait_for(self, request: RequestReceived, pending: Pending) -> None:
-        future = pending.awaitable
+    def _wait_for(self, request: RequestReceived, later: Later[Any]) -> None:
+        future = later.awaitable
         if not isinstance(future, asyncio.Future):  # ensure_future asks the same in three calls
             future = asyncio.ensure_future(future)
         if future.done():
-            self._finish(request, pending, future)
+            self._finish(request, later, future)
             return
-        if pending.overlap:
+        if later.overlap:
             self._overlapping += 1
         else:
             self._waits |= WAITS_FOR_REPLY
-        if pending.on_disconnect is not None:
-            self._pending.add(pending)
+        if later.on_disconnect is not None:
+            self._pending.add(later)
 
         def done(future: asyncio.Future[Any]) -> None:
-            self._pending.discard(pending)
+            self._pending.discard(later)
             if self.closed:
                 if not future.cancelled():
                     future.exception()  # seen: there is nobody to tell
                 return
             reason = 0
-            if pending.overlap:
+            if later.overlap:
                 self._overlapping -= 1
             else:
                 reason = WAITS_FOR_REPLY
-            self._finish(request, pending, future)
+            self._finish(request, later, future)
             self._send()
             if self._waits & WAITS_FOR_OVERLAPPING and not self._has_many_replies():
                 reason |= WAITS_FOR_OVERLAPPING
@@ -237,10 +237,10 @@ class Session:
         return self._connection.pending >= self._limits.max_overlapping
 
     def _finish(
-        self, request: RequestReceived, pending: Pending, future: asyncio.Future[Any]
+        self, request: RequestReceived, later: Later[Any], future: asyncio.Future[Any]
     ) -> None:
         try:
-            result = pending.finish(future)
+            result = self._dispatcher.complete(later, future)
         except Exception:  # as in _process
             logger.exception("connection of %s ends with an internal error", self.info.peer)
             self.close("", None)

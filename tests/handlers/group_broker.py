@@ -77,7 +77,7 @@ class GroupBroker:
         """Send a request in a version; the response, or an awaitable of it, as a client reads it."""
         stored = decode(type(request), encode(request, version), version)
         ctx = RequestContext(
-            handler.api_key,
+            handler,
             version,
             1,
             "client",

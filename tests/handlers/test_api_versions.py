@@ -106,7 +106,7 @@ def ask(version: int, request: ApiVersionsRequest) -> tuple[ApiVersionsResponse,
     table = HandlerTable([api_versions], CEILING_3_9)
     services = services_of(handlers=table, features=Features())
     connection = ConnectionInfo("id")
-    ctx = RequestContext(18, version, 1, "test", 0, connection, services)
+    ctx = RequestContext(api_versions, version, 1, "test", 0, connection, services)
     return api_versions(ctx, request), connection
 
 

@@ -78,7 +78,7 @@ class Bench:
 
     def call(self, handler: Any, request: Any, version: int) -> Any:
         ctx = RequestContext(
-            handler.api_key,
+            handler,
             version,
             1,
             "test",

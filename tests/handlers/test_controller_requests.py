@@ -44,7 +44,7 @@ async def ask(member: Member, request: Any, version: int) -> Any:
     assert isinstance(handler, Handler)
     services = services_of(controller=member.controller, metadata=member.publisher.current)
     sent = decode(type(request), encode(request, version), version)
-    ctx = RequestContext(handler.api_key, version, 1, None, 0, CONNECTION, services)
+    ctx = RequestContext(handler, version, 1, None, 0, CONNECTION, services)
     answer = handler(ctx, sent)
     if isinstance(answer, Later):
         found = await answer.awaitable

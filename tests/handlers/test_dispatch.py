@@ -65,7 +65,7 @@ def test_context_tells_header_time_and_connection() -> None:
     transport, session = open_with(answer)
     transport.receive(request(3))
     (ctx,) = seen
-    assert (ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id) == (12, 4, 3, "me")
+    assert (ctx.handler.api_key, ctx.version, ctx.correlation_id, ctx.client_id) == (12, 4, 3, "me")
     assert ctx.now_ms == 42
     assert ctx.connection is session.info
 

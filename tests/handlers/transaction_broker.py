@@ -73,7 +73,7 @@ class TransactionBroker:
         stored = decode(type(request), encode(request, version), version)
         services = self.broker.services
         ctx = RequestContext(
-            handler.api_key,
+            handler,
             version,
             1,
             "client",
@@ -104,8 +104,9 @@ class TransactionBroker:
     def refuse(self, request: Any, version: int, error: ErrorCode) -> Any:
         """The response a handler's own mistake would be answered with."""
         key = next(k for k in BY_KEY if request_class(k) is type(request))
-        ctx = RequestContext(key, version, 1, "", 0, ConnectionInfo("1"), self.broker.services)
-        refusal = BY_KEY[key].refusal
+        handler = BY_KEY[key]
+        ctx = RequestContext(handler, version, 1, "", 0, ConnectionInfo("1"), self.broker.services)
+        refusal = handler.refusal
         assert refusal is not None
         return decode(response_class(key), encode(refusal(ctx, request, error), version), version)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kwire.connection import Part, RequestReceived, response_frame
 from server.net.connection_info import ConnectionInfo
-from server.net.dispatcher import Close, Pending
+from server.net.dispatcher import Close, Later
 
 
 def request(correlation_id: int, body: bytes = b"", key: int = 3, version: int = 5) -> bytes:
@@ -32,7 +32,7 @@ class Echo:
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
-    ) -> Sequence[Part] | Pending | Close:
+    ) -> Sequence[Part] | Later[Any] | Close:
         number = request.correlation_id
         self.seen.append(number)
         if request.api_key == 99:
@@ -45,8 +45,7 @@ class Echo:
         if not self.later(number):
             return response_frame(number, False, [*self.prefix, body])
         future = self.pending[number] = asyncio.get_running_loop().create_future()
+        return Later(number, future, None, lambda: self.gone.append(number), self.overlap)  # type: ignore[arg-type]
 
-        def finish(future: asyncio.Future[bytes]) -> Sequence[Part] | Close:
-            return response_frame(number, False, [future.result()])
-
-        return Pending(future, finish, self.overlap, lambda: self.gone.append(number))
+    def complete(self, later: Later[Any], future: asyncio.Future[bytes]) -> Sequence[Part] | Close:
+        return response_frame(later.ctx, False, [future.result()])  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kwire.connection import Part, RequestReceived, response_frame
 from server.net import frame_memory, session
 from server.net.connection_info import ConnectionInfo
-from server.net.dispatcher import Pending
+from server.net.dispatcher import Later
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from server.net.log_limit import LineLimiter
@@ -112,7 +112,7 @@ class Connection:
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
-    ) -> Sequence[Part] | Pending:
+    ) -> Sequence[Part] | Later[Any]:
         number = request.correlation_id
         assert number == self.seen, "out of order"
         self.seen += 1
@@ -126,12 +126,11 @@ class Connection:
             future.set_result(None)
         else:
             self.later[number] = future
-        return Pending(
-            future,
-            lambda future: asked.frame(number),
-            asked.when == "overlapping",
-            lambda: None,
-        )
+        overlap = asked.when == "overlapping"
+        return Later(number, future, None, lambda: None, overlap)  # type: ignore[arg-type]
+
+    def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Sequence[Part]:
+        return self.requests[later.ctx].frame(later.ctx)  # type: ignore[index,arg-type]
 
     def alone_is_pending(self) -> bool:
         return any(self.requests[number].when == "later" for number in self.later)
@@ -152,7 +151,7 @@ class Connection:
             self.kernel.calls, self.kernel.outcomes = 0, list(outcomes)
             self.loop.writer()
 
-    def complete(self, which: int) -> None:
+    def resolve(self, which: int) -> None:
         if self.later:
             number = sorted(self.later)[which % len(self.later)]
             self.later.pop(number).set_result(None)
@@ -212,7 +211,7 @@ class Broker:
         elif isinstance(step, Writable):
             connection.writable(step.outcomes)
         elif isinstance(step, Complete):
-            connection.complete(step.which)
+            connection.resolve(step.which)
         elif isinstance(step, Leave):
             connection.kernel.peer_gone = True
         else:
@@ -247,7 +246,7 @@ class Broker:
             for each in self.connections:
                 each.arrive(500)
                 each.readable([PLENTY])
-                each.complete(0)
+                each.resolve(0)
                 each.writable([PLENTY])
             await self.go_on()
             if not any(each.can_go_on() for each in self.connections):

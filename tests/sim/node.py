@@ -14,7 +14,7 @@ from server.config import BrokerConfig
 from server.handlers.dispatch import RequestDispatcher
 from server.metadata.image import BrokerRegistration
 from server.net.connection_info import ConnectionInfo
-from server.net.dispatcher import Close, Pending
+from server.net.dispatcher import Close, Later
 from server.net.limits import ConnectionQuotas
 from tests.log.faults.disk import Disk, DiskFiles
 
@@ -120,10 +120,10 @@ class SimulatedBroker(Broker):
         self._answered += 1
         connection = ConnectionInfo(f"{self.node_id}-{self.life}-{sender}-{self._answered}")
         reply = self._mine(self.dispatcher.dispatch, request, connection)
-        if isinstance(reply, Pending):
+        if isinstance(reply, Later):
             future = self._mine(asyncio.ensure_future, reply.awaitable)
             await asyncio.wait([future])
-            reply = self._mine(reply.finish, future)
+            reply = self._mine(self.dispatcher.complete, reply, future)
         if isinstance(reply, Close):
             return None
         frame = b"".join(

@@ -11,6 +11,8 @@ from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
 from server.config import BrokerConfig
 from server.executor import Executor
 from server.handlers.context import ConnectionInfo, Later, RequestContext
+from server.handlers.produce import produce
+from server.handlers.registry import Handler
 from server.log.file_layer import FileLayer, FileSlice
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
@@ -195,20 +197,28 @@ class Replicas:
             memoryview(bytearray(records)), acks=1, now_ms=self.clock.now_ms(), **options
         )
 
-    def context(self, version: int, client_id: str | None = "test") -> RequestContext:
+    def context(
+        self, version: int, client_id: str | None = "test", handler: Any = produce
+    ) -> RequestContext:
         return RequestContext(
-            -1, version, 1, client_id, self.clock.now_ms(), self.connection, self.services
+            handler if isinstance(handler, Handler) else produce,
+            version,
+            1,
+            client_id,
+            self.clock.now_ms(),
+            self.connection,
+            self.services,
         )
 
     def call(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
         """Ask a handler, which must answer at once."""
-        answer = handler(self.context(version, client_id), request)
+        answer = handler(self.context(version, client_id, handler), request)
         assert not isinstance(answer, Later), "it did not answer at once"
         return answer
 
     async def ask(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
         """Ask a handler and wait for its answer."""
-        return await finish(handler(self.context(version, client_id), request))
+        return await finish(handler(self.context(version, client_id, handler), request))
 
     def stop(self) -> None:
         """Close everything; safe to call twice."""
