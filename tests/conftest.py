@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Generator
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Workers take file after file: a long one that began last would run alone at the end.
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (ORDER.index(stage_of(item)), item.path not in long))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what thousands of collected tests are made of out of each later round of the garbage collector."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

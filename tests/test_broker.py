@@ -484,6 +484,8 @@ def process_settings() -> Iterator[None]:
     yield
     gc.set_threshold(*threshold)
     gc.unfreeze()
+    gc.collect()  # what was frozen together with the broker
+    gc.freeze()
 
 
 class Stub:
