@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kwire.errors import ErrorCode, RecordError, UnsupportedCodec
 
 from ..replication.partition import Partition
-from ..replication.read_result import ReadResult
+from ..replication.read_result import LaterRead, ReadResult
 from .context import RequestContext
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ async def converted(
         next_offset = result.next_offset
         if answer or partition is None or next_offset >= result.high_watermark:
             return result._replace(data=answer)
-        result = partition.read(next_offset, MAX_CONVERTED_BYTES)
+        more = partition.read(next_offset, MAX_CONVERTED_BYTES)
+        result = await more.later if isinstance(more, LaterRead) else more
         if result.error or not result.data:
             return result
 

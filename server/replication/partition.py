@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
+from typing import Protocol
 
 from kwire.errors import ErrorCode
 
@@ -15,12 +17,22 @@ from .append_queue import Turn
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from .membership import Membership, PartitionState
 from .purgatory import Waiters
-from .read_result import FollowerFetch, ReadResult, refused
+from .read_result import FollowerFetch, LaterRead, ReadResult, refused
 
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NOT_ENOUGH_REPLICAS = AppendError(
     ErrorCode.NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas."
 )
+
+
+class Reader(Protocol):
+    """Where a partition's records are read from; see `Log.read`."""
+
+    def read(
+        self, start_offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
+    ) -> LogSlice | ErrorCode | Awaitable[LogSlice | ErrorCode]:
+        """Whole stored batches from an offset on; an awaitable where they are not at hand."""
+        ...
 
 
 class Partition:
@@ -39,6 +51,7 @@ class Partition:
         "isr",
         "log",
         "min_insync_replicas",
+        "reader",
         "state",
         "tp",
         "waiters",
@@ -47,6 +60,8 @@ class Partition:
     def __init__(self, tp: TopicPartition, log: Log, membership: Membership[Partition]) -> None:
         self.tp = tp
         self.log = log
+        #: Where records are read from: the log itself, unless part of them is kept elsewhere.
+        self.reader: Reader = log
         self.state = PartitionState(NO_LEADER, NO_EPOCH, (), (), -1)
         self.is_leader = False
         #: While this broker leads: the in-sync replicas, and the log end when its time began.
@@ -420,10 +435,11 @@ class Partition:
         leader_only: bool = True,
         follower: FollowerFetch | None = None,
         now_ms: int | None = None,
-    ) -> ReadResult:
+    ) -> ReadResult | LaterRead:
         """Read batches from an offset: committed ones, or as a follower all there are.
 
-        Shape: with `follower` its progress is noted, unless `now_ms` is None.
+        Shape: with `follower` its progress is noted, unless `now_ms` is None. What `reader` does not
+        have at hand comes later.
         Errors: as check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         if current_leader_epoch != NO_EPOCH or (leader_only and not self.is_leader):
@@ -460,9 +476,9 @@ class Partition:
         data: bytes | FileSlice = b""
         next_offset = fetch_offset
         if fetch_offset != log.log_end_offset:  # else there is nothing yet, whoever asks
-            found = log.read(fetch_offset, max_bytes, until, min_one_batch)
+            found = self.reader.read(fetch_offset, max_bytes, until, min_one_batch)
             if not isinstance(found, LogSlice):
-                return refused(found)
+                return self._read_later(found, fetch_offset, read_committed, follower, now_ms)
             data, next_offset = found.data, found.next_offset
         aborted = None
         if follower is not None:
@@ -481,6 +497,43 @@ class Partition:
             None,
             aborted,
         )
+
+    def _read_later(
+        self,
+        found: ErrorCode | Awaitable[LogSlice | ErrorCode],
+        fetch_offset: int,
+        read_committed: bool,
+        follower: FollowerFetch | None,
+        now_ms: int | None,
+    ) -> ReadResult | LaterRead:
+        """What to say where the reader gave an error, or no records yet."""
+        if isinstance(found, ErrorCode):
+            return refused(found)
+        log = self.log
+        if follower is not None and now_ms is not None:
+            self.on_follower_fetch(follower, fetch_offset, log.log_end_offset, now_ms)
+        now = ReadResult(
+            ErrorCode.NONE,
+            log.high_watermark,
+            log.last_stable_offset,
+            log.log_start_offset,
+            b"",
+            fetch_offset,
+            None,
+            [] if read_committed and follower is None else None,
+        )
+
+        async def later() -> ReadResult:
+            slice_ = await found
+            if not isinstance(slice_, LogSlice):
+                return refused(slice_)
+            data, next_offset = slice_.data, slice_.next_offset
+            aborted = now.aborted
+            if aborted is not None and len(data):
+                aborted = log.aborted_transactions(fetch_offset, next_offset)
+            return now._replace(data=data, next_offset=next_offset, aborted=aborted)
+
+        return LaterRead(now, asyncio.ensure_future(later()))
 
     def redirected(self, preferred: int) -> ReadResult:
         """The result for a consumer that should read from another replica."""

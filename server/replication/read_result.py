@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from kwire.errors import ErrorCode
 
 from ..log.file_layer import FileSlice
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class FollowerFetch(NamedTuple):
@@ -17,6 +20,7 @@ class FollowerFetch(NamedTuple):
     log_start_offset: int
 
 
+@final
 class ReadResult(NamedTuple):
     """What a fetch of one partition found; all offsets -1 beside an error."""
 
@@ -30,6 +34,14 @@ class ReadResult(NamedTuple):
     aborted: list[tuple[int, int]] | None = None
     #: The broker that a consumer should rather read from (KIP-392), -1 for this one.
     preferred_replica: int = -1
+
+
+@final
+class LaterRead(NamedTuple):
+    """A read that takes time: what is known without it, without records, and all of it later."""
+
+    now: ReadResult
+    later: asyncio.Future[ReadResult]
 
 
 def refused(error: ErrorCode) -> ReadResult:

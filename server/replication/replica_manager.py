@@ -103,7 +103,7 @@ class ReplicaManager:
         self.stray_advice = ""
         self._log_manager = log_manager
         self._settings = settings
-        self._clock = clock
+        self.clock = clock
         self._leadership_listeners: list[LeadershipListener] = []
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -207,7 +207,7 @@ class ReplicaManager:
         )
         if state.leader == self.broker_id:
             self.fetchers.stop(tp)
-        partition.apply(state, self._clock.now_ms())
+        partition.apply(state, self.clock.now_ms())
         if led or partition.is_leader:
             self._tell(partition, partition.is_leader)
         if not partition.is_leader:
@@ -310,12 +310,12 @@ class ReplicaManager:
                 config, minimum = found
                 partition.log.update_config(config)
                 if minimum != partition.min_insync_replicas:
-                    partition.require_in_sync(minimum, self._clock.now_ms())
+                    partition.require_in_sync(minimum, self.clock.now_ms())
 
     def _open_log(
         self, tp: TopicPartition, topic_id: bytes, config: LogConfig, *, is_new: bool
     ) -> Log | None:
-        manager, now_ms = self._log_manager, self._clock.now_ms()
+        manager, now_ms = self._log_manager, self.clock.now_ms()
         log = manager.get(tp)
         try:
             if log is not None and log.topic_id not in (None, topic_id) and topic_id != ZERO_UUID:
@@ -352,7 +352,7 @@ class ReplicaManager:
         if self._log_manager.get(tp) is None:
             return ErrorCode.NONE
         try:
-            self._log_manager.delete(tp, self._clock.now_ms())
+            self._log_manager.delete(tp, self.clock.now_ms())
         except OSError as error:
             logger.error("cannot delete the log of %s: %s", tp, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -374,7 +374,7 @@ class ReplicaManager:
 
     def drop_laggards(self) -> None:
         """Propose to drop what is not in sync; to be called every half `replica.lag.time.max.ms`."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.clock.now_ms()
         for partition in self.partitions.values():
             partition.drop_laggards(now_ms)
 

@@ -1,0 +1,416 @@
+"""The one way to read several partitions: for consumers and for followers, at once or when there is enough.
+
+A fetch reads its partitions in order, within its limits. If that is less than it asks for and nothing is
+wrong, it waits in the purgatory and reads once more when enough was appended or its time is over. A
+partition may give what it reads later (from a slow store, or converted for an old client): then the fetch
+waits for that, and not for more beside.
+Source: ReplicaManager.fetchMessages, readFromLog, DelayedFetch, DelayedRemoteFetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kwire.errors import ErrorCode
+
+from .partition import Partition
+from .purgatory import FetchWaiter
+from .read_result import FollowerFetch, LaterRead, ReadResult, refused
+
+if TYPE_CHECKING:
+    from ..metadata.image import MetadataImage, TopicImage
+    from .fetch_session import FetchContext, FetchedPartition, Key
+    from .replica_manager import ReplicaManager
+    from .replication_quota import ReplicationQuota
+
+logger = logging.getLogger(__name__)
+
+#: How long a fetch waits for what is read later. Source: remote.fetch.max.wait.ms.
+LATER_READ_WAIT_MS = 500
+
+#: These are answered at once, for who hears them has to look for the leader.
+WRONG_BROKER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+#: One partition of a fetch: what it is asked by, what is asked, the topic's name, what was found. A
+#: plain tuple, since there is one for each partition of each fetch.
+FetchRow = tuple["Key", "FetchedPartition", str, ReadResult]
+
+
+class FetchParams(NamedTuple):
+    """What a fetch asks of all its partitions; source: FetchParams.
+
+    Shape: `replica_id` is -1 for a consumer; `in_rack` are the live brokers of a consumer's rack,
+    where it may be sent to one of them. `by_id` finds a topic by id, and by name where it is None.
+    `refuse` says why a client may not read a partition, `convert` makes of what was read from an
+    offset what an old client can read; both are None for others.
+    Unit: `max_bytes` is what is read at most, but `min_bytes` is waited for only up to `allowed_bytes`.
+    """
+
+    max_bytes: int
+    allowed_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    read_committed: bool
+    leader_only: bool
+    always_one_batch: bool
+    by_id: bool
+    replica_id: int = -1
+    replica_epoch: int = -1
+    in_rack: Collection[int] = ()
+    refuse: Callable[[Partition], ErrorCode] | None = None
+    convert: Callable[[Partition | None, ReadResult, int], Awaitable[ReadResult]] | None = None
+
+
+class Throttle(NamedTuple):
+    """What a leader holds back from a follower at the moment.
+
+    Unit: in `pause_ms` there may be room again.
+    """
+
+    quota: ReplicationQuota
+    held_back: frozenset[Key]
+    pause_ms: int
+
+
+class Pending(NamedTuple):
+    """A row whose records come later, and the leader epoch in which they were asked for."""
+
+    row: int
+    partition: Partition
+    leader_epoch: int
+    later: asyncio.Future[ReadResult]
+
+
+class Reading(NamedTuple):
+    """One pass over the partitions of a fetch.
+
+    Shape: `waiting` has each partition that more can be read from, and from which offset on;
+    `pending` the rows that are read later, which stand in `rows` without records until then.
+    `throttle` is None unless a replica fetches and some are throttled.
+    """
+
+    rows: list[FetchRow]
+    size: int
+    answer_now: bool
+    waiting: list[tuple[Partition, int]]
+    pending: list[Pending]
+    throttle: Throttle | None = None
+
+
+class WaitingFetch(NamedTuple):
+    """A fetch that is answered when `future` is done, with what `read` gives then.
+
+    Shape: `end` ends the wait, for who no longer wants the answer.
+    """
+
+    future: asyncio.Future[Any]
+    read: Callable[[], Reading]
+    end: Callable[[], object]
+
+
+def fetch_records(
+    replicas: ReplicaManager,
+    metadata: Callable[[], MetadataImage],
+    context: FetchContext,
+    params: FetchParams,
+    now_ms: int,
+) -> Reading | WaitingFetch:
+    """Read the partitions of a fetch, now or when there is enough or its time is over.
+
+    Errors: by partition those of `Partition.read` and `ReplicaManager.why_missing`, UNKNOWN_TOPIC_ID,
+    and what `params.refuse` and `params.convert` say.
+    """
+    reading = _read(replicas, metadata, context, params, now_ms)
+    missing = min(params.min_bytes, params.allowed_bytes) - reading.size
+    max_wait_ms = params.max_wait_ms
+    throttle = reading.throttle
+    is_held_back = throttle is not None and throttle.held_back
+    if (
+        missing <= 0
+        or max_wait_ms <= 0
+        or reading.answer_now
+        or reading.pending
+        or not (reading.waiting or is_held_back)
+    ):
+        if reading.pending or params.convert is not None:
+            return _later(_finish(reading, replicas, params))
+        return reading
+    if throttle is not None and is_held_back:
+        max_wait_ms = min(max_wait_ms, throttle.pause_ms)
+    if reading.size:
+        close_slices(reading)
+    waiter = FetchWaiter(
+        asyncio.get_running_loop(),
+        reading.waiting,
+        missing_bytes=missing,
+        max_wait_ms=max_wait_ms,
+        read_committed=params.read_committed,
+        of_replica=params.replica_id >= 0,
+    )
+    read_again = partial(_read, replicas, metadata, context, params, None)
+    if params.convert is not None:
+        return _later(_wait_and_finish(waiter, read_again, replicas, params))
+    return WaitingFetch(waiter.future, partial(_read_now, read_again), waiter.end)
+
+
+def count_throttled(replicas: ReplicaManager, reading: Reading) -> None:
+    """Take what is sent of throttled partitions into account, whoever follows there."""
+    if reading.throttle is None:
+        return
+    quota = reading.throttle.quota
+    size = sum(
+        len(result.data)
+        for _, asked, topic, result in reading.rows
+        if result.data and quota.is_throttled(topic, asked.partition)
+    )
+    if size:
+        quota.record(size, replicas.clock.monotonic_ms())
+
+
+def close_slices(reading: Reading) -> None:
+    """Let go of what was read and is not sent."""
+    for _, _, _, result in reading.rows:
+        _close(result)
+
+
+def _close(result: ReadResult) -> None:
+    if not isinstance(result.data, bytes):
+        result.data.close()
+
+
+def _read(
+    replicas: ReplicaManager,
+    metadata: Callable[[], MetadataImage],
+    context: FetchContext,
+    params: FetchParams,
+    noted_ms: int | None,
+) -> Reading:
+    """Read every partition once, in the session's order, within the limits of the request.
+
+    Shape: with `noted_ms` it is noted how far a follower is; a fetch that has waited told it before.
+    """
+    image = metadata()
+    by_id: Mapping[bytes, TopicImage] | None = image.topics_by_id if params.by_id else None
+    # A plain tuple hashes and compares as the TopicPartition, and costs less to make.
+    partitions: dict[Any, Partition] = replicas.partitions
+    read_committed = params.read_committed
+    budget = params.max_bytes
+    min_one_batch = True
+    replica_id, replica_epoch = params.replica_id, params.replica_epoch
+    in_rack, refuse = params.in_rack, params.refuse
+    follower: FollowerFetch | None = None
+    rows: list[FetchRow] = []
+    size = 0
+    answer_now = False
+    waiting: list[tuple[Partition, int]] = []
+    pending: list[Pending] = []
+    may_idle = context.incremental and replica_id >= 0
+    throttle = _throttle(replicas, image, context, replica_id) if replica_id >= 0 else None
+    held_back: Collection[Key] = () if throttle is None else throttle.held_back
+    for key, asked in context.partitions.items():
+        if asked.idle is not None and may_idle:
+            idle, state, end_offset = asked.idle
+            if (
+                asked.high_watermark == idle.log.high_watermark
+                and asked.log_start_offset == idle.log.log_start_offset
+                and idle.idles(state, end_offset, replica_id, replica_epoch, noted_ms)
+            ):
+                waiting.append((idle, end_offset))
+                continue
+            asked.idle = None
+        topic = asked.topic
+        if by_id is not None:
+            found = by_id.get(asked.topic_id)
+            topic = "" if found is None else found.name
+        partition = partitions.get((topic, asked.partition))
+        if partition is None:
+            result = _missing(replicas, image, asked, topic, params)
+            answer_now = answer_now or result.error in WRONG_BROKER
+        elif (
+            in_rack
+            and partition.is_leader
+            and (preferred := partition.preferred_replica(asked.fetch_offset, in_rack)) >= 0
+        ):
+            result = partition.redirected(preferred)
+            answer_now = True
+        elif refuse is not None and (why := refuse(partition)):
+            result = _refused(why)
+            answer_now = True
+        else:
+            if replica_id >= 0:
+                follower = FollowerFetch(replica_id, replica_epoch, asked.follower_log_start)
+            limit = 0 if key in held_back else min(asked.max_bytes, budget)
+            result_or_later = partition.read(
+                asked.fetch_offset,
+                limit,
+                current_leader_epoch=asked.current_leader_epoch,
+                last_fetched_epoch=asked.last_fetched_epoch,
+                read_committed=read_committed,
+                min_one_batch=min_one_batch and key not in held_back,
+                leader_only=params.leader_only,
+                follower=follower,
+                now_ms=noted_ms,
+            )
+            if type(result_or_later) is LaterRead:
+                result = result_or_later.now
+                epoch = partition.state.leader_epoch
+                pending.append(Pending(len(rows), partition, epoch, result_or_later.later))
+                budget = max(0, budget - limit)  # what it will take is not known yet
+                min_one_batch = params.always_one_batch
+            else:
+                result = result_or_later
+                read = len(result.data)
+                if read:
+                    size += read
+                    budget = max(0, budget - read)
+                    min_one_batch = params.always_one_batch
+                if result.error or result.diverging:
+                    answer_now = True
+                elif key not in held_back:
+                    if follower is not None:
+                        until = partition.log.log_end_offset
+                        if asked.fetch_offset == until:
+                            asked.idle = (partition, partition.state, until)
+                    else:
+                        until = (
+                            result.last_stable_offset if read_committed else result.high_watermark
+                        )
+                    # What is there already, but in the next segment or beyond a limit, does not wait.
+                    answer_now = answer_now or result.next_offset < until
+                    waiting.append((partition, result.next_offset))
+        rows.append((key, asked, topic, result))
+    return Reading(rows, size, answer_now, waiting, pending, throttle)
+
+
+def _missing(
+    replicas: ReplicaManager,
+    image: MetadataImage,
+    asked: FetchedPartition,
+    topic: str,
+    params: FetchParams,
+) -> ReadResult:
+    if not topic and params.by_id:
+        return _refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    return _refused(replicas.why_missing(image, topic, asked.partition))
+
+
+def _refused(error: ErrorCode) -> ReadResult:
+    # Without a replica there is an empty list of aborted transactions, with one there is none.
+    return refused(error)._replace(aborted=[])
+
+
+def _throttle(
+    replicas: ReplicaManager, image: MetadataImage, context: FetchContext, replica_id: int
+) -> Throttle | None:
+    """What of a follower's fetch is to be answered without records for now.
+
+    Source: ReplicaManager.shouldLeaderThrottle.
+    """
+    quota = replicas.leader_quota
+    if quota is None or not quota.throttled:
+        return None
+    pause_ms = quota.pause_ms(replicas.clock.monotonic_ms())
+    held_back: list[Key] = []
+    for key, asked in context.partitions.items() if pause_ms else ():
+        found = image.topics_by_id.get(asked.topic_id)
+        topic = asked.topic if found is None else found.name
+        if quota.is_throttled(topic, asked.partition):
+            partition = replicas.get(topic, asked.partition)
+            if partition is not None and replica_id not in partition.isr.isr:
+                held_back.append(key)
+    return Throttle(quota, frozenset(held_back), pause_ms)
+
+
+# -- what comes later ----------------------------------------------------------------------------
+
+
+def _read_now(read: Callable[[], Reading]) -> Reading:
+    """Read after a wait, without another one: what would come later is asked for again."""
+    reading = read()
+    for each in reading.pending:
+        _give_up(each.later)
+    return reading
+
+
+def _later(finishing: Coroutine[Any, Any, Reading]) -> WaitingFetch:
+    task = asyncio.get_running_loop().create_task(finishing)
+    return WaitingFetch(task, task.result, task.cancel)
+
+
+async def _wait_and_finish(
+    waiter: FetchWaiter,
+    read: Callable[[], Reading],
+    replicas: ReplicaManager,
+    params: FetchParams,
+) -> Reading:
+    try:
+        await waiter.future
+    finally:
+        waiter.end()
+    return await _finish(read(), replicas, params)
+
+
+async def _finish(reading: Reading, replicas: ReplicaManager, params: FetchParams) -> Reading:
+    """Fill in what comes later, and convert what an old client cannot read."""
+    rows = reading.rows
+    try:
+        if reading.pending:
+            await _take_pending(reading, replicas)
+        if params.convert is not None:
+            for index, (key, asked, topic, result) in enumerate(rows):
+                partition = replicas.get(topic, asked.partition)
+                if result.data:
+                    result = await params.convert(partition, result, asked.fetch_offset)
+                    rows[index] = (key, asked, topic, result)
+    except asyncio.CancelledError:
+        close_slices(reading)
+        raise
+    return reading
+
+
+async def _take_pending(reading: Reading, replicas: ReplicaManager) -> None:
+    try:
+        await asyncio.wait(
+            [each.later for each in reading.pending], timeout=LATER_READ_WAIT_MS / 1000
+        )
+    except asyncio.CancelledError:
+        for each in reading.pending:
+            _give_up(each.later)
+        raise
+    for each in reading.pending:
+        key, asked, topic, now = reading.rows[each.row]
+        reading.rows[each.row] = (key, asked, topic, _taken(each, now, replicas))
+
+
+def _taken(each: Pending, now: ReadResult, replicas: ReplicaManager) -> ReadResult:
+    """What became of a read, `now` where it is not ready and has to be asked for again."""
+    later, partition = each.later, each.partition
+    if not later.done():
+        later.cancel()
+    if later.cancelled() or not later.done():
+        return now
+    error = later.exception()
+    if error is not None:
+        logger.error("records of %s could not be read", partition.tp, exc_info=error)
+        is_storage = isinstance(error, OSError)
+        return refused(
+            ErrorCode.KAFKA_STORAGE_ERROR if is_storage else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+    if (
+        partition.state.leader_epoch != each.leader_epoch
+        or replicas.get(*partition.tp) is not partition
+    ):
+        _close(later.result())
+        return refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return later.result()
+
+
+def _give_up(later: asyncio.Future[ReadResult]) -> None:
+    if not later.done():
+        later.cancel()
+    elif not later.cancelled() and later.exception() is None:
+        _close(later.result())
