@@ -82,6 +82,7 @@ class Broker:
         self.node_id = config.node_id
         #: Which release this broker stands in for: Apache Kafka brokers may stand beside ZooKeeper.
         self.ceiling = CEILING_3_9 if self._zookeeper else CEILING_4_3
+        self.handlers = HandlerTable(HANDLERS, self.ceiling)
         self.listeners: list[Listener] = []
         self.log_manager = LogManager(
             config.log_dirs, file_layer or FileLayer(), on_offline=self._directory_failed
@@ -247,7 +248,7 @@ class Broker:
             config=config,
             clock=clock,
             executor=self.executor,
-            handlers=HandlerTable(HANDLERS, self.ceiling),
+            api_ranges=self.handlers.ranges,
             metadata=self.publisher.current,
             publisher=self.publisher,
             cluster=self.cluster,
@@ -328,7 +329,7 @@ class Broker:
         limits = self._limits()
         memory = frame_memory(limits, self.clock)
         self.quotas = quotas = ConnectionQuotas(limits, descriptors_for_connections())
-        dispatcher = RequestDispatcher(self.services.handlers, self.services, self.clock)
+        dispatcher = RequestDispatcher(self.handlers, self.services, self.clock)
         for endpoint in config.listeners:
             listener = Listener(
                 endpoint.host,

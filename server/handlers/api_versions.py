@@ -10,6 +10,7 @@ Omitted: zk_migration_ready is always false.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
@@ -21,9 +22,10 @@ from kwire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from .registry import HandlerTable, handles
+from .registry import handles
 
 if TYPE_CHECKING:
+    from .ceilings import ApiRange
     from .context import RequestContext
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -38,7 +40,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.connection.client_software_name = name
         ctx.connection.client_software_version = version
-    response = ApiVersionsResponse(api_keys=api_keys(ctx.services.handlers))
+    response = ApiVersionsResponse(api_keys=api_keys(ctx.services.api_ranges))
     if ctx.version >= 3:
         features = ctx.services.features
         response.supported_features = [
@@ -54,16 +56,14 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
     return response
 
 
-def api_keys(handlers: HandlerTable) -> list[ApiVersion]:
+def api_keys(ranges: Mapping[int, ApiRange]) -> list[ApiVersion]:
     """Return the rows of an answer, by key."""
     return [
         ApiVersion(api_key=key, min_version=low, max_version=high)
-        for key, low, high in handlers.ranges.values()
+        for key, low, high in ranges.values()
     ]
 
 
-def unsupported_version_response(handlers: HandlerTable) -> ApiVersionsResponse:
+def unsupported_version_response(ranges: Mapping[int, ApiRange]) -> ApiVersionsResponse:
     """Return the answer to a version that is not served; to be encoded in v0."""
-    return ApiVersionsResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=api_keys(handlers)
-    )
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=api_keys(ranges))

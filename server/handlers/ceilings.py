@@ -14,6 +14,14 @@ from typing import NamedTuple
 TRANSACTION_VERSION = "transaction.version"
 
 
+class ApiRange(NamedTuple):
+    """One row of an ApiVersions answer; both ends inclusive."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
 class Ceiling(NamedTuple):
     """The ranges of one release by API key, and of its features those that there are here.
 

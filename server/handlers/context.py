@@ -1,10 +1,13 @@
-"""What a handler is given with each request, and what it may give back instead of a response."""
+"""What a handler is, what it is given with each request, and what it may give back instead of a response."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+from kwire.api import ApiKey
+from kwire.schema import MAX_VERSION, schema_of
 
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Later
@@ -28,13 +31,14 @@ if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
-    from .registry import Handler, HandlerTable
+    from .ceilings import ApiRange
 
 __all__ = [
     "NO_REPLY",
     "ConnectionInfo",
     "Encoded",
     "Features",
+    "Handler",
     "Later",
     "NoReply",
     "RequestContext",
@@ -43,6 +47,7 @@ __all__ = [
 
 T = TypeVar("T")
 R = TypeVar("R")
+RequestT = TypeVar("RequestT")
 
 
 class NoReply:
@@ -116,7 +121,8 @@ class Services:
     config: BrokerConfig
     clock: Clock
     executor: Executor
-    handlers: HandlerTable
+    #: What ApiVersions answers, by API key.
+    api_ranges: Mapping[int, ApiRange]
     #: The current image; call it once in a request and keep the value.
     metadata: Callable[[], MetadataImage]
     publisher: MetadataPublisher
@@ -200,3 +206,64 @@ class RequestContext:
         peer goes away: `on_disconnect` is called then, for waiting that can be given up.
         """
         return Later(self, awaitable, finish, on_disconnect, self.handler.overlap)
+
+
+class Handler(Generic[RequestT]):
+    """One API as this broker serves it: the function, the versions, and how it shares a connection.
+
+    Shape: calling it calls the function. `min_version` and `max_version` are inclusive.
+    `flexible_from` is the first version whose response has the flexible header.
+    `overlap`: the next request of the same connection may start before this one's reply is ready.
+    `refusal(ctx, request, error)`: the response that carries one error for all of the request, for
+    APIs whose response has no top-level error code.
+    """
+
+    __slots__ = (
+        "api_key",
+        "flexible_from",
+        "function",
+        "max_version",
+        "min_version",
+        "name",
+        "overlap",
+        "refusal",
+        "request_class",
+    )
+
+    def __init__(
+        self,
+        request_class: type[RequestT],
+        versions: str,
+        function: Callable[[RequestContext, RequestT], Any],
+        overlap: bool,
+        refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None,
+    ) -> None:
+        self.request_class = request_class
+        schema = schema_of(request_class)
+        if schema.api_key is None:
+            raise TypeError(f"{request_class.__name__} is not a request")
+        self.api_key = int(schema.api_key)
+        self.name = request_class.__name__.removesuffix("Request")
+        self.min_version, self.max_version = parse_versions(versions)
+        flexible = schema.flexible
+        # ApiVersions responses always have the old header, so that any client can read them.
+        never = not flexible or self.api_key == ApiKey.API_VERSIONS
+        self.flexible_from = MAX_VERSION + 1 if never else flexible.lowest
+        self.function = function
+        self.overlap = overlap
+        self.refusal = refusal
+
+    def __call__(self, ctx: RequestContext, request: RequestT) -> Any:
+        return self.function(ctx, request)
+
+    def __repr__(self) -> str:
+        return f"<handler {self.name} {self.min_version}-{self.max_version}>"
+
+
+def parse_versions(versions: str) -> tuple[int, int]:
+    """Read "a-b" or "a" as an inclusive pair."""
+    first, _, last = versions.partition("-")
+    pair = int(first), int(last or first)
+    if pair[0] > pair[1] or pair[0] < 0:
+        raise ValueError(f"not a version range: {versions!r}")
+    return pair

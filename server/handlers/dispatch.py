@@ -24,8 +24,8 @@ from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Later
 from .api_versions import unsupported_version_response
-from .context import Encoded, NoReply, RequestContext, Services
-from .registry import Handler, HandlerTable
+from .context import Encoded, Handler, NoReply, RequestContext, Services
+from .registry import HandlerTable
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class RequestDispatcher:
         key, version, client = request.api_key, request.api_version, request.client_id
         if key == API_VERSIONS:
             # In v0, which every client reads, whatever it asked for (KIP-511).
-            body = encode_parts(unsupported_version_response(self.handlers), 0)
+            body = encode_parts(unsupported_version_response(self.handlers.ranges), 0)
             return response_frame(request.correlation_id, False, body)
         served = self.handlers.ranges.get(key)
         if served is not None:

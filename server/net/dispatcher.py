@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kwire.connection import Part, RequestReceived
 
 from .connection_info import ConnectionInfo
-
-if TYPE_CHECKING:
-    from ..handlers.context import RequestContext
 
 R = TypeVar("R")
 
@@ -29,7 +26,8 @@ class Close:
 class Later(Generic[R]):
     """A response that is not ready yet; its connection keeps the reply's place in the order.
 
-    Shape: a handler makes it with `ctx.later`, and the dispatcher passes it on to the session. What
+    Shape: a handler makes it with `ctx.later`, and the dispatcher passes it on to the session.
+    `ctx` is what the dispatcher knows of the request. What
     `awaitable` gives is the response, or with `finish` what is handed to `finish` on the loop,
     which returns the response. `overlap` lets the connection's next request start meanwhile;
     `on_disconnect` is called when the connection ends first. No view into the request may live on
@@ -41,7 +39,7 @@ class Later(Generic[R]):
 
     def __init__(
         self,
-        ctx: RequestContext,
+        ctx: Any,
         awaitable: Awaitable[Any],
         finish: Callable[[Any], Any] | None,
         on_disconnect: Callable[[], object] | None,

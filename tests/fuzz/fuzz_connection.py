@@ -40,7 +40,7 @@ def fuzz_one(data: bytes) -> None:
         return
     piece = 1 + int.from_bytes(data[:2], "big")
     memory = FrameMemory(1 << 22)
-    services = services_of(handlers=TABLE, features=Features())
+    services = services_of(api_ranges=TABLE.ranges, features=Features())
     transport, session = connect(
         RequestDispatcher(TABLE, services, ManualClock()), LIMITS, memory=memory
     )

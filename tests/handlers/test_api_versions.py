@@ -65,7 +65,7 @@ class EverythingTable(HandlerTable):
 
 
 def dispatcher(table: HandlerTable, features: Features | None = None) -> RequestDispatcher:
-    services = services_of(handlers=table, features=features or Features())
+    services = services_of(api_ranges=table.ranges, features=features or Features())
     return RequestDispatcher(table, services, ManualClock())
 
 
@@ -104,7 +104,7 @@ def test_unknown_version_is_answered_in_v0_with_all_ranges(row: list[str]) -> No
 
 def ask(version: int, request: ApiVersionsRequest) -> tuple[ApiVersionsResponse, ConnectionInfo]:
     table = HandlerTable([api_versions], CEILING_3_9)
-    services = services_of(handlers=table, features=Features())
+    services = services_of(api_ranges=table.ranges, features=Features())
     connection = ConnectionInfo("id")
     ctx = RequestContext(api_versions, version, 1, "test", 0, connection, services)
     return api_versions(ctx, request), connection

@@ -8,8 +8,8 @@ from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.produce import ProduceRequest
 from kwire.schema import schema_of
 from server.handlers.ceilings import CEILING_3_9, CEILINGS, Ceiling
-from server.handlers.context import RequestContext
-from server.handlers.registry import Handler, HandlerTable, handles, parse_versions
+from server.handlers.context import Handler, RequestContext, parse_versions
+from server.handlers.registry import HandlerTable, handles
 from server.handlers.table import HANDLERS
 
 

@@ -103,7 +103,7 @@ class SimulatedBroker(Broker):
 
     def _bind(self) -> None:
         self.quotas = ConnectionQuotas(self._limits())
-        self.dispatcher = RequestDispatcher(self.services.handlers, self.services, self.clock)
+        self.dispatcher = RequestDispatcher(self.handlers, self.services, self.clock)
         self.listeners = [Ear(self.node_id)]  # type: ignore[list-item]
         self.network.places[self.node_id] = self
 
