@@ -23,9 +23,11 @@ from server.clock import SystemClock
 from server.executor import Executor
 from server.net.connection_info import ConnectionInfo
 from server.net.dispatcher import Close, Later
+from server.net.endpoint import Endpoint
 from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.session import Session
+from server.net.sockets import SocketNetwork
 
 HEADER = struct.Struct(">hhih4s")
 
@@ -96,8 +98,10 @@ def client(port: int, size: int, count: int, in_flight: int, reply: int, cpu: in
 async def measure(
     size: int, count: int, in_flight: int, stored: Slice | None, limits: NetLimits, cpu: int
 ) -> None:
-    listener = Listener("127.0.0.1", 0, Answers(stored), limits, SystemClock(), Executor())
-    await listener.start()
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0)
+    network = SocketNetwork(Executor())
+    listener = Listener(network, endpoint, Answers(stored), limits, SystemClock())
+    listener.start()
     received = 0
     plain = Session.received
 

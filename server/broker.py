@@ -31,19 +31,21 @@ from .log.log_config import LogConfig
 from .log.log_directory import LogDirectory
 from .log.log_manager import LogManager
 from .log.upkeep import LogUpkeep
-from .metadata.image import BROKERS, BrokerRegistration, Endpoint, MetadataImage
+from .metadata.image import BROKERS, BrokerRegistration, MetadataImage
 from .metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from .metadata.publisher import MetadataPublisher
 from .metadata.topic_partition import TopicPartition
 from .net.limits import ConnectionQuotas, NetLimits, descriptors_for_connections
 from .net.listener import Listener, frame_memory
+from .net.network import Network
+from .net.sockets import SocketNetwork
 from .replication.fetch_session import FetchSessionCache
 from .replication.partition import Partition
 from .replication.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
     from .coordination.store import Store
-    from .interbroker.cluster_links import Channels, ClusterLinks
+    from .interbroker.cluster_links import ClusterLinks
     from .log.cleaner.task import CleanerTask
     from .log.recovery.process import RecoveryProcesses
 
@@ -64,7 +66,7 @@ FIRST_METADATA_S = 10.0
 class Broker:
     """One broker, on the running event loop.
 
-    The seams (clock, file layer, store, executor) are chosen here and nowhere else.
+    The seams (clock, file layer, store, executor, network) are chosen here and nowhere else.
     """
 
     def __init__(
@@ -75,10 +77,12 @@ class Broker:
         file_layer: FileLayer | None = None,
         store: Store | None = None,
         executor: Executor | None = None,
+        network: Network | None = None,
     ) -> None:
         self.config = config
         self.clock = clock or SystemClock()
         self.executor = executor or Executor()
+        self.network = network or SocketNetwork(self.executor)
         self.node_id = config.node_id
         #: Which release this broker stands in for: Apache Kafka brokers may stand beside ZooKeeper.
         self.ceiling = CEILING_3_9 if self._zookeeper else CEILING_4_3
@@ -125,7 +129,7 @@ class Broker:
         self.config.subscribe(self._config_changed)
         await self.controller.start(preferred)
         for listener in self.listeners:
-            await listener.start()
+            listener.start()
         if self.links is not None:
             self.links.start()
         self._start_tasks()
@@ -202,7 +206,7 @@ class Broker:
                 self.publisher,
                 self.replica_manager,
                 lambda: self.controller,
-                self.channels,
+                self.network,
             )
         self.group_coordinator = GroupCoordinator(
             GroupConfig.of(config),
@@ -275,27 +279,12 @@ class Broker:
     def _controller_settings(self) -> ControllerSettings:
         config = self.config
         return ControllerSettings(
-            listener="" if self.links is None else config.inter_broker_listener.name,
+            listener="" if self.links is None else config.inter_broker_listener.listener,
             unclean_leader_election=config.get_bool("unclean.leader.election.enable"),
             delete_topic_enable=config.get_bool("delete.topic.enable"),
             auto_leader_rebalance=config.get_bool("auto.leader.rebalance.enable"),
             leader_imbalance_percentage=config.get_int("leader.imbalance.per.broker.percentage"),
             leader_imbalance_check_s=config.get_int("leader.imbalance.check.interval.seconds"),
-        )
-
-    def channels(self, purpose: str) -> Channels:
-        """Connections to the other brokers, made when they are needed."""
-        from .net.broker_channel import BrokerChannels
-
-        return BrokerChannels(
-            self.publisher.current,
-            self.config.inter_broker_listener.name,
-            client_id=f"broker-{self.node_id}-{purpose}",
-            request_timeout_ms=self.config.get_int(
-                "controller.socket.timeout.ms"
-                if purpose == "controller"
-                else "replica.socket.timeout.ms"
-            ),
         )
 
     def topic_settings(self, topic: str) -> tuple[LogConfig, int]:
@@ -332,13 +321,11 @@ class Broker:
         dispatcher = RequestDispatcher(self.handlers, self.services, self.clock)
         for endpoint in config.listeners:
             listener = Listener(
-                endpoint.host,
-                endpoint.port,
+                self.network,
+                endpoint,
                 dispatcher,
                 limits,
                 self.clock,
-                self.executor,
-                name=endpoint.name,
                 memory=memory,
                 quotas=quotas,
             )
@@ -347,7 +334,7 @@ class Broker:
 
     def _report_addresses(self) -> None:
         for listener in self.listeners:
-            if listener.host not in WILDCARDS or self.config.advertised_listeners:
+            if listener.endpoint.host not in WILDCARDS or self.config.advertised_listeners:
                 continue
             if self._zookeeper is not None:
                 logger.info(
@@ -368,22 +355,23 @@ class Broker:
     @property
     def address(self) -> str:
         """HOST:PORT of the first listener, as a client on this machine would write it."""
-        listener = self.listeners[0]
-        host = "localhost" if listener.host in WILDCARDS else listener.host
-        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+        endpoint = self.listeners[0].endpoint
+        if endpoint.host in WILDCARDS:
+            endpoint = endpoint._replace(host="localhost")
+        return endpoint.address
 
     def _registration(self) -> BrokerRegistration:
         """What other brokers are told: always a fixed address, whatever clients are told."""
-        advertised = {endpoint.name: endpoint for endpoint in self.config.advertised_listeners}
+        advertised = {endpoint.listener: endpoint for endpoint in self.config.advertised_listeners}
         endpoints = []
-        for own, listener in zip(self.config.listeners, self.listeners, strict=True):
-            told = advertised.get(own.name)
+        for own in (listener.endpoint for listener in self.listeners):
+            told = advertised.get(own.listener)
             if told is not None:
-                host, port = told.host, told.port or listener.port
+                host, port = told.host, told.port or own.port
             else:
                 host = socket.getfqdn() if own.host in WILDCARDS else own.host
-                port = listener.port
-            endpoints.append(Endpoint(own.name, host, port, own.protocol))
+                port = own.port
+            endpoints.append(own._replace(host=host, port=port))
         return BrokerRegistration(
             self.node_id, tuple(endpoints), self.config.get_optional_str("broker.rack")
         )

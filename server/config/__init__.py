@@ -2,13 +2,11 @@
 
 from .broker_config import BrokerConfig
 from .definitions import ConfigError, ConfigSource, ConfigType, UnknownConfigError
-from .endpoints import Endpoint
 
 __all__ = [
     "BrokerConfig",
     "ConfigError",
     "ConfigSource",
     "ConfigType",
-    "Endpoint",
     "UnknownConfigError",
 ]

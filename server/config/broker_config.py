@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
+from ..net.endpoint import SPOKEN_PROTOCOLS, Endpoint
 from .definitions import (
     ConfigError,
     ConfigKey,
@@ -19,7 +20,7 @@ from .definitions import (
     UpdateMode,
     Value,
 )
-from .endpoints import SPOKEN_PROTOCOLS, Endpoint, parse_endpoints, parse_protocol_map
+from .endpoints import parse_endpoints, parse_protocol_map
 from .requirements import check_broker_values, check_topic_values, connection_overrides, log_dirs
 from .tables import (
     BROKER,
@@ -134,7 +135,7 @@ class BrokerConfig:
         controller = str(self.values["controller.listener.names"] or "").upper()
         names = {name.strip() for name in controller.split(",")} if controller else set()
         endpoints = parse_endpoints("listeners", self.get_str("listeners"), self._protocols())
-        return tuple(endpoint for endpoint in endpoints if endpoint.name not in names)
+        return tuple(endpoint for endpoint in endpoints if endpoint.listener not in names)
 
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
@@ -143,9 +144,9 @@ class BrokerConfig:
         text = self.get_optional_str(key)
         if text is None:
             return ()
-        own = {endpoint.name for endpoint in self.listeners}
+        own = {endpoint.listener for endpoint in self.listeners}
         advertised = parse_endpoints(key, text, self._protocols())
-        return tuple(endpoint for endpoint in advertised if endpoint.name in own)
+        return tuple(endpoint for endpoint in advertised if endpoint.listener in own)
 
     @property
     def inter_broker_listener(self) -> Endpoint:
@@ -153,7 +154,9 @@ class BrokerConfig:
         name = self.get_optional_str("inter.broker.listener.name")
         protocol = self.get_str("security.inter.broker.protocol")
         for endpoint in self.listeners:
-            if endpoint.name == name or (name is None and endpoint.protocol == protocol):
+            if endpoint.listener == name or (
+                name is None and endpoint.security_protocol == protocol
+            ):
                 return endpoint
         wanted = name if name is not None else protocol
         raise UnmetRequirement(
@@ -181,12 +184,12 @@ class BrokerConfig:
                 "There must be at least one listener", "listeners", self.get_str("listeners")
             )
         for endpoint in listeners:
-            if endpoint.protocol not in SPOKEN_PROTOCOLS:
+            if endpoint.security_protocol not in SPOKEN_PROTOCOLS:
                 raise ConfigError(
-                    f"listener {endpoint} needs {endpoint.protocol}, which kwire does not speak",
+                    f"listener {endpoint} needs {endpoint.security_protocol}, which kwire does not speak",
                     "listeners",
                     str(endpoint),
-                    f"{endpoint.protocol} is not supported",
+                    f"{endpoint.security_protocol} is not supported",
                     f"protocols {', '.join(SPOKEN_PROTOCOLS)}",
                 )
         ports = [endpoint.port for endpoint in listeners if endpoint.port]

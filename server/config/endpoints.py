@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from ..net.endpoint import Endpoint
 from .definitions import ConfigError, UnmetRequirement
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: What this broker can speak so far.
-SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 ENDPOINT = r"([^:/\s]+)://(?:\[([0-9a-zA-Z:%._-]*)\]|([0-9a-zA-Z%._-]*)):(-?[0-9]+)"
-
-
-class Endpoint(NamedTuple):
-    """One listener; an empty host means every interface."""
-
-    name: str
-    host: str
-    port: int
-    protocol: str
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
@@ -56,7 +41,7 @@ def parse_endpoints(key: str, text: str, protocols: dict[str, str]) -> tuple[End
                 text,
             )
         endpoints.append(Endpoint(name, match[2] or match[3] or "", port, protocols[name]))
-    names = [endpoint.name for endpoint in endpoints]
+    names = [endpoint.listener for endpoint in endpoints]
     if len(set(names)) < len(names):
         raise UnmetRequirement(
             f"Each listener must have a different name, {key}: {text}", key, text

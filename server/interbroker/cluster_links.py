@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -20,10 +20,10 @@ from kwire.messages.controlled_shutdown import (
 from ..coordination.store import StoreError
 from ..coordinator.marker_channels import MarkerChannels
 from ..coordinator.partition_verifier import PartitionVerifier
-from ..net.broker_channel import ChannelError
+from ..net.broker_channel import BrokerChannels, ChannelError
 from ..replication.alter_partition import AlterPartitions
 from ..replication.fetcher import FetchLimits
-from ..replication.fetcher_task import FetcherTasks, Peers
+from ..replication.fetcher_task import FetcherTasks
 from ..replication.replication_quota import ReplicationQuotas
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..coordinator.transaction_coordinator import TransactionCoordinator
     from ..metadata.image import BrokerRegistration, MetadataImage
     from ..metadata.publisher import MetadataPublisher
+    from ..net.network import Network
     from ..replication.replica_manager import ReplicaManager
     from .peer_watch import PeerWatch
 
@@ -45,18 +46,10 @@ CONTROLLER_PATIENCE_S = 10.0
 ASK_AGAIN_S = 0.5
 
 
-class Channels(Peers, Protocol):
-    """Connections to other brokers for one purpose; `net.broker_channel.BrokerChannels`."""
-
-    def close(self) -> None:
-        """Close all."""
-        ...
-
-
 class ControllerChannel:
     """One broker among the controller's connections."""
 
-    def __init__(self, channels: Channels, broker_id: int) -> None:
+    def __init__(self, channels: BrokerChannels, broker_id: int) -> None:
         self._channels = channels
         self._broker_id = broker_id
 
@@ -72,7 +65,7 @@ class ClusterLinks:
     """Following leaders, changing the in-sync replicas of what is led, and transactions over brokers.
 
     Shape: `controller()` is this broker's own controller, active or not; it is asked only once the
-    broker is registered. `channels(purpose)` makes connections.
+    broker is registered.
     """
 
     def __init__(
@@ -82,23 +75,24 @@ class ClusterLinks:
         publisher: MetadataPublisher,
         replicas: ReplicaManager,
         controller: Callable[[], Controller],
-        channels: Callable[[str], Channels],
+        network: Network,
     ) -> None:
         self._config = config
+        self._network = network
         self._clock = clock
         self._publisher = publisher
         self._replicas = replicas
         self._controller = controller
         node_id = replicas.broker_id
         #: For fetching: a request may be held by the leader, so nothing else goes this way.
-        self._fetching = channels("fetcher")
+        self._fetching = self._channels("fetcher")
         #: For everything else.
-        self.requests = channels("requests")
+        self.requests = self._channels("requests")
         #: For what the controller says, while this broker is it.
-        self._controlling = channels("controller")
+        self._controlling = self._channels("controller")
         # Markers wait for in-sync replicas, whose change goes by `requests`.
-        self._marking = channels("markers")
-        self._verifying = channels("verification")
+        self._marking = self._channels("markers")
+        self._verifying = self._channels("verification")
         self._markers: MarkerChannels | None = None
         self._verifier: PartitionVerifier | None = None
         self.alter_partitions = AlterPartitions(
@@ -129,6 +123,21 @@ class ClusterLinks:
         replicas.fetchers = self.fetchers
         publisher.subscribe(self._on_image)
 
+    def _channels(self, purpose: str) -> BrokerChannels:
+        """Connections to the other brokers, made when they are needed."""
+        config = self._config
+        return BrokerChannels(
+            self._network,
+            self._publisher.current,
+            config.inter_broker_listener.listener,
+            client_id=f"broker-{self._replicas.broker_id}-{purpose}",
+            request_timeout_ms=config.get_int(
+                "controller.socket.timeout.ms"
+                if purpose == "controller"
+                else "replica.socket.timeout.ms"
+            ),
+        )
+
     def markers(self, local: MarkerSender) -> MarkerSender:
         """The sender of markers to this broker and others."""
         self._markers = MarkerChannels(
@@ -158,8 +167,9 @@ class ClusterLinks:
             controller = self._controller()
             self._peers = PeerWatch(
                 self._replicas.broker_id,
+                self._network,
                 self._publisher,
-                self._config.inter_broker_listener.name,
+                self._config.inter_broker_listener.listener,
                 controller.peer_lost,
                 controller.peer_found,
             )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
+    from ..net.endpoint import Endpoint
+    from ..net.network import Network
 
 logger = logging.getLogger(__name__)
 
@@ -36,16 +37,18 @@ class PeerWatch:
     def __init__(
         self,
         broker_id: int,
+        network: Network,
         publisher: MetadataPublisher,
         listener: str,
         lost: Callable[[int], None],
         found: Callable[[int], None],
     ) -> None:
         self._broker_id = broker_id
+        self._network = network
         self._listener = listener
         self._lost = lost
         self._found = found
-        self._watched: dict[int, tuple[tuple[str, int], asyncio.Task[None]]] = {}
+        self._watched: dict[int, tuple[Endpoint, asyncio.Task[None]]] = {}
         self._gone: set[int] = set()
         self._closed = False
         publisher.subscribe(self._on_image)
@@ -59,11 +62,11 @@ class PeerWatch:
         """Watch exactly the brokers there are, where they are."""
         if self._closed:
             return
-        places: dict[int, tuple[str, int]] = {}
+        places: dict[int, Endpoint] = {}
         for broker_id, broker in image.brokers.items():
             endpoint = broker.endpoint(self._listener)
             if broker_id != self._broker_id and endpoint is not None:
-                places[broker_id] = (endpoint.host, endpoint.port)
+                places[broker_id] = endpoint
         for broker_id, (place, task) in list(self._watched.items()):
             if places.get(broker_id) != place:
                 task.cancel()
@@ -71,17 +74,17 @@ class PeerWatch:
                 self._answers(broker_id)
         for broker_id in places.keys() - self._watched.keys():
             task = asyncio.get_running_loop().create_task(
-                self._watch(broker_id, *places[broker_id]), name=f"watch of broker {broker_id}"
+                self._watch(broker_id, places[broker_id]), name=f"watch of broker {broker_id}"
             )
             self._watched[broker_id] = places[broker_id], task
 
-    async def _watch(self, broker_id: int, host: str, port: int) -> None:
+    async def _watch(self, broker_id: int, endpoint: Endpoint) -> None:
         loop = asyncio.get_running_loop()
         accepted, refusals = False, 0
         while True:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    reader, writer = await connect(host, port)
+                    transport = await self._network.connect(endpoint)
             except ConnectionRefusedError:
                 refusals += 1
                 if accepted and refusals == REFUSALS and broker_id not in self._gone:
@@ -96,13 +99,12 @@ class PeerWatch:
             accepted, refusals = True, 0
             self._answers(broker_id)
             since = loop.time()
+            end = _End()
+            transport.start(end)
             try:
-                while await reader.read(1):
-                    pass
-            except OSError:
-                pass
+                await end.reached
             finally:
-                writer.transport.abort()
+                transport.close()
             if loop.time() - since < AGAIN_S:
                 # Whoever accepts and closes is not asked all the time.
                 await asyncio.sleep(AGAIN_S)
@@ -120,18 +122,22 @@ class PeerWatch:
         self._watched.clear()
 
 
-async def connect(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to one of a host's addresses.
+class _End:
+    """Receives a connection to learn of its end; what is said on it is dropped."""
 
-    Errors: ConnectionRefusedError if every address refuses, another OSError if not; asyncio's own way to
-    try several does not tell the two apart.
-    """
-    failed: OSError | None = None
-    loop = asyncio.get_running_loop()
-    for family, _, _, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        try:
-            return await asyncio.open_connection(str(address[0]), port, family=family)
-        except OSError as error:
-            if failed is None or not isinstance(error, ConnectionRefusedError):
-                failed = error
-    raise failed or OSError(f"{host} has no address")
+    def __init__(self) -> None:
+        self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._buffer = bytearray(64)
+
+    def get_buffer(self) -> memoryview:
+        return memoryview(self._buffer)
+
+    def received(self, count: int) -> None:
+        return
+
+    def drained(self) -> None:
+        return
+
+    def lost(self, error: OSError | None) -> None:
+        if not self.reached.done():
+            self.reached.set_result(None)

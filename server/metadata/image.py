@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from ..net.endpoint import Endpoint
 
 NO_LEADER = -1
 NO_EPOCH = -1
@@ -20,15 +23,6 @@ TOPICS = "topics"
 BROKERS = "brokers"
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
-
-
-class Endpoint(NamedTuple):
-    """Where one listener of a broker is reached by others."""
-
-    listener: str
-    host: str
-    port: int
-    security_protocol: str = "PLAINTEXT"
 
 
 class BrokerRegistration(NamedTuple):

@@ -12,10 +12,10 @@ from kwire.messages.update_metadata import (
 )
 from kwire.types import ZERO_UUID
 
+from ..net.endpoint import Endpoint
 from .image import (
     TOPICS,
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionImage,
     TopicImage,

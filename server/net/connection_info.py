@@ -8,8 +8,8 @@ class ConnectionInfo:
 
     Shape: `connection_id` is unique while the broker runs, in Kafka's form
     `local:port-remote:port-n`; `local_host` is the address the client reached us by; the software
-    name and version are what ApiVersions v3 said, "unknown" before (KIP-511). `state` holds what a
-    handler family keeps for the length of the connection, by name.
+    name and version are what ApiVersions v3 said, "unknown" before (KIP-511). `listener` and
+    `security_protocol` are those of the endpoint it came to.
     """
 
     __slots__ = (
@@ -21,8 +21,7 @@ class ConnectionInfo:
         "listener",
         "local_host",
         "local_port",
-        "principal",
-        "state",
+        "security_protocol",
     )
 
     def __init__(
@@ -34,7 +33,7 @@ class ConnectionInfo:
         local_host: str = "127.0.0.1",
         local_port: int = 9092,
         listener: str = "PLAINTEXT",
-        principal: str = "User:ANONYMOUS",
+        security_protocol: str = "PLAINTEXT",
     ) -> None:
         self.connection_id = connection_id
         self.client_host = client_host
@@ -42,10 +41,9 @@ class ConnectionInfo:
         self.local_host = local_host
         self.local_port = local_port
         self.listener = listener
-        self.principal = principal
+        self.security_protocol = security_protocol
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
-        self.state: dict[str, object] = {}
 
     @property
     def id(self) -> str:

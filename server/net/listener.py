@@ -1,90 +1,81 @@
-"""A listening socket: accepts, counts and keeps the connections of one listener."""
+"""One listener of a broker: counts its connections in and out, and keeps their sessions."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
-from typing import Any
 
 from ..clock import Clock
-from . import platform
 from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
+from .endpoint import Endpoint
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter
+from .network import Acceptor, Address, Network
 from .session import Session
-from .transport import SocketTransport, Threads, TransportFactory
+from .transport import Transport
 
 logger = logging.getLogger(__name__)
 
 HOUSEKEEPING_S = 1.0
 #: While connections wait for memory.
 SHORT_HOUSEKEEPING_S = 0.1
-ACCEPT_AGAIN_S = 0.25
-#: accept() fails with these when something is short for all of us, not for this connection.
-SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener:
-    """Accepts connections on one address and drives them until closed.
+    """Drives the connections that come to one endpoint until they are closed.
 
-    Shape: `host` "" or a wildcard listens on all interfaces, IPv6 too where there is any; port 0
-    takes a free one, which `port` says after `bind()`. `memory` and `quotas` are shared by the
-    listeners of a broker.
+    Shape: `endpoint` has the port that was found, after `bind()`. `memory` and `quotas` are shared by
+    the listeners of a broker.
     """
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        network: Network,
+        endpoint: Endpoint,
         dispatcher: Dispatcher,
         limits: NetLimits,
         clock: Clock,
-        executor: Threads,
         *,
-        name: str = "PLAINTEXT",
         memory: FrameMemory | None = None,
         quotas: ConnectionQuotas | None = None,
-        transport: TransportFactory = SocketTransport,
     ) -> None:
-        self.host = host
-        self.port = port
-        self.name = name
+        self.endpoint = endpoint
         self.limits = limits
         self.memory = memory or frame_memory(limits, clock)
         self.quotas = quotas or ConnectionQuotas(limits)
         self.sessions: set[Session] = set()
+        self._network = network
         self._dispatcher = dispatcher
         self._clock = clock
-        self._executor = executor
-        self._transport = transport
         self._limiter = LineLimiter(logger, clock.monotonic_ms)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._sock: socket.socket | None = None
-        self._accepting = False
+        self._acceptor: Acceptor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._accepted = 0
         self._idle_checked_ms = clock.monotonic_ms()
+        self._emptied: asyncio.Future[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it is bound to, after `bind()`."""
+        return self.endpoint.port
 
     def bind(self) -> None:
-        """Bind and listen, so that `port` is known; connections wait until `start`.
+        """Bind, so that `port` is known; connections wait until `start`.
 
         Errors: OSError when the address cannot be had.
         """
-        self._sock = bind(self.host, self.port)
-        self._sock.listen(self.limits.backlog)
-        self.port = self._sock.getsockname()[1]
+        self._acceptor = self._network.listen(self.endpoint, self.limits)
+        self.endpoint = self.endpoint._replace(port=self._acceptor.port)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Accept connections, after `bind` if that was not done. Errors: as bind."""
-        self._loop = asyncio.get_running_loop()
-        if self._sock is None:
+        if self._acceptor is None:
             self.bind()
-        self._resume_accepting()
-        self._timer = self._loop.call_later(HOUSEKEEPING_S, self._housekeeping)
+            assert self._acceptor is not None
+        self._acceptor.start(self)
+        self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._housekeeping)
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Accept no more, let what is ready be sent for a short time, and close everything."""
@@ -105,90 +96,54 @@ class Listener:
             session.close("", None)
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; connections go on."""
-        self._pause_accepting()
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
+        """Accept no more and free the address; connections go on."""
+        if self._acceptor is not None:
+            self._acceptor.close()
 
-    # -- accepting
+    # -- ConnectionOwner, called by the acceptor
 
-    _emptied: asyncio.Future[None] | None = None
+    def may_accept(self) -> bool:
+        if not self.quotas.full:
+            return True
+        self._limiter.log(
+            logging.WARNING,
+            "full",
+            "%d connections (%s): new ones wait",
+            self.quotas.count,
+            self.quotas.reason,
+        )
+        return False
 
-    def _resume_accepting(self) -> None:
-        if self._sock is not None and not self._accepting and self._loop is not None:
-            self._accepting = True
-            self._loop.add_reader(self._sock.fileno(), self._accept)
+    def cannot_accept(self, error: OSError) -> None:
+        self._limiter.log(logging.ERROR, "accept", "cannot accept: %s", error)
 
-    def _pause_accepting(self) -> None:
-        if self._accepting and self._sock is not None and self._loop is not None:
-            self._accepting = False
-            self._loop.remove_reader(self._sock.fileno())
-
-    def _accept(self) -> None:
-        for _ in range(self.limits.backlog):
-            sock = self._sock
-            if sock is None:
-                return
-            if self.quotas.full:
-                self._limiter.log(
-                    logging.WARNING,
-                    "full",
-                    "%d connections (%s): new ones wait",
-                    self.quotas.count,
-                    self.quotas.reason,
-                )
-                self._pause_accepting()
-                return
-            try:
-                accepted, peer = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self._limiter.log(logging.ERROR, "accept", "cannot accept: %s", error)
-                if error.errno in SHORTAGES and self._loop is not None:
-                    self._pause_accepting()
-                    self._loop.call_later(ACCEPT_AGAIN_S, self._resume_accepting)
-                return
-            try:
-                self._admit(accepted, peer)
-            except OSError:  # it went away meanwhile
-                accepted.close()
-
-    def _admit(self, sock: socket.socket, peer: Any) -> None:
-        assert self._loop is not None
-        client_host = plain_host(peer[0])
+    def accepted(self, transport: Transport, local: Address, peer: Address) -> None:
+        local_host, local_port = local
+        client_host, client_port = peer
         refused = self.quotas.enter(client_host)
         if refused is not None:
-            sock.close()
+            transport.close()
             self._limiter.log(
                 logging.WARNING,
                 ("refused", client_host),
                 "refused connection of %s:%d: %s",
                 client_host,
-                peer[1],
+                client_port,
                 refused,
             )
             return
-        try:
-            sock.setblocking(False)
-            platform.tune(sock, self.limits.send_buffer_bytes, self.limits.receive_buffer_bytes)
-            local = sock.getsockname()
-        except OSError:
-            self.quotas.leave(client_host)
-            raise
         self._accepted += 1
-        local_host = plain_host(local[0])
         info = ConnectionInfo(
-            f"{local_host}:{local[1]}-{client_host}:{peer[1]}-{self._accepted}",
+            f"{local_host}:{local_port}-{client_host}:{client_port}-{self._accepted}",
             client_host=client_host,
-            client_port=peer[1],
+            client_port=client_port,
             local_host=local_host,
-            local_port=local[1],
-            listener=self.name,
+            local_port=local_port,
+            listener=self.endpoint.listener,
+            security_protocol=self.endpoint.security_protocol,
         )
         session = Session(
-            self._transport(self._loop, sock, self._executor),
+            transport,
             info,
             self._dispatcher,
             self.memory,
@@ -198,27 +153,29 @@ class Listener:
             self._closed,
         )
         self.sessions.add(session)
-        session.transport.start(session)
+        transport.start(session)
 
     def _closed(self, session: Session) -> None:
         self.sessions.discard(session)
         self.quotas.leave(session.info.client_host)
-        if not self._accepting and not self.quotas.full:
-            self._resume_accepting()
+        self._resume_accepting()
         if self._emptied is not None and not self.sessions and not self._emptied.done():
             self._emptied.set_result(None)
+
+    def _resume_accepting(self) -> None:
+        if self._acceptor is not None and not self.quotas.full:
+            self._acceptor.resume()
 
     # -- housekeeping
 
     def _housekeeping(self) -> None:
-        assert self._loop is not None
         pressed = self.memory.waiting
         try:
             self._keep_house(self._clock.monotonic_ms())
         except Exception:  # a mistake of ours must not end housekeeping
-            logger.exception("housekeeping of listener %s failed", self.name)
+            logger.exception("housekeeping of listener %s failed", self.endpoint.listener)
         pressed = pressed or self.memory.waiting
-        self._timer = self._loop.call_later(
+        self._timer = asyncio.get_running_loop().call_later(
             SHORT_HOUSEKEEPING_S if pressed else HOUSEKEEPING_S, self._housekeeping
         )
 
@@ -228,8 +185,7 @@ class Listener:
             self._idle_checked_ms = now_ms
             for session in list(self.sessions):
                 session.check_idle(now_ms)
-        if not self._accepting and not self.quotas.full:
-            self._resume_accepting()
+        self._resume_accepting()
 
 
 def frame_memory(limits: NetLimits, clock: Clock) -> FrameMemory:
@@ -241,42 +197,3 @@ def frame_memory(limits: NetLimits, clock: Clock) -> FrameMemory:
         stall_ms=limits.stall_ms,
         frame_timeout_ms=limits.frame_timeout_ms,
     )
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a bound, non-blocking socket; a wildcard takes IPv4 and IPv6 where both exist."""
-    if host in ("", "::", "[::]"):
-        if socket.has_dualstack_ipv6():
-            return open_socket(socket.AF_INET6, ("::", port), dual=True)
-        host = "0.0.0.0"
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-    # A name that has both ("localhost") is taken at its IPv4 address, as the JVM does.
-    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
-    return open_socket(family, address)
-
-
-def open_socket(family: int, address: Any, dual: bool = False) -> socket.socket:
-    """Create and bind one listening socket. Errors: OSError, with the address in its words."""
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
-        sock.setblocking(False)
-        sock.bind(address)
-    except OSError as error:
-        sock.close()
-        raise OSError(
-            error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
-        ) from None
-    return sock
-
-
-def plain_host(host: str) -> str:
-    """Return an address as its owner writes it: IPv4 not wrapped in IPv6, no zone."""
-    if host.startswith("::ffff:") and "." in host:
-        return host[7:]
-    return host.partition("%")[0]

@@ -70,7 +70,7 @@ def send_file(sock_fd: int, file_fd: int, position: int, count: int) -> int:
     return os.sendfile(sock_fd, file_fd, position, count)
 
 
-def tune(sock: socket.socket, send_buffer_bytes: int, receive_buffer_bytes: int) -> None:
+def tune(sock: socket.socket, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1) -> None:
     """Set a connection's options: no delay, keep-alive, and buffers unless -1."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -396,7 +396,3 @@ def close_slices(parts: Any) -> None:
     for part in parts:
         if not isinstance(part, BUFFERS):
             part.close()
-
-
-#: Makes the transport of an accepted socket.
-TransportFactory = Callable[[asyncio.AbstractEventLoop, socket.socket, Threads], Transport]

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from server.config import BrokerConfig, ConfigError, UnknownConfigError
-from server.config.endpoints import Endpoint
 from server.log.log_config import LogConfig
+from server.net.endpoint import Endpoint
 
 
 def refusal(static: dict[str, str]) -> str:
@@ -102,7 +102,7 @@ def test_listener_names_of_ones_own_need_a_protocol() -> None:
         "INSIDE://[::1]:9092",
         "OUTSIDE://10.0.0.1:9093",
     ]
-    assert config.inter_broker_listener.name == "INSIDE"
+    assert config.inter_broker_listener.listener == "INSIDE"
 
 
 def test_notices_name_idle_keys_once_and_each_unknown_with_its_nearest() -> None:

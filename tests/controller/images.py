@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from server.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
+from server.net.endpoint import Endpoint
 
 
 def topic_id(name: str) -> bytes:

@@ -14,12 +14,12 @@ from server.handlers.context import Later, RequestContext
 from server.handlers.registry import Handler
 from server.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
 from server.net.connection_info import ConnectionInfo
+from server.net.endpoint import Endpoint
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 from tests.support.services import services_of

@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from server.executor import Executor
 from server.interbroker.peer_watch import REFUSALS, PeerWatch
-from server.metadata.image import BrokerRegistration, Endpoint
+from server.metadata.image import BrokerRegistration
 from server.metadata.publisher import MetadataPublisher
+from server.net.endpoint import Endpoint
+from server.net.sockets import SocketNetwork
+from server.net.transport import Transport
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +84,7 @@ def run(body: Body, *, listening: bool = True) -> None:
         publish(publisher, 1, 2, port=peer.port)
         watch = PeerWatch(
             1,
+            SocketNetwork(Executor()),
             publisher,
             "BROKERS",
             lambda broker: told.words.append(f"lost {broker}"),
@@ -132,17 +137,17 @@ def test_ended_connection_alone_says_nothing() -> None:
 
 def test_broker_that_has_never_listened_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = 0
-    connect = asyncio.open_connection
+    connect = SocketNetwork.connect
 
-    async def counted(*place: Any, **options: Any) -> Any:
+    async def counted(network: SocketNetwork, endpoint: Endpoint) -> Transport:
         nonlocal refusals
         try:
-            return await connect(*place, **options)
+            return await connect(network, endpoint)
         except ConnectionRefusedError:
             refusals += 1
             raise
 
-    monkeypatch.setattr("server.interbroker.peer_watch.asyncio.open_connection", counted)
+    monkeypatch.setattr(SocketNetwork, "connect", counted)
 
     async def body(peer: Peer, told: Told, _: MetadataPublisher) -> None:
         async with asyncio.timeout(5):

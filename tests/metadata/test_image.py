@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from server.metadata.image import (
     BrokerRegistration,
-    Endpoint,
     ImageDelta,
     MetadataImage,
     PartitionImage,
@@ -19,6 +18,7 @@ from server.metadata.image import (
     compare,
 )
 from server.metadata.publisher import MetadataPublisher
+from server.net.endpoint import Endpoint
 
 
 def topic(name: str, topic_id: int = 1, leader: int = 1, partitions: int = 1) -> TopicImage:

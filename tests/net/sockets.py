@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager
 from server.clock import SystemClock
 from server.executor import Executor
 from server.net.dispatcher import Dispatcher
+from server.net.endpoint import Endpoint
 from server.net.limits import NetLimits
 from server.net.listener import Listener
+from server.net.sockets import SocketNetwork
 
 
 @asynccontextmanager
@@ -20,8 +22,14 @@ async def listening(
     dispatcher: Dispatcher, limits: NetLimits | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[Listener]:
     executor = Executor()
-    listener = Listener(host, 0, dispatcher, limits or NetLimits(), SystemClock(), executor)
-    await listener.start()
+    listener = Listener(
+        SocketNetwork(executor),
+        Endpoint("PLAINTEXT", host, 0),
+        dispatcher,
+        limits or NetLimits(),
+        SystemClock(),
+    )
+    listener.start()
     try:
         yield listener
     finally:

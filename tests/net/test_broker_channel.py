@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kwire import connection
 from kwire.codec import encode
 from kwire.header import decode_request_header, encode_response_header
 from kwire.messages.fetch import (
@@ -17,9 +18,13 @@ from kwire.messages.fetch import (
     PartitionData,
 )
 from kwire.messages.metadata import MetadataRequest, MetadataResponse
-from server.metadata.image import BrokerRegistration, Endpoint, MetadataImage
-from server.net import broker_channel
+from server.executor import Executor
+from server.metadata.image import BrokerRegistration, MetadataImage
 from server.net.broker_channel import BrokerChannel, BrokerChannels, ChannelError
+from server.net.endpoint import Endpoint
+from server.net.sockets import SocketNetwork
+
+NETWORK = SocketNetwork(Executor())
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -41,7 +46,9 @@ async def listening(serve: Serve) -> AsyncIterator[BrokerChannel]:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    channel = BrokerChannel("127.0.0.1", port, client_id="c", request_timeout_ms=2000)
+    channel = BrokerChannel(
+        NETWORK, Endpoint("INTERNAL", "127.0.0.1", port), client_id="c", request_timeout_ms=2000
+    )
     try:
         yield channel
     finally:
@@ -137,7 +144,8 @@ def test_nonsense_is_an_error_of_the_channel() -> None:
 
 def test_nobody_listening_is_an_error_that_names_the_address() -> None:
     async def run() -> None:
-        channel = BrokerChannel("127.0.0.1", 1, client_id="c", request_timeout_ms=500)
+        nobody = Endpoint("INTERNAL", "127.0.0.1", 1)
+        channel = BrokerChannel(NETWORK, nobody, client_id="c", request_timeout_ms=500)
         with pytest.raises(ChannelError, match=r"127\.0\.0\.1:1"):
             await channel.send(MetadataRequest(topics=[]), 12)
         channel.close()
@@ -153,11 +161,13 @@ def test_channel_follows_a_broker_that_moved() -> None:
         return MetadataImage().with_brokers({1: BrokerRegistration(1, (endpoint,))})
 
     image = at(1000)
-    channels = BrokerChannels(lambda: image, "INTERNAL", client_id="c", request_timeout_ms=100)
+    channels = BrokerChannels(
+        NETWORK, lambda: image, "INTERNAL", client_id="c", request_timeout_ms=100
+    )
     first = channels.channel(1)
     assert channels.channel(1) is first
     image = at(1001)
-    assert channels.channel(1).port == 1001
+    assert channels.channel(1).endpoint.port == 1001
     image = MetadataImage()
     with pytest.raises(ChannelError, match="broker 1 has no listener INTERNAL"):
         channels.channel(1)
@@ -200,7 +210,7 @@ def test_reply_that_breaks_the_decoder_fails_its_sender(monkeypatch: pytest.Monk
         raise RecursionError("too deep")
 
     async def run() -> None:
-        monkeypatch.setattr(broker_channel, "decode", broken)
+        monkeypatch.setattr(connection, "decode", broken)
         async with listening(serve) as channel:
             with pytest.raises(ChannelError, match="malformed"):
                 await asyncio.wait_for(channel.send(MetadataRequest(topics=[]), 12), 5)

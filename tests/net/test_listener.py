@@ -19,11 +19,13 @@ from server.clock import SystemClock
 from server.executor import Executor
 from server.net import platform, transport
 from server.net.connection_info import ConnectionInfo
+from server.net.endpoint import Endpoint
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
-from server.net.listener import Listener, bind
+from server.net.listener import Listener
 from server.net.log_limit import LineLimiter
 from server.net.session import Session
+from server.net.sockets import SocketNetwork, bind
 from tests.net.echo import Echo, request
 from tests.net.sockets import Peer, listening
 
@@ -201,14 +203,16 @@ async def test_port_zero_takes_a_free_port_and_peers_are_counted() -> None:
 @on_loop
 async def test_bound_listener_knows_its_port_and_serves_once_started() -> None:
     executor = Executor()
-    listener = Listener("127.0.0.1", 0, Echo(), NetLimits(), SystemClock(), executor)
+    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0)
+    network = SocketNetwork(executor)
+    listener = Listener(network, endpoint, Echo(), NetLimits(), SystemClock())
     listener.bind()
     assert listener.port > 0
     peer = await Peer.connect(listener)
     await peer.send(request(1))
     await asyncio.sleep(0)
     assert not listener.sessions
-    await listener.start()
+    listener.start()
     assert await peer.frame()
     peer.close()
     await listener.close()
@@ -393,7 +397,7 @@ async def test_peer_that_leaves_during_a_cold_read_frees_the_slice(
     async with listening(echo) as listener:
         loop = asyncio.get_running_loop()
         reading: asyncio.Future[None] = loop.create_future()
-        monkeypatch.setattr(listener._executor, "in_thread", lambda *_: reading)
+        monkeypatch.setattr(Executor, "in_thread", lambda *_: reading)
         peer = await Peer.connect(listener)
         one = FileSlice(path, 0, 100_000)
         two = FileSlice(path, 0, 100_000)

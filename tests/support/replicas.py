@@ -19,12 +19,12 @@ from server.log.log_manager import LogManager
 from server.metadata.image import (
     TOPICS,
     BrokerRegistration,
-    Endpoint,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
 from server.metadata.publisher import MetadataPublisher
+from server.net.endpoint import Endpoint
 from server.replication.fetch_session import FetchSessionCache
 from server.replication.partition import Partition
 from server.replication.replica_manager import ReplicaManager

@@ -1,0 +1,29 @@
+"""Where a listener is bound, or reached by others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Those that this broker speaks.
+SPOKEN_PROTOCOLS = ("PLAINTEXT",)
+
+
+class Endpoint(NamedTuple):
+    """One listener of a broker. Source: org.apache.kafka.common.Endpoint.
+
+    Shape: `security_protocol` is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. Of an address to listen
+    on, an empty host means every interface and port 0 any free one.
+    """
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{self.address}"

@@ -1,0 +1,181 @@
+"""The network of the operating system: non-blocking TCP sockets on the loop's readiness callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+from . import platform
+from .endpoint import SPOKEN_PROTOCOLS, Endpoint
+from .limits import NetLimits
+from .network import ConnectionOwner
+from .transport import SocketTransport, Threads, Transport
+
+ACCEPT_AGAIN_S = 0.25
+#: accept() fails with these when something is short for all of us, not for this connection.
+SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class SocketNetwork:
+    """Sockets. Shape: `threads` read what is to be sent of files that are not in the page cache."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    def listen(self, endpoint: Endpoint, limits: NetLimits) -> SocketAcceptor:
+        """Bind an address; "" and wildcards are all interfaces, IPv6 too where there is any."""
+        return SocketAcceptor(self, endpoint, limits)
+
+    async def connect(self, endpoint: Endpoint) -> Transport:
+        """Connect to the first of a host's addresses that accepts."""
+        loop = asyncio.get_running_loop()
+        failed: OSError | None = None
+        for family, _, _, _, address in await resolve(endpoint.host, endpoint.port):
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+                try:
+                    sock.setblocking(False)
+                    platform.tune(sock)
+                    await loop.sock_connect(sock, address)
+                    return self.transport(sock, endpoint)
+                except BaseException:
+                    sock.close()
+                    raise
+            except OSError as error:
+                if failed is None or not isinstance(error, ConnectionRefusedError):
+                    failed = error
+        raise failed or OSError(f"{endpoint.host} has no address")
+
+    def transport(self, sock: socket.socket, endpoint: Endpoint) -> Transport:
+        """The transport of a connected socket, by the endpoint's security protocol."""
+        if endpoint.security_protocol not in SPOKEN_PROTOCOLS:
+            raise OSError(
+                f"{endpoint} needs {endpoint.security_protocol}, which kwire does not speak"
+            )
+        return SocketTransport(asyncio.get_running_loop(), sock, self._threads)
+
+
+class SocketAcceptor:
+    """A listening socket."""
+
+    def __init__(self, network: SocketNetwork, endpoint: Endpoint, limits: NetLimits) -> None:
+        self._network = network
+        self._endpoint = endpoint
+        self._limits = limits
+        self._owner: ConnectionOwner | None = None
+        self._accepting = False
+        self._sock: socket.socket | None = bind(endpoint.host, endpoint.port)
+        try:
+            self._sock.listen(limits.backlog)
+        except OSError:
+            self._sock.close()
+            raise
+        self.port: int = self._sock.getsockname()[1]
+
+    def start(self, owner: ConnectionOwner) -> None:
+        """Accept connections; until then they wait in the kernel."""
+        self._owner = owner
+        self.resume()
+
+    def resume(self) -> None:
+        """Accept again."""
+        if self._sock is not None and self._owner is not None and not self._accepting:
+            self._accepting = True
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._sock.fileno(), self._accept, loop, self._sock, self._owner)
+
+    def close(self) -> None:
+        """Close the listening socket; connections go on."""
+        self._pause()
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def _pause(self) -> None:
+        if self._accepting and self._sock is not None:
+            self._accepting = False
+            asyncio.get_running_loop().remove_reader(self._sock.fileno())
+
+    def _accept(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, owner: ConnectionOwner
+    ) -> None:
+        for _ in range(self._limits.backlog):
+            if not self._accepting:
+                return
+            if not owner.may_accept():
+                self._pause()
+                return
+            try:
+                accepted, peer = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                owner.cannot_accept(error)
+                if error.errno in SHORTAGES:
+                    self._pause()
+                    loop.call_later(ACCEPT_AGAIN_S, self.resume)
+                return
+            try:
+                accepted.setblocking(False)
+                limits = self._limits
+                platform.tune(accepted, limits.send_buffer_bytes, limits.receive_buffer_bytes)
+                local = accepted.getsockname()
+            except OSError:  # it went away meanwhile
+                accepted.close()
+                continue
+            owner.accepted(
+                self._network.transport(accepted, self._endpoint),
+                (plain_host(local[0]), local[1]),
+                (plain_host(peer[0]), peer[1]),
+            )
+
+
+async def resolve(host: str, port: int) -> list[Any]:
+    """The addresses of a host, as getaddrinfo gives them; no thread is asked for one in numbers."""
+    try:
+        return socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except socket.gaierror:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a bound, non-blocking socket; a wildcard takes IPv4 and IPv6 where both exist."""
+    if host in ("", "::", "[::]"):
+        if socket.has_dualstack_ipv6():
+            return open_socket(socket.AF_INET6, ("::", port), dual=True)
+        host = "0.0.0.0"
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    # A name that has both ("localhost") is taken at its IPv4 address, as the JVM does.
+    family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+    return open_socket(family, address)
+
+
+def open_socket(family: int, address: Any, dual: bool = False) -> socket.socket:
+    """Create and bind one listening socket. Errors: OSError, with the address in its words."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
+        sock.setblocking(False)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        raise OSError(
+            error.errno, f"cannot listen on {address[0]}:{address[1]}: {error.strerror}"
+        ) from None
+    return sock
+
+
+def plain_host(host: str) -> str:
+    """Return an address as its owner writes it: IPv4 not wrapped in IPv6, no zone."""
+    if host.startswith("::ffff:") and "." in host:
+        return host[7:]
+    return host.partition("%")[0]

@@ -1,0 +1,58 @@
+"""What connecting over sockets says of a host: that nobody listens there, or that it is not reached."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Any
+
+import pytest
+
+from server.executor import Executor
+from server.net.endpoint import Endpoint
+from server.net.sockets import SocketNetwork
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def connect(endpoint: Endpoint) -> None:
+    asyncio.run(SocketNetwork(Executor()).connect(endpoint))
+
+
+def test_port_that_nobody_listens_on_refuses() -> None:
+    with pytest.raises(ConnectionRefusedError):
+        connect(Endpoint("PLAINTEXT", "127.0.0.1", unused_port()))
+
+
+def test_host_with_one_address_that_is_not_reached_does_not_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def resolve(_: object, host: str, port: int, **options: Any) -> list[Any]:
+        addresses = ("127.0.0.1", "unreachable", "127.0.0.1")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
+
+    sock_connect = asyncio.SelectorEventLoop.sock_connect
+
+    async def connecting(loop: Any, sock: socket.socket, address: Any) -> None:
+        if address[0] == "unreachable":
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+        await sock_connect(loop, sock, address)
+
+    monkeypatch.setattr("asyncio.base_events.BaseEventLoop.getaddrinfo", resolve)
+    monkeypatch.setattr("asyncio.SelectorEventLoop.sock_connect", connecting)
+    with pytest.raises(OSError, match="No route") as raised:
+        connect(Endpoint("PLAINTEXT", "several", unused_port()))
+    assert not isinstance(raised.value, ConnectionRefusedError)
+
+
+def test_endpoint_of_a_protocol_that_is_not_spoken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(OSError, match=rf"INTERNAL://127\.0\.0\.1:{port} needs SSL"):
+            connect(Endpoint("INTERNAL", "127.0.0.1", port, "SSL"))
