@@ -445,7 +445,7 @@ class Broker:
         await asyncio.sleep(CLEANER_START_S)  # nothing of it is needed to come up
         from .log.cleaner.task import CleanerTask
 
-        self.cleaner = CleanerTask(self.config, self.log_manager, Executor(), self.clock)
+        self.cleaner = CleanerTask(self.config, self.log_manager, self.executor, self.clock)
         await self.cleaner.run()
 
     def _directory_failed(self, directory: LogDirectory) -> None:

@@ -25,14 +25,25 @@ ATTEMPTS = 2
 class Executor:
     """Threads and the worker process, made on first use; the process ends again when idle."""
 
-    def __init__(self, max_threads: int = 4, idle_process_s: float = IDLE_PROCESS_S) -> None:
+    def __init__(
+        self,
+        max_threads: int = 4,
+        idle_process_s: float = IDLE_PROCESS_S,
+        *,
+        niceness: int = 0,
+    ) -> None:
         self._max_threads = max_threads
         self._idle_process_s = idle_process_s
+        self._niceness = niceness
         self._threads: ThreadPoolExecutor | None = None
         self._processes: ProcessPoolExecutor | None = None
         self._busy = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
+
+    def separate(self, *, niceness: int) -> Executor:
+        """Another executor, whose process has at least this niceness."""
+        return Executor(self._max_threads, self._idle_process_s, niceness=niceness)
 
     def in_thread(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -82,7 +93,9 @@ class Executor:
             from multiprocessing import get_context
 
             # fork would copy sockets and locks of a running broker.
-            self._processes = ProcessPoolExecutor(1, get_context("spawn"), initializer=begin_worker)
+            self._processes = ProcessPoolExecutor(
+                1, get_context("spawn"), initializer=begin_worker, initargs=(self._niceness,)
+            )
         return self._processes
 
     def _end_process(self) -> None:
@@ -108,7 +121,7 @@ class Executor:
             self._threads = None
 
 
-def begin_worker() -> None:
+def begin_worker(niceness: int = 0) -> None:
     """Make a worker process live and die with the broker's.
 
     Shape: signals to the whole process group (Ctrl-C, a service manager's stop) are the broker's
@@ -120,6 +133,9 @@ def begin_worker() -> None:
     from multiprocessing import parent_process
     from multiprocessing.connection import wait
 
+    behind = niceness - os.getpriority(os.PRIO_PROCESS, 0)
+    if behind > 0:
+        os.nice(behind)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     parent = parent_process()

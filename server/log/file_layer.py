@@ -196,6 +196,10 @@ class FileLayer:
         self.max_open_files = max_open_files or default_open_file_limit()
         self._in_use: deque[LogFile] = deque()
 
+    def __reduce__(self) -> tuple[type[FileLayer], tuple[()]]:
+        # In another process it has files of its own.
+        return FileLayer, ()
+
     # -- descriptors -----------------------------------------------------------------------------
 
     def open_for(self, file: LogFile) -> OpenFile:

@@ -45,7 +45,8 @@ class Listener:
         self.limits = limits
         self.memory = memory or frame_memory(limits, clock)
         self.quotas = quotas or ConnectionQuotas(limits)
-        self.sessions: set[Session] = set()
+        #: In the order in which they came.
+        self.sessions: dict[Session, None] = {}
         self._network = network
         self._dispatcher = dispatcher
         self._clock = clock
@@ -152,11 +153,11 @@ class Listener:
             self._limiter,
             self._closed,
         )
-        self.sessions.add(session)
+        self.sessions[session] = None
         transport.start(session)
 
     def _closed(self, session: Session) -> None:
-        self.sessions.discard(session)
+        self.sessions.pop(session, None)
         self.quotas.leave(session.info.client_host)
         self._resume_accepting()
         if self._emptied is not None and not self.sessions and not self._emptied.done():

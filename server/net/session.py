@@ -82,7 +82,7 @@ class Session:
         self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
         self._waits = 0
         self._overlapping = 0
-        self._pending: set[Later[Any]] = set()
+        self._pending: dict[Later[Any], None] = {}
 
     # -- Receiver, called by the transport
 
@@ -210,10 +210,10 @@ class Session:
         else:
             self._waits |= WAITS_FOR_REPLY
         if later.on_disconnect is not None:
-            self._pending.add(later)
+            self._pending[later] = None
 
         def done(future: asyncio.Future[Any]) -> None:
-            self._pending.discard(later)
+            self._pending.pop(later, None)
             if self.closed:
                 if not future.cancelled():
                     future.exception()  # seen: there is nobody to tell
@@ -296,7 +296,7 @@ class Session:
         self.closed = True
         self._waits |= ENDS
         self._connection.frames.close()
-        pending, self._pending = self._pending, set()
+        pending, self._pending = self._pending, {}
         for each in pending:
             if each.on_disconnect is not None:
                 try:

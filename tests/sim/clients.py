@@ -25,12 +25,14 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 from kwire.records.batch import iter_batches
 from kwire.records.builder import BatchBuilder
 from server.metadata.topic_partition import TopicPartition
-from server.net.broker_channel import ChannelError
+from server.net.broker_channel import BrokerChannel, ChannelError
+from server.net.endpoint import Endpoint
 
 from .history import History, Violation
 from .network import Network
 
 CLIENT = 1000  # ids of clients on the network begin here
+TIMEOUT_MS = 5000
 
 
 class Client:
@@ -47,13 +49,25 @@ class Client:
         self.leaders: dict[TopicPartition, int] = {}
         self.epochs: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, bytes] = {}
+        self.channels: dict[int, BrokerChannel] = {}
         self.stopping = False
 
     async def ask(self, broker_id: int, request: object, version: int) -> Any:
-        """One request. Errors: ChannelError."""
-        return await self.network.send(
-            self.id, broker_id, request, version, stream=f"client {self.id}"
-        )
+        """One request. Errors: ChannelError; Violation for a response that breaks the protocol."""
+        channel = self.channels.get(broker_id)
+        if channel is None:
+            channel = self.channels[broker_id] = BrokerChannel(
+                self.network.host(self.id),
+                Endpoint("PLAINTEXT", f"broker{broker_id}", 9092),
+                client_id=f"client {self.id}",
+                request_timeout_ms=TIMEOUT_MS,
+            )
+        try:
+            return await channel.send(request, version)
+        except ChannelError as error:
+            if "malformed" in str(error):
+                raise Violation(f"client {self.id}: {error}") from error
+            raise
 
     async def pause(self) -> None:
         await asyncio.sleep(0.02 + self.rng.random() * 0.1)

@@ -6,6 +6,9 @@ import asyncio
 import selectors
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import patch
+
+from server.log.cleaner import process
 
 
 class Stalled(Exception):
@@ -101,6 +104,27 @@ class SimulatedExecutor:
         """Run a function after a delay."""
         return await self.in_thread(function, *args, **kwargs)
 
+    def separate(self, *, niceness: int) -> SimulatedProcess:
+        """Another one with a process of its own."""
+        return SimulatedProcess(self.delay_s)
+
     def close(self) -> None:
         """Do nothing any more."""
         self.closed = True
+
+
+class SimulatedProcess(SimulatedExecutor):
+    """A process remembers by itself what functions of a module leave in it."""
+
+    def __init__(self, delay_s: float) -> None:
+        super().__init__(delay_s)
+        self._sessions: dict[int, Any] = {}
+
+    async def in_process(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a function of compaction after a delay."""
+
+        def run() -> Any:
+            with patch.object(process, "_sessions", self._sessions):
+                return function(*args, **kwargs)
+
+        return await self.in_thread(run)

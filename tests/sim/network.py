@@ -1,109 +1,382 @@
-"""The network between brokers and clients: frames are delayed, lost with their connection, cut off."""
+"""The network between brokers and clients, as a broker sees one: it listens, connects, and has streams of bytes.
+
+What is sent arrives later and in order, now and then in two pieces. A frame may be lost together with its
+connection. Between hosts that are cut off from each other nothing arrives: it is sent again until that
+helps, or until the sender gives the connection up while the receiver knows of nothing. A process that ends
+closes its connections, and its port refuses new ones; a machine without power does neither.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from kwire.api import response_class
-from kwire.codec import decode, encode_parts
-from kwire.connection import RequestReceived
-from kwire.header import (
-    RequestHeader,
-    decode_request_header,
-    decode_response_header,
-    encode_request_header,
-)
-from kwire.schema import schema_of
-from server.net.broker_channel import ChannelError
+from server.net.endpoint import Endpoint
+from server.net.limits import NetLimits
+from server.net.network import Address, ConnectionOwner
+from server.net.transport import Receiver
 
-TIMEOUT_S = 5.0
+from .tasks import OWNER
 
-
-class Place(Protocol):
-    """What can be reached: a broker that is up, in one life of it."""
-
-    life: int
-
-    async def answer(self, request: RequestReceived, sender: str) -> bytes | None:
-        """The response frame without its size, None for none."""
-        ...
+Owner = tuple[int, int] | None
+#: What a sender may have under way before it counts as unsent.
+WINDOW_BYTES = 64 * 1024
+#: Until something that did not arrive is sent again; doubled each time.
+AGAIN_S = 0.2
+MOST_AGAIN_S = 2.0
+#: How long one sender or another goes on with that.
+PATIENCE_S = (0.5, 5.0, 30.0)
+SYN_AGAIN_S = 1.0
+#: In place of bytes: the end of the stream, and that nobody has the connection any more.
+FIN, RESET = object(), object()
 
 
 class Network:
-    """Everybody's network. `places` has who is up; `cut` pairs cannot hear each other."""
+    """Everybody's network. Hosts in a pair of `cut` cannot hear each other, nor anybody those in `off`."""
 
     def __init__(self, rng: Random) -> None:
-        self._rng = rng
-        self.places: dict[int, Place] = {}
+        self.rng = rng
         self.cut: set[frozenset[int]] = set()
+        self.off: set[int] = set()
         self.loss = 0.0
         self.slowest_s = 0.01
-        self.requests = 0
-        self._free_at: dict[tuple[int, int, str], float] = {}
+        self.acceptors: dict[Address, SimulatedAcceptor] = {}
+        self._ends: dict[SimulatedTransport, None] = {}
+        self._ports = 50_000
 
     def reaches(self, one: int, other: int) -> bool:
-        """Whether frames get from one to the other."""
-        return one == other or frozenset((one, other)) not in self.cut
-
-    async def _travel(self, source: int, target: int, stream: str) -> None:
-        """Take the time of one frame; frames of one connection never overtake each other."""
-        loop = asyncio.get_running_loop()
-        key = (source, target, stream)
-        slow = self.slowest_s * (20 if self._rng.random() < 0.01 else 1)
-        arrives = max(loop.time() + self._rng.random() * slow, self._free_at.get(key, 0.0))
-        self._free_at[key] = arrives
-        await asyncio.sleep(arrives - loop.time())
-        if self._rng.random() < self.loss:
-            raise ChannelError("the connection was lost")
-        if not self.reaches(source, target):
-            await asyncio.sleep(self._rng.choice((0.0, TIMEOUT_S)))
-            raise ChannelError("nobody answered")
-
-    async def send(
-        self,
-        source: int,
-        target: int,
-        request: object,
-        version: int,
-        *,
-        stream: str = "",
-        alive: Callable[[], bool] = lambda: True,
-    ) -> Any:
-        """Ask a broker, through the wire format, and return its response message.
-
-        Shape: `alive` says whether the sender still is. Errors: ChannelError, whatever was lost.
-        """
-        key = schema_of(type(request)).api_key
-        assert key is not None
-        self.requests += 1
-        header = encode_request_header(RequestHeader(int(key), version, self.requests, stream))
-        frame = header + b"".join(bytes(part) for part in encode_parts(request, version))
-        await self._travel(source, target, stream)
-        place = self.places.get(target)
-        if place is None:
-            raise ChannelError(f"broker {target} is down")
-        life = place.life
-        view = memoryview(bytearray(frame))
-        parsed, body = decode_request_header(view)
-        received = RequestReceived(
-            parsed.api_key,
-            parsed.api_version,
-            parsed.correlation_id,
-            parsed.client_id,
-            view,
-            body,
+        """Whether what one host sends gets to the other."""
+        return one == other or (
+            frozenset((one, other)) not in self.cut
+            and one not in self.off
+            and other not in self.off
         )
-        reply = await place.answer(received, stream)
-        still = self.places.get(target)
-        if still is None or still.life != life:
-            raise ChannelError(f"broker {target} went down")
-        if reply is None:
-            raise ChannelError(f"broker {target} closed the connection")
-        await self._travel(target, source, stream)
-        if not alive():
-            raise ChannelError("the sender is no more")
-        _, start = decode_response_header(reply, int(key), version)
-        return decode(response_class(int(key)), memoryview(reply), version, start)
+
+    def delay_s(self) -> float:
+        """How long something is on its way."""
+        rng = self.rng
+        return rng.random() * self.slowest_s * (20 if rng.random() < 0.01 else 1)
+
+    def host(self, number: int) -> HostNetwork:
+        """The network as the programs of one host have it."""
+        return HostNetwork(self, number)
+
+    def open(
+        self, client: int, acceptor: SimulatedAcceptor, context: Context
+    ) -> SimulatedTransport:
+        """Make a connection; what `acceptor` gets of it, it gets in its own time."""
+        self._ports += 1
+        here = SimulatedTransport(self, client, context)
+        there = SimulatedTransport(self, acceptor.host, acceptor.context)
+        here.pipe, there.pipe = Pipe(self, here, there), Pipe(self, there, here)
+        self._ends[here] = self._ends[there] = None
+        acceptor.connected(there, (f"10.0.0.{client}", self._ports))
+        return here
+
+    def forget(self, end: SimulatedTransport) -> None:
+        """An end is closed."""
+        self._ends.pop(end, None)
+
+    def kill(self, owner: Owner, *, power: bool) -> None:
+        """End all that a process has; with `power` nobody hears of it."""
+        for acceptor in [each for each in self.acceptors.values() if each.owner == owner]:
+            acceptor.close()
+        for end in [each for each in self._ends if each.owner == owner]:
+            if power:
+                assert end.pipe is not None
+                end.pipe.drop()
+                end.vanish()
+            else:
+                end.close()
+
+
+class HostNetwork:
+    """What a broker or client takes for the network. Source of the contract: `server.net.network.Network`."""
+
+    def __init__(self, network: Network, number: int) -> None:
+        self._network = network
+        self._number = number
+
+    def listen(self, endpoint: Endpoint, limits: NetLimits) -> SimulatedAcceptor:
+        place = endpoint.host, endpoint.port
+        if place in self._network.acceptors:
+            raise OSError(f"cannot listen on {endpoint.address}: Address already in use")
+        acceptor = SimulatedAcceptor(self._network, self._number, place)
+        self._network.acceptors[place] = acceptor
+        return acceptor
+
+    async def connect(self, endpoint: Endpoint) -> SimulatedTransport:
+        network, place = self._network, (endpoint.host, endpoint.port)
+        target = int(endpoint.host.removeprefix("broker"))
+        await asyncio.sleep(network.delay_s())
+        while not network.reaches(self._number, target) or network.rng.random() < network.loss:
+            await asyncio.sleep(SYN_AGAIN_S)
+        acceptor = network.acceptors.get(place)
+        if acceptor is None:
+            await asyncio.sleep(network.delay_s())
+            raise ConnectionRefusedError(f"nobody listens on {endpoint.address}")
+        end = network.open(self._number, acceptor, copy_context())
+        try:
+            await asyncio.sleep(network.delay_s())
+        except asyncio.CancelledError:
+            end.close()
+            raise
+        return end
+
+
+class SimulatedAcceptor:
+    """A bound address. What it hands over runs as the process that bound it."""
+
+    def __init__(self, network: Network, host: int, place: Address) -> None:
+        self.host = host
+        self.port = place[1]
+        self.context = copy_context()
+        self.owner: Owner = OWNER.get()
+        self._network = network
+        self._place = place
+        self._program: ConnectionOwner | None = None
+        self._waiting: deque[tuple[SimulatedTransport, Address]] = deque()
+
+    def start(self, owner: ConnectionOwner) -> None:
+        self._program = owner
+        self.resume()
+
+    def resume(self) -> None:
+        asyncio.get_running_loop().call_soon(self._accept, context=self.context)
+
+    def connected(self, end: SimulatedTransport, peer: Address) -> None:
+        """Somebody has connected."""
+        self._waiting.append((end, peer))
+        self.resume()
+
+    def _accept(self) -> None:
+        while self._waiting and self._program is not None and self._program.may_accept():
+            end, peer = self._waiting.popleft()
+            if not end.closed:
+                self._program.accepted(end, (f"10.0.0.{self.host}", self.port), peer)
+
+    def close(self) -> None:
+        self._program = None
+        if self._network.acceptors.get(self._place) is self:
+            del self._network.acceptors[self._place]
+        while self._waiting:
+            self._waiting.popleft()[0].close()
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    __slots__ = ("_again_s", "_free_at", "_network", "_queue", "_since", "_source", "_target")
+
+    def __init__(
+        self, network: Network, source: SimulatedTransport, target: SimulatedTransport
+    ) -> None:
+        self._network = network
+        self._source = source
+        self._target = target
+        self._queue: deque[tuple[float, Any]] = deque()
+        self._free_at = 0.0
+        self._again_s = AGAIN_S
+        #: Since when nothing gets through, and how long that is put up with.
+        self._since: tuple[float, float] | None = None
+
+    def put(self, item: Any) -> None:
+        """Send bytes, FIN or RESET."""
+        arrives = asyncio.get_running_loop().time() + self._network.delay_s()
+        self._free_at = arrives = max(arrives, self._free_at)
+        self._queue.append((arrives, item))
+        if len(self._queue) == 1:
+            self._wait_until(arrives)
+
+    def drop(self) -> None:
+        """Lose what is under way."""
+        self._queue.clear()
+
+    def _wait_until(self, when: float) -> None:
+        asyncio.get_running_loop().call_at(when, self._due, context=self._target.context)
+
+    def _due(self) -> None:
+        queue, network = self._queue, self._network
+        if not queue:
+            return
+        now = asyncio.get_running_loop().time()
+        if not network.reaches(self._source.host, self._target.host):
+            if self._since is None:
+                self._since = now, network.rng.choice(PATIENCE_S)
+            since, patience_s = self._since
+            if now - since > patience_s:
+                queue.clear()
+                self._source.fail(TimeoutError("nobody answered"))
+                return
+            self._wait_until(now + self._again_s)
+            self._again_s = min(2 * self._again_s, MOST_AGAIN_S)
+            return
+        self._since, self._again_s = None, AGAIN_S
+        if network.rng.random() < network.loss:
+            queue.clear()
+            self._source.fail(ConnectionResetError("the connection was lost"))
+            self._target.fail(ConnectionResetError("the connection was lost"))
+            return
+        _, item = queue.popleft()
+        if queue:
+            self._wait_until(max(now, queue[0][0]))
+        self._target.arrive(item)
+
+    @property
+    def peer(self) -> SimulatedTransport:
+        """The end that receives."""
+        return self._target
+
+
+class SimulatedTransport:
+    """One end of a connection. Source of the contract: `server.net.transport.Transport`."""
+
+    __slots__ = (
+        "_arrived",
+        "_closing",
+        "_ended",
+        "_network",
+        "_reading",
+        "_receiver",
+        "closed",
+        "context",
+        "host",
+        "owner",
+        "pipe",
+        "under_way",
+    )
+
+    def __init__(self, network: Network, host: int, context: Context) -> None:
+        self.host = host
+        self.context = context
+        self.owner: Owner = context.get(OWNER)
+        self.pipe: Pipe | None = None
+        self.closed = False
+        #: Bytes that were sent and that the other program has not taken.
+        self.under_way = 0
+        self._network = network
+        self._receiver: Receiver | None = None
+        self._arrived = bytearray()
+        self._ended = False
+        self._reading = False
+        self._closing = False
+
+    @property
+    def unsent_bytes(self) -> int:
+        return max(0, self.under_way - WINDOW_BYTES)
+
+    # -- the program's side
+
+    def start(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self.resume_reading()
+
+    def send(self, parts: Sequence[Any]) -> None:
+        data = bytearray()
+        for part in parts:
+            if isinstance(part, bytes | bytearray | memoryview):
+                data += part
+            else:
+                data += part.read()
+                part.close()
+        if self.closed or not data:
+            return
+        assert self.pipe is not None
+        self.under_way += len(data)
+        rng = self._network.rng
+        if len(data) > 1 and rng.random() < 0.2:
+            cut = rng.randrange(1, len(data))
+            self.pipe.put(data[:cut])
+            data = data[cut:]
+        self.pipe.put(data)
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        if self.closed or self._closing or self._reading:
+            return
+        self._reading = True
+        if self._arrived or self._ended:
+            asyncio.get_running_loop().call_soon(self._pump, context=self.context)
+
+    def close_when_sent(self) -> None:
+        self._closing = True
+        self.pause_reading()
+        asyncio.get_running_loop().call_soon(self._lose, None, context=self.context)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.vanish()
+            assert self.pipe is not None
+            self.pipe.put(FIN)
+
+    # -- the network's side
+
+    def vanish(self) -> None:
+        """Be closed without a word to anybody."""
+        self.closed = True
+        self._reading = False
+        self._arrived.clear()
+        self._network.forget(self)
+
+    def fail(self, error: OSError) -> None:
+        """The system gives the connection up."""
+        if not self.closed:
+            self.vanish()
+            asyncio.get_running_loop().call_soon(self._tell, error, context=self.context)
+
+    def _lose(self, error: OSError | None) -> None:
+        if not self.closed:
+            self.close()
+            self._tell(error)
+
+    def _tell(self, error: OSError | None) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.lost(error)
+
+    def arrive(self, item: Any) -> None:
+        """Take what the other end has sent."""
+        assert self.pipe is not None
+        if item is RESET:
+            self.fail(ConnectionResetError("the connection was closed by the other side"))
+        elif self.closed:
+            if item is not FIN:
+                self.pipe.put(RESET)
+        elif item is FIN:
+            self._ended = True
+            self._pump()
+        else:
+            self._arrived += item
+            self._pump()
+
+    def _pump(self) -> None:
+        """Hand over what has arrived, as the loop does when a socket is readable."""
+        receiver = self._receiver
+        while self._arrived and self._reading and receiver is not None:
+            buffer = receiver.get_buffer()
+            if buffer is None:
+                self.pause_reading()
+                return
+            count = min(len(buffer), len(self._arrived))
+            buffer[:count] = self._arrived[:count]
+            buffer.release()
+            del self._arrived[:count]
+            self._taken(count)
+            receiver.received(count)
+        if self._ended and self._reading and not self._arrived:
+            self._lose(None)
+
+    def _taken(self, count: int) -> None:
+        """Tell the sender that there is room again."""
+        assert self.pipe is not None
+        sender = self.pipe.peer
+        before, sender.under_way = sender.under_way, sender.under_way - count
+        if before > WINDOW_BYTES >= sender.under_way and sender._receiver is not None:
+            drained: Callable[[], None] = sender._receiver.drained
+            asyncio.get_running_loop().call_soon(drained, context=sender.context)

@@ -1,4 +1,4 @@
-"""A broker of the simulated cluster: the real one, without sockets, files, threads or real time."""
+"""A machine of the simulated cluster: the real broker runs on it, behind its seams nothing is real."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from random import Random
-from typing import Any
 
-from kwire.connection import RequestReceived
 from server.broker import Broker
 from server.config import BrokerConfig
-from server.handlers.dispatch import RequestDispatcher
-from server.metadata.image import BrokerRegistration
-from server.net.connection_info import ConnectionInfo
-from server.net.dispatcher import Close, Later
-from server.net.limits import ConnectionQuotas
 from tests.log.faults.disk import Disk, DiskFiles
 
 from .loop import SimulatedClock, SimulatedExecutor
@@ -26,111 +19,6 @@ from .zookeeper import SimulatedStore
 FOLDER = "/data"
 
 logger = logging.getLogger(__name__)
-
-
-class Ear:
-    """In place of a listener: requests come from the network at once."""
-
-    def __init__(self, node_id: int) -> None:
-        self.host = f"broker{node_id}"
-        self.port = 9092
-
-    async def start(self) -> None: ...
-
-    def stop_accepting(self) -> None: ...
-
-    async def close(self, grace_s: float) -> None: ...
-
-
-class Way:
-    """To other brokers, or to one, for one purpose."""
-
-    def __init__(self, broker: SimulatedBroker, stream: str, target: int | None = None) -> None:
-        self._broker = broker
-        self._stream = stream
-        self._target = target
-
-    async def send(self, *args: Any) -> Any:
-        target, request, version = (self._target, *args) if self._target is not None else args
-        broker = self._broker
-        return await broker.network.send(
-            broker.node_id,
-            target,
-            request,
-            version,
-            stream=self._stream,
-            alive=lambda: not broker.dead,
-        )
-
-    def close(self) -> None: ...
-
-
-class SimulatedBroker(Broker):
-    """One life of a broker."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clock: SimulatedClock,
-        files: DiskFiles,
-        store: SimulatedStore,
-        network: Network,
-        life: int,
-    ) -> None:
-        super().__init__(
-            config,
-            clock=clock,
-            file_layer=files,
-            store=store,
-            executor=SimulatedExecutor(),  # type: ignore[arg-type]
-        )
-        self.network = network
-        self.life = life
-        self.dead = False
-        self._answered = 0
-
-    def channels(self, purpose: str) -> Any:
-        return Way(self, f"{self.node_id} {purpose}")
-
-    def _build_rooms(self, cluster_id: str) -> None:
-        super()._build_rooms(cluster_id)
-        assert self.links is not None
-
-        def controller_channel(broker: BrokerRegistration) -> Any:
-            return Way(self, f"{self.node_id} controller", broker.id)
-
-        self.links.controller_channel = controller_channel  # type: ignore[method-assign]
-
-    def _bind(self) -> None:
-        self.quotas = ConnectionQuotas(self._limits())
-        self.dispatcher = RequestDispatcher(self.handlers, self.services, self.clock)
-        self.listeners = [Ear(self.node_id)]  # type: ignore[list-item]
-        self.network.places[self.node_id] = self
-
-    def _mine(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function as this broker, whoever asks: the tasks it begins end with the broker."""
-        owner = OWNER.set((self.node_id, self.life))
-        try:
-            return function(*args)
-        finally:
-            OWNER.reset(owner)
-
-    async def answer(self, request: RequestReceived, sender: str) -> bytes | None:
-        """Answer a request from the network."""
-        self._answered += 1
-        connection = ConnectionInfo(f"{self.node_id}-{self.life}-{sender}-{self._answered}")
-        reply = self._mine(self.dispatcher.dispatch, request, connection)
-        if isinstance(reply, Later):
-            future = self._mine(asyncio.ensure_future, reply.awaitable)
-            await asyncio.wait([future])
-            reply = self._mine(self.dispatcher.complete, reply, future)
-        if isinstance(reply, Close):
-            return None
-        frame = b"".join(
-            bytes(part) if isinstance(part, bytes | bytearray | memoryview) else part.read()
-            for part in reply
-        )
-        return frame[4:] or None
 
 
 class SimulatedNode:
@@ -149,7 +37,8 @@ class SimulatedNode:
         self.network = network
         self.disk = Disk((FOLDER,))
         self.clock = SimulatedClock(asyncio.get_running_loop())
-        self.broker: SimulatedBroker | None = None
+        self.broker: Broker | None = None
+        self.store: SimulatedStore | None = None
         self.life = 0
         self.files: DiskFiles | None = None
         self._open_store = open_store
@@ -165,12 +54,13 @@ class SimulatedNode:
         """Begin another life."""
         assert self.broker is None
         self.life += 1
+        self.network.off.discard(self.id)
         config = BrokerConfig(
             {
                 "broker.id": str(self.id),
                 "zookeeper.connect": "simulated",
                 "log.dirs": FOLDER,
-                "log.cleaner.enable": "false",
+                "listeners": f"PLAINTEXT://broker{self.id}:9092",
                 **self._settings,
             }
         )
@@ -178,33 +68,40 @@ class SimulatedNode:
         files.now_ms = self.clock.now_ms()
         owner = OWNER.set((self.id, self.life))
         try:
-            store = self._open_store(self.id)
-            self.broker = SimulatedBroker(config, self.clock, files, store, self.network, self.life)
-            self.broker.store = store  # type: ignore[attr-defined]
+            self.store = self._open_store(self.id)
+            self.broker = Broker(
+                config,
+                clock=self.clock,
+                file_layer=files,
+                store=self.store,
+                executor=SimulatedExecutor(),
+                network=self.network.host(self.id),
+            )
             self._task = asyncio.get_running_loop().create_task(self._run(self.broker))
         finally:
             OWNER.reset(owner)
         return self._task
 
-    async def _run(self, broker: SimulatedBroker) -> None:
+    async def _run(self, broker: Broker) -> None:
         try:
             await broker.start()
         except Exception as error:  # noqa: BLE001 - whatever it is, the process would end
             logger.info("broker %d does not start: %r", self.id, error)
             asyncio.get_running_loop().call_soon(self._end, broker)
 
-    def _end(self, broker: SimulatedBroker) -> None:
+    def _end(self, broker: Broker) -> None:
         if self.broker is broker:
             self.kill()
 
     def kill(self, *, power: bool = False) -> None:
         """End the broker in the middle of whatever it does; with `power` what was not synced goes."""
         broker, self.broker = self.broker, None
-        assert broker is not None and self.files is not None
-        broker.dead = True
+        assert broker is not None and self.files is not None and self.store is not None
         self.files.stopped = True
-        self.network.places.pop(self.id, None)
-        broker.store.die()  # type: ignore[attr-defined]
+        self.network.kill((self.id, self.life), power=power)
+        if power:
+            self.network.off.add(self.id)
+        self.store.die()
         broker.executor.close()
         for task in tasks_of((self.id, self.life)):
             task.cancel()
@@ -222,6 +119,4 @@ class SimulatedNode:
             await asyncio.get_running_loop().create_task(broker.stop())
         finally:
             OWNER.reset(owner)
-        broker.dead = True
-        self.network.places.pop(self.id, None)
         self.broker = None

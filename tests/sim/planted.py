@@ -7,11 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from kwire.connection import ClientConnection, ResponseReceived, ServerConnection
 from kwire.errors import ErrorCode
 from server.controller import leadership
 from server.coordinator.marker_channels import MarkerChannels
 from server.coordinator.result import Result
 from server.coordinator.transaction.shard import TransactionShard
+from server.log.cleaner.offset_map import KeyMap
+from server.net.broker_channel import BrokerChannel, ChannelError
+from server.net.frame_memory import FrameBlock, FrameMemory
 from server.replication import fetcher, partition
 from server.replication.isr import IsrState
 from server.replication.partition import Partition
@@ -104,6 +108,69 @@ def forget_decided_transactions() -> Patches:
     return [(TransactionShard, "loaded", loaded)]
 
 
+def answer_in_any_order() -> Patches:
+    """A reply leaves its connection when it is ready, though an earlier request has none yet."""
+
+    def at_once(self: ServerConnection, request: Any, parts: Any = ()) -> None:
+        self._slots.remove(request)
+        self._output.extend(parts)
+
+    return [(ServerConnection, "reply", at_once)]
+
+
+def share_the_memory_of_frames() -> Patches:
+    """The parts of two frames that have not arrived whole lie in the same memory."""
+    home = FrameMemory.home
+    shared = bytearray(1 << 22)
+
+    def same(self: FrameMemory, need: int, held: memoryview, *rest: Any) -> FrameBlock:
+        block = home(self, need, held, *rest)
+        block.buffer = shared
+        block.view = memoryview(shared)[: len(block.view)]
+        block.view[: len(held)] = held
+        return block
+
+    return [(FrameMemory, "home", same)]
+
+
+def go_on_after_a_timeout() -> Patches:
+    """A channel keeps its connection when a reply takes too long, and takes the next one for it."""
+
+    def give_up(self: BrokerChannel, connection: Any, request: object) -> None:
+        oldest = min(connection.waiting)
+        connection.waiting.pop(oldest).reply.set_exception(ChannelError("too late"))
+        connection.client._sent.popleft()
+
+    def any_response(self: ClientConnection) -> ResponseReceived | None:
+        frame = self._frames.next_lasting_frame()
+        if frame is None:
+            self._frames.rest()
+            return None
+        sent = self._sent.popleft()
+        return ResponseReceived(*sent, frame, 5)
+
+    return [
+        (BrokerChannel, "_time_out", give_up),
+        (ClientConnection, "next_response", any_response),
+    ]
+
+
+def compact_away_the_last() -> Patches:
+    """Compaction drops the last record of a key with those before it."""
+    get = KeyMap.get
+
+    def after(self: KeyMap, key: bytes) -> int:
+        return get(self, key) + 1
+
+    def all_after(self: KeyMap, keys: Any) -> list[int]:
+        return [after(self, key) for key in keys]
+
+    def none(self: KeyMap, start: int, _: int) -> bytearray:
+        return bytearray(self.latest_offset + 1 - start)
+
+    return [(KeyMap, "get", after), (KeyMap, "last_offsets", all_after), (KeyMap, "marks", none)]
+
+
 MISTAKES: dict[str, Callable[[], Patches]] = {
     mistake.__name__.replace("_", "-"): mistake
     for mistake in (
@@ -114,6 +181,10 @@ MISTAKES: dict[str, Callable[[], Patches]] = {
         elect_anybody,
         lose_markers,
         forget_decided_transactions,
+        answer_in_any_order,
+        share_the_memory_of_frames,
+        go_on_after_a_timeout,
+        compact_away_the_last,
     )
 }
 

@@ -22,7 +22,6 @@ from multiprocessing import get_context
 from typing import Any
 from unittest.mock import patch
 
-from kwire.connection import RequestReceived
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -47,7 +46,7 @@ from . import world
 from .clients import Client
 from .history import Violation
 from .loop import SimulatedLoop
-from .node import FOLDER, SimulatedBroker
+from .node import FOLDER
 from .tasks import OWNER, owned_tasks
 from .world import BROKERS, PARTITIONS, TOPIC, Outcome, World, end_all
 from .zookeeper import ZOOKEEPER
@@ -68,27 +67,16 @@ class PausableLoop(SimulatedLoop):
         super().__init__()
         #: By paused node: what became due, in order, with the timer that it came from.
         self.held: dict[int, list[tuple[asyncio.TimerHandle | None, asyncio.Handle]]] = {}
-        self._resumed: dict[int, asyncio.Future[None]] = {}
 
     def pause(self, node_id: int) -> None:
         """Run nothing of a node from now on."""
         self.held[node_id] = []
-        self._resumed[node_id] = self.create_future()
 
     def resume(self, node_id: int) -> None:
         """Run what became due meanwhile, in its order."""
         for timer, handle in self.held.pop(node_id, ()):
             if not handle.cancelled() and (timer is None or not timer.cancelled()):
                 self._ready.append(handle)  # type: ignore[attr-defined]
-        resumed = self._resumed.pop(node_id, None)
-        if resumed is not None:
-            resumed.set_result(None)
-
-    async def running(self, node_id: int) -> None:
-        """Wait while a node is paused."""
-        resumed = self._resumed.get(node_id)
-        if resumed is not None:
-            await asyncio.shield(resumed)
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -295,19 +283,6 @@ class WideWorld(World):
         raise Violation(f"cannot {what} although all is well: {found}")
 
 
-answer = SimulatedBroker.answer
-
-
-async def answer_unless_paused(
-    broker: SimulatedBroker, request: RequestReceived, sender: str
-) -> bytes | None:
-    """A paused broker answers when it goes on."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, PausableLoop)
-    await loop.running(broker.node_id)
-    return None if broker.dead else await answer(broker, request, sender)
-
-
 def run(seed: int, steps: int) -> Outcome:
     """Run one seed from beginning to end; a violation is in the outcome."""
     loop = PausableLoop()
@@ -320,7 +295,6 @@ def run(seed: int, steps: int) -> Outcome:
     try:
         with (
             patch("os.urandom", random.Random(seed).randbytes),
-            patch.object(SimulatedBroker, "answer", answer_unless_paused),
             patch.dict(world.SETTINGS, two),
         ):
             loop.run_until_complete(simulated.run())
@@ -329,9 +303,6 @@ def run(seed: int, steps: int) -> Outcome:
     finally:
         for node_id in BROKERS:
             loop.resume(node_id)
-        for node in simulated.nodes.values():
-            if node.broker is not None:
-                node.broker.dead = True
         loop.run_until_complete(end_all())
         simulated_s = loop.time()
         loop.close()

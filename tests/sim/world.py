@@ -21,6 +21,8 @@ from server.metadata.topic_partition import TopicPartition
 from server.net.broker_channel import ChannelError
 
 from .clients import Client, Consumer, Producer
+from .compacted import TP as COMPACTED
+from .compacted import Keeper, compacted_topic
 from .history import History, Violation
 from .loop import SimulatedClock, SimulatedLoop
 from .network import Network
@@ -51,8 +53,12 @@ SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "log.segment.bytes": "20000",
     "auto.leader.rebalance.enable": "false",
-    # There are no sockets: who is taken for dead, rightly or wrongly, is a fault of its own.
-    "kwire.failover.on.refusal": "false",
+    # Compaction has enough to do for a minute of cluster time.
+    "offsets.topic.segment.bytes": "4000",
+    "transaction.state.log.segment.bytes": "4000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "log.cleaner.dedupe.buffer.size": "1100000",
 }
 #: What may go wrong or be put right in a step, as often as it stands here.
 KINDS = (
@@ -108,15 +114,15 @@ class World:
         )
         async with asyncio.timeout(120):
             while True:
-                request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+                request = CreateTopicsRequest(topics=[topic, compacted_topic()], timeout_ms=10_000)
                 try:
                     answer = await admin.ask(self.rng.choice(BROKERS), request, 7)
-                    if answer.topics[0].error_code in (0, 36):
+                    if all(each.error_code in (0, 36) for each in answer.topics):
                         break
                 except ChannelError:
                     pass
                 await admin.pause()
-            while len(admin.leaders) < PARTITIONS or -1 in admin.leaders.values():
+            while len(admin.leaders) < PARTITIONS + 1 or -1 in admin.leaders.values():
                 await admin.refresh()
                 await admin.pause()
 
@@ -141,6 +147,7 @@ class World:
             Transactor(
                 4, *arguments, Random(self.rng.random()), self.history, tps=tps, name="x", group="x"
             ),
+            Keeper(5, *arguments, Random(self.rng.random()), self.history, tps=[COMPACTED]),
         ]
         running = [asyncio.create_task(client.run()) for client in clients]
         watching = asyncio.create_task(self._watch())
@@ -245,8 +252,8 @@ class World:
                 self.network.cut.discard(
                     self.rng.choice(sorted(self.network.cut, key=lambda pair: sorted(pair)))
                 )
-            case "expire" if node.is_up and node.broker is not None:
-                await node.broker.store.expire()  # type: ignore[attr-defined]
+            case "expire" if node.is_up and node.store is not None:
+                await node.store.expire()
             case "suspect":
                 self._suspect(node)
             case "clock":
@@ -333,9 +340,6 @@ def run(seed: int, steps: int = 20) -> Outcome:
     except Violation as error:
         violation = str(error)
     finally:
-        for node in world.nodes.values():
-            if node.broker is not None:
-                node.broker.dead = True
         loop.run_until_complete(end_all())
         simulated_s = loop.time()
         loop.close()

@@ -1,7 +1,7 @@
 """The worker process of log compaction: what is called in it, and what it keeps between calls.
 
-One round at a time: `begin`, `clean` for each group, `end`. The process stands back behind the
-broker (nice) and knows nothing but the plan it was given.
+One round at a time: `begin`, `clean` for each group, `end`. The process knows nothing but the plan and
+the files it was given.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ from ..file_layer import FileLayer
 from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, RoundLost
 from .worker import CleanSession, Throttle
 
-NICENESS = 10
-
-
 _sessions: dict[int, CleanSession] = {}
 
 
-def begin(plan: CleanPlan) -> KeysRead:
+def begin(plan: CleanPlan, files: FileLayer) -> KeysRead:
     """Read the keys of a round; what an earlier round left is dropped. Errors: as `read_keys`."""
-    _stand_back()
     _sessions.clear()
     throttle = Throttle(plan.settings.io_max_bytes_per_second, time.monotonic, time.sleep)
-    session = CleanSession(plan, FileLayer(), throttle)
+    session = CleanSession(plan, files, throttle)
     found = session.read_keys()
     _sessions[plan.number] = session
     return found
@@ -41,9 +37,3 @@ def clean(group: CleanGroup) -> CleanedGroup:
 def end() -> None:
     """Drop the keys of the round."""
     _sessions.clear()
-
-
-def _stand_back() -> None:
-    behind = NICENESS - os.getpriority(os.PRIO_PROCESS, 0)
-    if behind > 0:
-        os.nice(behind)

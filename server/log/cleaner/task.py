@@ -15,6 +15,8 @@ from .log_cleaner import CleanRound, LogCleaner
 from .plan import CleanerSettings, RoundLost, SegmentFile
 
 MIN_BACKOFF_S = 0.05
+#: How far the process that compacts stands back behind the broker.
+NICENESS = 10
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +27,10 @@ class CleanerTask:
     def __init__(
         self, config: BrokerConfig, manager: LogManager, executor: Executor, clock: Clock
     ) -> None:
-        """The executor's process is kept busy for long, so it should be nobody else's."""
+        """The executor's process is kept busy for long, so the cleaner has one of its own."""
         self._config = config
         self._cleaner = LogCleaner(manager)
-        self._executor = executor
+        self._executor = executor.separate(niceness=NICENESS)
         self._clock = clock
         manager.on_deleted = self._cleaner.on_deleted
 
@@ -89,7 +91,7 @@ class CleanerTask:
         cleaner, in_process = self._cleaner, self._executor.in_process
         plan = round_.plan
         started_ms = self._clock.monotonic_ms()
-        keys = await in_process(process.begin, plan)
+        keys = await in_process(process.begin, plan, round_.log.layer)
         cleaner.keys_read(round_, keys.end_offset)
         before = after = 0
         for sources in round_.groups:

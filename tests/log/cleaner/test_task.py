@@ -104,12 +104,12 @@ def test_killed_process_is_replaced_in_the_next_run(tmp_path: Path) -> None:
     async def run() -> None:
         room = Room(tmp_path)
         try:
-            pid = await room.executor.in_process(os.getpid)
+            pid = await room.task._executor.in_process(os.getpid)
             os.kill(pid, signal.SIGKILL)
             while await room.task.run_due() == 0:
                 await asyncio.sleep(0)
             assert values(room.logs["first"]) == [b"2"]
-            assert await room.executor.in_process(os.getpid) != pid
+            assert await room.task._executor.in_process(os.getpid) != pid
         finally:
             room.close()
 
