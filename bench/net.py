@@ -21,9 +21,9 @@ from typing import Any
 from kwire.connection import RequestReceived, response_frame
 from server.clock import SystemClock
 from server.executor import Executor
+from server.metadata.endpoint import Endpoint
 from server.net.connection_info import ConnectionInfo
 from server.net.dispatcher import Close, Later
-from server.net.endpoint import Endpoint
 from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.session import Session

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
-from ..net.endpoint import SPOKEN_PROTOCOLS, Endpoint
+from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
 from .definitions import (
     ConfigError,
     ConfigKey,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from ..net.endpoint import Endpoint
+from ..metadata.endpoint import SECURITY_PROTOCOLS, Endpoint
 from .definitions import ConfigError, UnmetRequirement
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ENDPOINT = r"([^:/\s]+)://(?:\[([0-9a-zA-Z:%._-]*)\]|([0-9a-zA-Z%._-]*)):(-?[0-9]+)"
 
 
@@ -17,8 +16,10 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     result: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = entry.rpartition(":")
-        if not name or protocol.upper() not in PROTOCOLS:
-            raise _refusal(key, text, f"{entry} is not NAME:PROTOCOL", ", ".join(PROTOCOLS))
+        if not name or protocol.upper() not in SECURITY_PROTOCOLS:
+            raise _refusal(
+                key, text, f"{entry} is not NAME:PROTOCOL", ", ".join(SECURITY_PROTOCOLS)
+            )
         result[name.upper()] = protocol.upper()
     return result
 

@@ -38,6 +38,7 @@ from kwire.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 
+from ..metadata.endpoint import SECURITY_PROTOCOLS
 from ..metadata.image import (
     EMPTY,
     EPOCH_DURING_DELETE,
@@ -59,8 +60,6 @@ STOP_REPLICA_VERSION = 4
 #: As leader: the topic is being deleted. Source: LeaderAndIsr.LEADER_DURING_DELETE.
 LEADER_DURING_DELETE = -2
 RECOVERING = 1
-
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class Sender(NamedTuple):
@@ -371,7 +370,7 @@ class Batch:
                     port=endpoint.port,
                     host=endpoint.host,
                     listener=endpoint.listener,
-                    security_protocol=SECURITY_PROTOCOLS.get(endpoint.security_protocol, 0),
+                    security_protocol=SECURITY_PROTOCOLS.index(endpoint.security_protocol),
                 )
                 for endpoint in broker.endpoints
             ],

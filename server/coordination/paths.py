@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from kwire.types import uuid_from_str, uuid_to_str
 
+from ..metadata.endpoint import Endpoint
 from ..metadata.image import BrokerRegistration
-from ..net.endpoint import Endpoint
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"

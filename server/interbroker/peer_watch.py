@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..metadata.endpoint import Endpoint
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
-    from ..net.endpoint import Endpoint
     from ..net.network import Network
 
 logger = logging.getLogger(__name__)

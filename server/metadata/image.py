@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ..net.endpoint import Endpoint
+    from .endpoint import Endpoint
 
 NO_LEADER = -1
 NO_EPOCH = -1

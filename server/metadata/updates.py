@@ -12,7 +12,7 @@ from kwire.messages.update_metadata import (
 )
 from kwire.types import ZERO_UUID
 
-from ..net.endpoint import Endpoint
+from .endpoint import SECURITY_PROTOCOLS, Endpoint
 from .image import (
     TOPICS,
     BrokerRegistration,
@@ -26,7 +26,6 @@ from .image import (
 LEADER_DURING_DELETE = -2
 
 #: Names of org.apache.kafka.common.security.auth.SecurityProtocol by id.
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def updated(image: MetadataImage, request: UpdateMetadataRequest) -> MetadataImage:

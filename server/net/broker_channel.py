@@ -14,8 +14,8 @@ from kwire.connection import ClientConnection
 from kwire.schema import schema_of
 
 if TYPE_CHECKING:
+    from ..metadata.endpoint import Endpoint
     from ..metadata.image import MetadataImage
-    from .endpoint import Endpoint
     from .network import Network
     from .transport import Transport
 

@@ -6,9 +6,9 @@ import asyncio
 import logging
 
 from ..clock import Clock
+from ..metadata.endpoint import Endpoint
 from .connection_info import ConnectionInfo
 from .dispatcher import Dispatcher
-from .endpoint import Endpoint
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .endpoint import Endpoint
+from ..metadata.endpoint import Endpoint
 from .limits import NetLimits
 from .transport import Transport
 

@@ -7,8 +7,8 @@ import errno
 import socket
 from typing import Any
 
+from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
 from . import platform
-from .endpoint import SPOKEN_PROTOCOLS, Endpoint
 from .limits import NetLimits
 from .network import ConnectionOwner
 from .transport import SocketTransport, Threads, Transport

@@ -8,7 +8,7 @@ import pytest
 
 from server.config import BrokerConfig, ConfigError, UnknownConfigError
 from server.log.log_config import LogConfig
-from server.net.endpoint import Endpoint
+from server.metadata.endpoint import Endpoint
 
 
 def refusal(static: dict[str, str]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import (
     BrokerRegistration,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from server.net.endpoint import Endpoint
 
 
 def topic_id(name: str) -> bytes:

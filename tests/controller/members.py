@@ -24,11 +24,11 @@ from server.controller.refusal import Refusal
 from server.coordination.cluster import Cluster, random_id
 from server.coordination.paths import NewTopic, ReplicaAssignment
 from server.coordination.store import Store
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration, MetadataImage, TopicImage
 from server.metadata.publisher import MetadataPublisher
 from server.metadata.topic_partition import TopicPartition
 from server.metadata.updates import updated
-from server.net.endpoint import Endpoint
 from tests.coordination.conftest import StoreMaker
 from tests.support.clock import ManualClock
 

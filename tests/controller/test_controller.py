@@ -19,9 +19,9 @@ from server.coordination.embedded import EmbeddedStore, EmbeddedTree
 from server.coordination.events import Change, ClusterEvent
 from server.coordination.paths import LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from server.coordination.store import Create, Delete, SetData, Stat, StoreClosed, Watch
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration, MetadataImage, TopicImage
 from server.metadata.topic_partition import TopicPartition
-from server.net.endpoint import Endpoint
 from tests.coordination.conftest import StoreMaker
 from tests.coordination.test_contract import Run
 from tests.support.clock import ManualClock

@@ -25,9 +25,9 @@ from server.coordination.paths import (
     TopicAssignment,
 )
 from server.coordination.store import BadVersion, NodeExists, SessionState, Store
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration
 from server.metadata.topic_partition import TopicPartition
-from server.net.endpoint import Endpoint
 from tests.support.clock import ManualClock
 
 from .conftest import StoreMaker

@@ -12,8 +12,8 @@ import pytest
 from kwire.types import uuid_to_str
 from server.coordination import paths
 from server.coordination.paths import LeaderAndIsr, MalformedNode, ReplicaAssignment
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration
-from server.net.endpoint import Endpoint
 from tests.golden.recorded import read_json
 
 

@@ -12,6 +12,7 @@ from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator
 from server.handlers.context import Later, RequestContext
 from server.handlers.registry import Handler
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import (
     BrokerRegistration,
     MetadataImage,
@@ -19,7 +20,6 @@ from server.metadata.image import (
     TopicImage,
 )
 from server.net.connection_info import ConnectionInfo
-from server.net.endpoint import Endpoint
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 from tests.support.services import services_of

@@ -17,8 +17,8 @@ from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, Metad
 from kwire.types import ZERO_UUID
 from server.handlers.context import Encoded, Later
 from server.handlers.metadata import KEPT_ANSWERS, KEPT_BYTES, describe_cluster, metadata
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration
-from server.net.endpoint import Endpoint
 from tests.support.replicas import Replicas, registration, topic_id, topic_image
 from tests.support.services import with_rooms
 

@@ -12,9 +12,9 @@ import pytest
 
 from server.executor import Executor
 from server.interbroker.peer_watch import REFUSALS, PeerWatch
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration
 from server.metadata.publisher import MetadataPublisher
-from server.net.endpoint import Endpoint
 from server.net.sockets import SocketNetwork
 from server.net.transport import Transport
 

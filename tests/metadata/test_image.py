@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import (
     BrokerRegistration,
     ImageDelta,
@@ -18,7 +19,6 @@ from server.metadata.image import (
     compare,
 )
 from server.metadata.publisher import MetadataPublisher
-from server.net.endpoint import Endpoint
 
 
 def topic(name: str, topic_id: int = 1, leader: int = 1, partitions: int = 1) -> TopicImage:

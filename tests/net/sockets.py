@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 from server.clock import SystemClock
 from server.executor import Executor
+from server.metadata.endpoint import Endpoint
 from server.net.dispatcher import Dispatcher
-from server.net.endpoint import Endpoint
 from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.sockets import SocketNetwork

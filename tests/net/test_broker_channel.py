@@ -19,9 +19,9 @@ from kwire.messages.fetch import (
 )
 from kwire.messages.metadata import MetadataRequest, MetadataResponse
 from server.executor import Executor
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration, MetadataImage
 from server.net.broker_channel import BrokerChannel, BrokerChannels, ChannelError
-from server.net.endpoint import Endpoint
 from server.net.sockets import SocketNetwork
 
 NETWORK = SocketNetwork(Executor())

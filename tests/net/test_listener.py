@@ -17,9 +17,9 @@ import pytest
 
 from server.clock import SystemClock
 from server.executor import Executor
+from server.metadata.endpoint import Endpoint
 from server.net import platform, transport
 from server.net.connection_info import ConnectionInfo
-from server.net.endpoint import Endpoint
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from server.net.listener import Listener

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from server.executor import Executor
-from server.net.endpoint import Endpoint
+from server.metadata.endpoint import Endpoint
 from server.net.sockets import SocketNetwork
 
 

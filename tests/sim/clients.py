@@ -24,9 +24,9 @@ from kwire.messages.offset_fetch import (
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.batch import iter_batches
 from kwire.records.builder import BatchBuilder
+from server.metadata.endpoint import Endpoint
 from server.metadata.topic_partition import TopicPartition
 from server.net.broker_channel import BrokerChannel, ChannelError
-from server.net.endpoint import Endpoint
 
 from .history import History, Violation
 from .network import Network

@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from random import Random
 from typing import Any
 
-from server.net.endpoint import Endpoint
+from server.metadata.endpoint import Endpoint
 from server.net.limits import NetLimits
 from server.net.network import Address, ConnectionOwner
 from server.net.transport import Receiver

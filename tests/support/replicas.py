@@ -16,6 +16,7 @@ from server.handlers.registry import Handler
 from server.log.file_layer import FileLayer, FileSlice
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
+from server.metadata.endpoint import Endpoint
 from server.metadata.image import (
     TOPICS,
     BrokerRegistration,
@@ -24,7 +25,6 @@ from server.metadata.image import (
     TopicImage,
 )
 from server.metadata.publisher import MetadataPublisher
-from server.net.endpoint import Endpoint
 from server.replication.fetch_session import FetchSessionCache
 from server.replication.partition import Partition
 from server.replication.replica_manager import ReplicaManager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+#: By id. Source: org.apache.kafka.common.security.auth.SecurityProtocol.
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Those that this broker speaks.
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 
@@ -11,7 +13,7 @@ SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 class Endpoint(NamedTuple):
     """One listener of a broker. Source: org.apache.kafka.common.Endpoint.
 
-    Shape: `security_protocol` is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL. Of an address to listen
+    Shape: `security_protocol` is one of SECURITY_PROTOCOLS. Of an address to listen
     on, an empty host means every interface and port 0 any free one.
     """
 
