@@ -144,12 +144,6 @@ class Cluster:
         """The first offset each partition still has."""
         return self._offsets(topics, OffsetSpec.earliest(), False)
 
-    def at_time(self, topics: Mapping[str, int], timestamp_ms: int) -> Offsets:
-        """The first offset of each partition whose record is not older; the end where there is none."""
-        found = self._offsets(topics, OffsetSpec.for_timestamp(timestamp_ms), False)
-        ends = self.ends(topics)
-        return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
-
     def _offsets(
         self, topics: Mapping[str, int], which: OffsetSpec, read_committed: bool
     ) -> Offsets:

@@ -81,10 +81,6 @@ class BrokerConfig:
             raise TypeError(f"{name} is {value!r}, not a whole number")
         return value
 
-    def get_optional_int(self, name: str) -> int | None:
-        """A number, or None where nothing was set and there is no default."""
-        return None if self.values[name] is None else self.get_int(name)
-
     def get_float(self, name: str) -> float:
         """A number with a fraction."""
         value = self.values[name]
@@ -109,13 +105,6 @@ class BrokerConfig:
     def get_optional_str(self, name: str) -> str | None:
         """A string, or None where nothing was set and there is no default."""
         return None if self.values[name] is None else self.get_str(name)
-
-    def get_list(self, name: str) -> list[str]:
-        """A list of words, possibly empty."""
-        value = self.values[name]
-        if not isinstance(value, list):
-            raise TypeError(f"{name} is {value!r}, not a list")
-        return value
 
     # Settings that are more than one value
 

@@ -6,8 +6,6 @@ backslash at the end of a line joins the next one without its indentation; `#` a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 BLANKS = " \t\f"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
@@ -26,13 +24,6 @@ def parse_properties(text: str) -> dict[str, str]:
             rest = rest[1:].lstrip(BLANKS)
         result[_unescape(line[:end], number)] = _unescape(rest, number)
     return result
-
-
-def format_properties(properties: Mapping[str, str], comment: str | None = None) -> str:
-    """Write a file that both Java and `parse_properties` read back."""
-    lines = [f"#{comment}"] if comment is not None else []
-    lines += [f"{_escape(key, True)}={_escape(value, False)}" for key, value in properties.items()]
-    return "".join(f"{line}\n" for line in lines)
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
@@ -90,20 +81,3 @@ def _unescape(text: str, line: int) -> str:
             parts.append(ESCAPES.get(escaped, escaped))
     # Java writes characters beyond the first plane as two escapes.
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _escape(text: str, is_key: bool) -> str:
-    parts = []
-    for index, char in enumerate(text):
-        if char == " " and (is_key or index == 0):
-            parts.append("\\ ")
-        elif char in "\\=:#!":
-            parts.append(f"\\{char}")
-        elif char in "\t\n\r\f":
-            parts.append({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}[char])
-        elif " " <= char <= "~":
-            parts.append(char)
-        else:
-            units = char.encode("utf-16-be", "surrogatepass")
-            parts += [f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2)]
-    return "".join(parts)

@@ -7,7 +7,7 @@ ControllerContext.scala, KafkaController.maybeBuildReassignment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from kwire.errors import ErrorCode
 
@@ -101,10 +101,3 @@ def _invalid_replicas(
 
 def _invalid(message: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-
-
-def with_assignment(
-    partitions: Mapping[int, ReplicaAssignment], number: int, assignment: ReplicaAssignment
-) -> dict[int, ReplicaAssignment]:
-    """A topic's partitions with one of them assigned otherwise."""
-    return {**partitions, number: assignment}

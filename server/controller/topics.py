@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from kwire.errors import ErrorCode
 
-from ..metadata.internal_topics import INTERNAL_TOPICS
 from .refusal import Refusal
 
 #: Leaves room for "-<partition>" and the suffix of a deleted directory in a file name of 255 bytes.
@@ -34,11 +33,6 @@ def invalid_topic_name(name: str) -> str | None:
     else:
         return None
     return f"Topic name is invalid: {reason}"
-
-
-def is_internal(name: str) -> bool:
-    """Whether the broker itself keeps its state in the topic."""
-    return name in INTERNAL_TOPICS
 
 
 class TakenNames(Collection[str]):

@@ -26,7 +26,6 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
-MIGRATION = "/migration"
 
 #: Made at every broker start if absent, with null data. Source: ZkData.PersistentZkPaths.
 PERSISTENT_PATHS = (

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from server.config.properties import PropertiesError, format_properties, parse_properties
-
-TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+from server.config.properties import PropertiesError, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -41,8 +37,3 @@ def test_text_gives_what_java_reads(text: str, expected: dict[str, str]) -> None
 def test_broken_unicode_escape_names_its_line() -> None:
     with pytest.raises(PropertiesError, match=r"line 2: \\u12 is not"):
         parse_properties("a=1\nb=\\u12")
-
-
-@given(st.dictionaries(TEXT, TEXT))
-def test_written_properties_are_read_back(properties: dict[str, str]) -> None:
-    assert parse_properties(format_properties(properties, "written by kwire")) == properties

@@ -6,6 +6,7 @@ import pytest
 
 from kwire.errors import ErrorCode
 from server.coordinator.group.state import GroupState
+from server.coordinator.transition import IllegalTransition
 from tests.coordinator.machine import (
     DELAY_MS,
     GROUP,
@@ -400,7 +401,7 @@ def test_illegal_move_raises_and_changes_nothing(machine: Machine) -> None:
     """GroupMetadataTest, the testXToYIllegalTransition cases."""
     machine.stable()
     group = machine.group()
-    with pytest.raises(ValueError, match="cannot go"):
+    with pytest.raises(IllegalTransition, match="cannot go from Stable to Empty"):
         group.transition_to(GroupState.EMPTY, machine.now)
     assert GroupState.STABLE is group.state
 

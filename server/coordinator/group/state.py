@@ -12,6 +12,7 @@ from enum import Enum
 from kwire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kwire.messages.sync_group import SyncGroupResponse
 
+from ..transition import IllegalTransition
 from .offset_store import OffsetStore
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -39,7 +40,8 @@ class GroupState(Enum):
     __hash__ = object.__hash__  # Enum's own runs in Python; there is one object of each state
 
 
-VALID_PREVIOUS = {
+#: From which states a state may be reached.
+VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset(
         {GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}
@@ -331,9 +333,9 @@ class Group:
     # States
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Go to a state. Errors: ValueError, and nothing changed, if there is no such move."""
+        """Go to a state. Errors: IllegalTransition, and nothing changed, if there is no such move."""
         if self.state not in VALID_PREVIOUS[state]:
-            raise ValueError(f"group {self.group_id!r} cannot go from {self.state} to {state}")
+            raise IllegalTransition(f"group {self.group_id!r}", self.state.value, state.value)
         self.state = state
         self.state_timestamp_ms = now_ms
 

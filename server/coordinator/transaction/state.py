@@ -18,6 +18,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ...metadata.topic_partition import TopicPartition
+from ..transition import IllegalTransition
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -113,10 +114,6 @@ class TransactionMetadata(NamedTuple):
         return self.producer_id, self.producer_epoch
 
 
-class IllegalTransition(Exception):
-    """A move that VALID_PREVIOUS does not have: a mistake of ours."""
-
-
 class Transaction:
     """A transactional id: its hard state, and what goes with it while it is coordinated here.
 
@@ -149,10 +146,9 @@ class Transaction:
         """Note that a write to this state is on its way. Errors: IllegalTransition."""
         current = TransactionState.EMPTY if self.stored is None else self.stored.state
         if self.pending is not None or current not in VALID_PREVIOUS[state]:
-            raise IllegalTransition(
-                f"{self.transactional_id!r} cannot go from {current.title} to {state.title}"
-                + ("" if self.pending is None else f" while it goes to {self.pending.title}")
-            )
+            note = "" if self.pending is None else f" while it goes to {self.pending.title}"
+            what = f"transactional id {self.transactional_id!r}"
+            raise IllegalTransition(what, current.title, state.title, note)
         self.pending = state
 
     def __repr__(self) -> str:

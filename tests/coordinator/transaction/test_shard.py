@@ -7,8 +7,9 @@ import pytest
 from kwire.errors import ErrorCode
 from server.coordinator.result import Timer
 from server.coordinator.transaction.shard import MARKERS_DUE
-from server.coordinator.transaction.state import IllegalTransition, TransactionState
+from server.coordinator.transaction.state import TransactionState
 from server.coordinator.transaction.tickets import Initialized
+from server.coordinator.transition import IllegalTransition
 from tests.coordinator.transaction.machine import A0, A1, B0, ID, TIMEOUT_MS, Machine
 
 NONE = ErrorCode.NONE
