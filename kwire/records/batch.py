@@ -1,33 +1,12 @@
 """Record batches as bytes: headers, checksums and the walk from one batch to the next.
 
-Layout of a batch of magic 2 (big-endian; 61 bytes, then the records):
-
-    off size field
-      0    8 base_offset
-      8    4 batch_length           bytes after this field
-     12    4 partition_leader_epoch set by the leader; outside the CRC
-     16    1 magic                  2
-     17    4 crc                    CRC-32C of everything from `attributes` to the end
-     21    2 attributes             bits 0-2 codec, 3 timestamp type, 4 transactional, 5 control,
-                                    6 delete horizon
-     23    4 last_offset_delta
-     27    8 base_timestamp         the delete horizon, in ms, where bit 6 is set
-     35    8 max_timestamp
-     43    8 producer_id            -1: none
-     51    2 producer_epoch
-     53    4 base_sequence
-     57    4 records_count          also right where the body is compressed
-     61    . records                one compressed blob if codec is not none
-
-Messages of magic 0 and 1 share the first two fields and the place of the magic byte; `legacy.py`
-has their table. Recovery rule: a batch cut short ends the walk; a damaged one raises.
+What lies where is `layout.py`. Recovery rule: a batch cut short ends the walk; a damaged one raises.
 Source: DefaultRecordBatch, AbstractLegacyRecordBatch, ByteBufferLogInputStream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
 from kwire.errors import CorruptRecord, TooLarge
@@ -35,6 +14,36 @@ from kwire.records import legacy
 from kwire.records.builder import BatchBuilder as BatchBuilder
 from kwire.records.compression import Codec, codec_of, decompress
 from kwire.records.crc import crc32, crc32c
+from kwire.records.layout import (
+    ATTRIBUTES_AT,
+    BASE_OFFSET_AT,
+    BATCH_LENGTH_AT,
+    CODEC_MASK,
+    CONTROL_MASK,
+    CRC_AT,
+    DELETE_HORIZON_MASK,
+    HEADER,
+    HEADER_SIZE,
+    HEADER_SIZE_TO_MAGIC,
+    INT32,
+    INT64,
+    LEADER_EPOCH_AT,
+    LEGACY_CRC_AT,
+    LEGACY_HEAD,
+    LEGACY_MIN_SIZE,
+    LEGACY_TIMESTAMP_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    RECORDS_AT,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+)
 from kwire.records.record import (
     MAX_INT64,
     MIN_RECORD_SIZE,
@@ -44,52 +53,8 @@ from kwire.records.record import (
     read_records,
 )
 
-BASE_OFFSET_AT = 0
-BATCH_LENGTH_AT = 8
-LEADER_EPOCH_AT = 12
-MAGIC_AT = 16
-CRC_AT = 17
-ATTRIBUTES_AT = 21
-LAST_OFFSET_DELTA_AT = 23
-BASE_TIMESTAMP_AT = 27
-MAX_TIMESTAMP_AT = 35
-PRODUCER_ID_AT = 43
-PRODUCER_EPOCH_AT = 51
-BASE_SEQUENCE_AT = 53
-RECORDS_COUNT_AT = 57
-RECORDS_AT = 61
-
-LOG_OVERHEAD = legacy.LOG_OVERHEAD
-"""Bytes before the part that batch_length counts."""
-HEADER_SIZE_TO_MAGIC = 17
-HEADER_SIZE = 61
-"""Bytes of a magic 2 header, and so the size of the smallest batch of magic 2."""
-LEGACY_CRC_AT = 12
-LEGACY_ATTRIBUTES_AT = 17
-LEGACY_TIMESTAMP_AT = 18
-LEGACY_MIN_SIZE = tuple(LOG_OVERHEAD + overhead for overhead in legacy.OVERHEAD)
-"""Smallest message of magic 0 and of magic 1, with null key and null value."""
-
-CODEC_MASK = 0x07
-TIMESTAMP_TYPE_MASK = 0x08
-TRANSACTIONAL_MASK = 0x10
-CONTROL_MASK = 0x20
-DELETE_HORIZON_MASK = 0x40
-
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-NO_LEADER_EPOCH = -1
-
 MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 """Default bound for one batch: what fits into a request by default (socket.request.max.bytes)."""
-
-_HEADER = Struct(">qiibIhiqqqhii")
-_PREFIX = Struct(">qiIbb")
-_INT64 = Struct(">q")
-_OFFSET_AND_LENGTH = Struct(">qi")
-_INT32 = Struct(">i")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -186,7 +151,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     too small for its magic. That the whole batch is there is not checked: compare `size`.
     """
     if len(buffer) - position >= HEADER_SIZE:
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
         if header.magic == 2:
             if header.batch_length < HEADER_SIZE - LOG_OVERHEAD:
                 raise CorruptRecord(
@@ -203,7 +168,7 @@ def _read_legacy_header(buffer: Buffer, position: int) -> BatchHeader:
         raise CorruptRecord(
             f"{max(remaining, 0)} bytes are too few for a batch header", offset=position
         )
-    offset, length, crc, magic, attributes = _PREFIX.unpack_from(buffer, position)
+    offset, length, crc, magic, attributes = LEGACY_HEAD.unpack_from(buffer, position)
     if not 0 <= magic <= 2:
         raise CorruptRecord(f"unknown magic {magic}", offset=position + MAGIC_AT)
     if magic == 2:
@@ -221,7 +186,7 @@ def _read_legacy_header(buffer: Buffer, position: int) -> BatchHeader:
             raise CorruptRecord(
                 f"{remaining} bytes are too few for a magic 1 header", offset=position
             )
-        (timestamp,) = _INT64.unpack_from(buffer, position + LEGACY_TIMESTAMP_AT)
+        (timestamp,) = INT64.unpack_from(buffer, position + LEGACY_TIMESTAMP_AT)
     return BatchHeader(
         base_offset=offset,
         batch_length=length,
@@ -250,7 +215,7 @@ def batch_size(buffer: Buffer, position: int = 0, end: int | None = None) -> int
     remaining = end - position
     if remaining < LOG_OVERHEAD:
         return None
-    (length,) = _INT32.unpack_from(buffer, position + BATCH_LENGTH_AT)
+    (length,) = INT32.unpack_from(buffer, position + BATCH_LENGTH_AT)
     if length < LEGACY_MIN_SIZE[0] - LOG_OVERHEAD:
         raise CorruptRecord(
             f"batch length {length} is smaller than any message", offset=position + BATCH_LENGTH_AT
@@ -323,8 +288,8 @@ def set_offset_and_epoch(
 
     Shape: buffer must be writable.
     """
-    _INT64.pack_into(buffer, position + BASE_OFFSET_AT, base_offset)
-    _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
+    INT64.pack_into(buffer, position + BASE_OFFSET_AT, base_offset)
+    INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
@@ -333,13 +298,13 @@ def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp
     Source: DefaultRecordBatch.setMaxTimestamp.
     """
     buffer[position + ATTRIBUTES_AT + 1] |= TIMESTAMP_TYPE_MASK
-    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_AT, timestamp_ms)
+    INT64.pack_into(buffer, position + MAX_TIMESTAMP_AT, timestamp_ms)
     rewrite_crc(buffer, position)
 
 
 def rewrite_crc(buffer: bytearray | memoryview, position: int = 0) -> None:
     """Compute the CRC of the magic 2 batch at position anew and store it."""
-    (length,) = _INT32.unpack_from(buffer, position + BATCH_LENGTH_AT)
+    (length,) = INT32.unpack_from(buffer, position + BATCH_LENGTH_AT)
     end = position + LOG_OVERHEAD + length
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : end])
     buffer[position + CRC_AT : position + ATTRIBUTES_AT] = crc.to_bytes(4, "big")

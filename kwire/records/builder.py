@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 
 from kwire.records.compression import Codec, codec_of, compress
 from kwire.records.crc import crc32c
-from kwire.records.legacy import LOG_OVERHEAD, write_message
+from kwire.records.layout import (
+    HEADER_FROM_ATTRIBUTES,
+    HEADER_SIZE,
+    HEADER_TO_CRC,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+)
+from kwire.records.legacy import write_message
 from kwire.records.record import Header, Record, TimestampType, write_record
 
-_HEAD = Struct(">qiibI")
-_BODY = Struct(">hiqqqhii")
-_HEADER_SIZE = 61
 _MAX_INT32 = 0x7FFFFFFF
-
-NO_TIMESTAMP = -1
 
 
 def write_batch(
@@ -33,7 +34,7 @@ def write_batch(
     partition_leader_epoch: int = -1,
 ) -> bytes:
     """Return a magic 2 batch around records that are encoded, and compressed as attributes say."""
-    middle = _BODY.pack(
+    middle = HEADER_FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
         base_timestamp,
@@ -43,9 +44,9 @@ def write_batch(
         base_sequence,
         records_count,
     )
-    head = _HEAD.pack(
+    head = HEADER_TO_CRC.pack(
         base_offset,
-        _HEADER_SIZE - LOG_OVERHEAD + len(body),
+        HEADER_SIZE - LOG_OVERHEAD + len(body),
         partition_leader_epoch,
         2,
         crc32c(body, crc32c(middle)),
@@ -136,7 +137,7 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """Bytes of the batch built now, if it is not compressed."""
-        return len(self._body) + (_HEADER_SIZE if self._magic == 2 else 0)
+        return len(self._body) + (HEADER_SIZE if self._magic == 2 else 0)
 
     @property
     def next_offset(self) -> int:

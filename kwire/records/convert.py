@@ -10,18 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kwire.errors import CorruptRecord, TooLarge
-from kwire.records.batch import (
-    CODEC_MASK,
-    HEADER_SIZE,
-    MAX_DECOMPRESSED_BYTES,
-    NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
-    Buffer,
-    RecordBatch,
-    iter_batches,
-)
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, Buffer, RecordBatch, iter_batches
 from kwire.records.builder import BatchBuilder, write_batch
 from kwire.records.compression import codec_of, compress
+from kwire.records.layout import CODEC_MASK, HEADER_SIZE, NO_LEADER_EPOCH, NO_TIMESTAMP
 from kwire.records.record import MIN_RECORD_SIZE, Record, TimestampType
 
 

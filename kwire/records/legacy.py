@@ -26,23 +26,22 @@ from typing import NamedTuple
 from kwire.errors import CorruptRecord
 from kwire.records.compression import decompress
 from kwire.records.crc import crc32
+from kwire.records.layout import (
+    CODEC_MASK,
+    INT32,
+    LEGACY_CRC_AT,
+    LEGACY_HEAD,
+    LEGACY_OVERHEAD,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
+)
 from kwire.records.record import Record, wrap_int64
 
 Buffer = bytes | bytearray | memoryview
 
-NO_TIMESTAMP = -1
-CODEC_MASK = 0x07
-TIMESTAMP_TYPE_MASK = 0x08
-
-_MESSAGE_V0 = Struct(">qiIbb")
 _MESSAGE_V1 = Struct(">qiIbbq")
-_INT32 = Struct(">i")
-LOG_OVERHEAD = 12
-"""Bytes of a message before the part that `size` counts."""
-_CRC_AT = 12
-_MAGIC_AT = 16
-OVERHEAD = (14, 22)
-"""Bytes that `size` counts besides key and value, for magic 0 and magic 1."""
 
 
 class LegacyMessage(NamedTuple):
@@ -64,19 +63,19 @@ def read_message(data: Buffer, position: int, *, check_crc: bool = False) -> Leg
     Errors: CorruptRecord for a message that is cut short or whose lengths do not add up.
     """
     start = position
-    if len(data) - position < LOG_OVERHEAD + OVERHEAD[0]:
+    if len(data) - position < LOG_OVERHEAD + LEGACY_OVERHEAD[0]:
         raise CorruptRecord("message is cut short", offset=start)
-    offset, size, crc, magic, attributes = _MESSAGE_V0.unpack_from(data, position)
+    offset, size, crc, magic, attributes = LEGACY_HEAD.unpack_from(data, position)
     if magic not in (0, 1):
-        raise CorruptRecord(f"magic {magic} in a set of old messages", offset=start + _MAGIC_AT)
+        raise CorruptRecord(f"magic {magic} in a set of old messages", offset=start + MAGIC_AT)
     end = start + LOG_OVERHEAD + size
-    if size < OVERHEAD[magic] or end > len(data):
+    if size < LEGACY_OVERHEAD[magic] or end > len(data):
         raise CorruptRecord(
             f"message of {size} bytes where {len(data) - start - LOG_OVERHEAD} remain",
             offset=start,
         )
     timestamp = NO_TIMESTAMP
-    position += _MESSAGE_V0.size
+    position += LEGACY_HEAD.size
     if magic == 1:
         timestamp = _MESSAGE_V1.unpack_from(data, start)[5]
         position += 8
@@ -84,7 +83,7 @@ def read_message(data: Buffer, position: int, *, check_crc: bool = False) -> Leg
     value, position = _read_bytes(data, position, end, start)
     if position != end:
         raise CorruptRecord(f"{end - position} bytes after the value", offset=position)
-    crc_ok = not check_crc or crc32(memoryview(data)[start + _MAGIC_AT : end]) == crc
+    crc_ok = not check_crc or crc32(memoryview(data)[start + MAGIC_AT : end]) == crc
     return LegacyMessage(
         offset,
         magic,
@@ -100,7 +99,7 @@ def read_message(data: Buffer, position: int, *, check_crc: bool = False) -> Leg
 def _read_bytes(data: Buffer, position: int, end: int, start: int) -> tuple[Buffer | None, int]:
     if end - position < 4:
         raise CorruptRecord("message is too short for its fields", offset=start)
-    (length,) = _INT32.unpack_from(data, position)
+    (length,) = INT32.unpack_from(data, position)
     position += 4
     if length < 0:
         return None, position
@@ -182,15 +181,15 @@ def write_message(
     value: Buffer | None,
 ) -> bytes:
     """Return one message, a plain one or a wrapper; magic 0 has no timestamp and ignores it."""
-    size = OVERHEAD[magic] + (len(key) if key else 0) + (len(value) if value else 0)
-    out = bytearray(LOG_OVERHEAD + OVERHEAD[magic] - 8)
+    size = LEGACY_OVERHEAD[magic] + (len(key) if key else 0) + (len(value) if value else 0)
+    out = bytearray(LOG_OVERHEAD + LEGACY_OVERHEAD[magic] - 8)
     if magic == 0:
-        _MESSAGE_V0.pack_into(out, 0, offset, size, 0, 0, attributes)
+        LEGACY_HEAD.pack_into(out, 0, offset, size, 0, 0, attributes)
     else:
         _MESSAGE_V1.pack_into(out, 0, offset, size, 0, 1, attributes, timestamp)
     for field in (key, value):
-        out += _INT32.pack(-1 if field is None else len(field))
+        out += INT32.pack(-1 if field is None else len(field))
         if field is not None:
             out += field
-    out[_CRC_AT:_MAGIC_AT] = crc32(memoryview(out)[_MAGIC_AT:]).to_bytes(4, "big")
+    out[LEGACY_CRC_AT:MAGIC_AT] = crc32(memoryview(out)[MAGIC_AT:]).to_bytes(4, "big")
     return bytes(out)

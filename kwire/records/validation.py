@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records import legacy
-from kwire.records.batch import MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, RecordBatch
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, RecordBatch
+from kwire.records.layout import CODEC_MASK, NO_TIMESTAMP
 from kwire.records.record import (
     MAX_INT64,
     MIN_INT64,
@@ -234,7 +235,7 @@ def _judge(
 
 def _walk_legacy(batch: RecordBatch, max_bytes: int) -> Iterator[tuple[int, int, bool]]:
     wrapper = legacy.read_message(batch.view, 0)
-    if not wrapper.attributes & legacy.CODEC_MASK:
+    if not wrapper.attributes & CODEC_MASK:
         yield 0, wrapper.timestamp, wrapper.key is not None
         return
     append_time = batch.header.is_log_append_time

@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kwire.errors import CorruptRecord
-from kwire.records.batch import (
-    BatchHeader,
-    RecordBatch,
-    batch_size,
-    read_header,
-)
+from kwire.records.batch import BatchHeader, RecordBatch, batch_size, read_header
 from kwire.records.control import ControlType, control_type
 from kwire.records.record import MAX_INT64
 

@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwire.errors import RecordError
-from kwire.records.batch import (
-    CODEC_MASK,
-    CONTROL_MASK,
-    MAX_DECOMPRESSED_BYTES,
-    RECORDS_AT,
-    TRANSACTIONAL_MASK,
-    BatchHeader,
-    RecordBatch,
-)
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader, RecordBatch
 from kwire.records.compression import decompress
+from kwire.records.layout import CODEC_MASK, CONTROL_MASK, RECORDS_AT, TRANSACTIONAL_MASK
 
 from .columns import (
     HEADER_COLUMNS,

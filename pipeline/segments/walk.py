@@ -10,14 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kwire.errors import CorruptRecord
-from kwire.records.batch import (
-    ATTRIBUTES_AT,
-    HEADER_SIZE,
-    BatchHeader,
-    read_header,
-    verify_crc,
-)
+from kwire.records.batch import BatchHeader, read_header, verify_crc
 from kwire.records.crc import crc32c
+from kwire.records.layout import ATTRIBUTES_AT, HEADER_SIZE
 from kwire.server.log.file_layer import FileLayer
 from kwire.server.log.index.offset_index import OffsetIndex
 from kwire.server.log.segment import stem_of

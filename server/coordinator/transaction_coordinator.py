@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
+from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 from ..clock import Clock
 from ..coordination.store import StoreError
@@ -24,13 +25,7 @@ from .runtime import CoordinatorLog, CoordinatorRuntime
 from .transaction.config import TransactionConfig
 from .transaction.markers import Markers, MarkerSender, Outcomes
 from .transaction.shard import TransactionShard
-from .transaction.state import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    Transaction,
-    TransactionMetadata,
-    TransactionState,
-)
+from .transaction.state import Transaction, TransactionMetadata, TransactionState
 from .transaction.tickets import (
     End,
     Ended,

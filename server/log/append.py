@@ -6,15 +6,10 @@ is refused; and followers, whose offsets and epochs come with the batches.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records.batch import (
-    ATTRIBUTES_AT,
-    MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
-    TIMESTAMP_TYPE_MASK,
     BatchHeader,
     batch_size,
     read_header,
@@ -22,6 +17,13 @@ from kwire.records.batch import (
     set_log_append_time,
     set_offset_and_epoch,
     verify_crc,
+)
+from kwire.records.layout import (
+    ATTRIBUTES_AT,
+    INT64,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_MASK,
 )
 
 from .producer_state import ProducerStateEntry, ProducerStateManager, Refused
@@ -40,8 +42,6 @@ from .validator import (
 
 if TYPE_CHECKING:
     from .log import Log
-
-_INT64 = Struct(">q")
 
 
 @final
@@ -207,7 +207,7 @@ def _write_as_leader(
 def _set_create_time(records: memoryview, position: int, max_timestamp: int) -> None:
     # A client that sets the attribute on a CreateTime topic: the topic's type counts.
     records[position + ATTRIBUTES_AT + 1] &= ~TIMESTAMP_TYPE_MASK & 0xFF
-    _INT64.pack_into(records, position + MAX_TIMESTAMP_AT, max_timestamp)
+    INT64.pack_into(records, position + MAX_TIMESTAMP_AT, max_timestamp)
     rewrite_crc(records, position)
 
 

@@ -9,7 +9,6 @@ power cut what lies above `recovery_point`. Source: UnifiedLog, LocalLog.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
@@ -17,6 +16,7 @@ from zlib import crc32 as crc32_of_name
 from kwire.errors import ErrorCode
 from kwire.records.compression import Codec
 from kwire.records.crc import crc32c
+from kwire.records.layout import ATTRIBUTES_AT, HEADER, INT32, INT64, LEADER_EPOCH_AT, LOG_OVERHEAD
 
 from . import maintenance
 from .append import AppendInfo, append_as_follower, append_carefully
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AppendError", "AppendInfo", "AppendOrigin", "Log", "LogSlice"]
 
-_UNPACK_HEADER = Struct(">qiibIhiqqqhii").unpack_from
-_PACK_OFFSET = Struct(">q").pack_into
-_PACK_EPOCH = Struct(">i").pack_into
+_UNPACK_HEADER = HEADER.unpack_from
+_PACK_OFFSET = INT64.pack_into
+_PACK_EPOCH = INT32.pack_into
 _CLIENT = AppendOrigin.CLIENT
 
 # For each codec that a topic may demand: whether a batch with codec 0 to 7 is stored as it is.
@@ -252,7 +252,7 @@ class Log:
         except StructError:
             return append_carefully(self, records, leader_epoch, now_ms, origin, prepared)
         if (
-            length + 12 != size
+            length + LOG_OVERHEAD != size
             or magic != 2
             or attributes & _UNUSUAL_ATTRIBUTES
             or base_offset
@@ -268,7 +268,7 @@ class Log:
             or self.offline
         ):
             return append_carefully(self, records, leader_epoch, now_ms, origin, prepared)
-        if crc32c(records[21:]) != crc:
+        if crc32c(records[ATTRIBUTES_AT:]) != crc:
             return AppendError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch for {self.tp} fails its CRC check"
             )
@@ -291,7 +291,7 @@ class Log:
         offset = self.log_end_offset
         last_offset = offset + delta
         _PACK_OFFSET(records, 0, offset)
-        _PACK_EPOCH(records, 12, leader_epoch)
+        _PACK_EPOCH(records, LEADER_EPOCH_AT, leader_epoch)
         segment = self.active_segment
         try:
             if (

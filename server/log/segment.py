@@ -12,15 +12,14 @@ are made anew. Source: LogSegment, FileRecords, LogFileUtils.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 
-from kwire.records.batch import (
+from kwire.records.batch import BatchHeader, batch_size, read_header
+from kwire.records.layout import (
     HEADER_SIZE,
+    HEADER_TO_DELTA,
     LEGACY_MIN_SIZE,
     LOG_OVERHEAD,
-    BatchHeader,
-    batch_size,
-    read_header,
+    OFFSET_AND_LENGTH,
 )
 
 from .file_layer import READ_CHUNK_BYTES, Buffer, FileLayer, LogFile
@@ -39,9 +38,6 @@ INT32_MAX = (1 << 31) - 1
 
 #: Below this the batch at the beginning of a read is looked at before the index is.
 SMALL_REST_BYTES = 64 * 1024
-
-_OVERHEAD = Struct(">qi").unpack_from  # base offset, length
-_PREFIX = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, crc, attributes, delta
 
 
 def stem_of(directory: str, offset: int) -> str:
@@ -251,8 +247,8 @@ class LogSegment:
     def _search(self, position: int, offset: int) -> tuple[int, int, int] | None:
         # What `headers` does, without an object per batch: this is the fetch path.
         end = self.size
-        unpack = _PREFIX.unpack_from
-        needed = _PREFIX.size
+        unpack = HEADER_TO_DELTA.unpack_from
+        needed = HEADER_TO_DELTA.size
         chunk = b""
         at = 0
         while position + needed <= end:
@@ -282,18 +278,18 @@ class LogSegment:
         there; size 0 where the segment ends there.
         """
         end = self.size
-        if limit - start < SMALL_REST_BYTES and start + _PREFIX.size <= end:
+        if limit - start < SMALL_REST_BYTES and start + HEADER_TO_DELTA.size <= end:
             # What is left of a request's bytes often takes not even the first batch.
             first = self.log.read_at(LOG_OVERHEAD, start)
             if len(first) == LOG_OVERHEAD:
-                base_offset, length = _OVERHEAD(first)
+                base_offset, length = OFFSET_AND_LENGTH.unpack(first)
                 if LOG_OVERHEAD + length > limit - start:
                     return start, base_offset, LOG_OVERHEAD + length
         position = self.offset_index.floor_position(limit)
         if position < start:
             position = start
-        unpack = _PREFIX.unpack_from
-        needed = _PREFIX.size
+        unpack = HEADER_TO_DELTA.unpack_from
+        needed = HEADER_TO_DELTA.size
         chunk = b""
         at = 0
         while position + needed <= end:

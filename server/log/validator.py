@@ -19,16 +19,9 @@ from kwire.errors import (
     TooLarge,
     UnsupportedCodec,
 )
-from kwire.records.batch import (
-    CODEC_MASK,
-    NO_TIMESTAMP,
-    BatchHeader,
-    RecordBatch,
-    batch_size,
-    read_header,
-    verify_crc,
-)
+from kwire.records.batch import BatchHeader, RecordBatch, batch_size, read_header, verify_crc
 from kwire.records.compression import Codec
+from kwire.records.layout import CODEC_MASK, NO_TIMESTAMP
 from kwire.records.record import TimestampType
 from kwire.records.validation import RecordIssue, validate_records
 

@@ -9,7 +9,6 @@ from server.controller.refusal import Refusal
 from server.controller.topics import (
     colliding_topics,
     invalid_topic_name,
-    is_internal,
     validate_assignment,
     validate_partition_growth,
     validate_topic_name,
@@ -61,12 +60,6 @@ def test_existing_and_colliding_names_are_refused() -> None:
     )
     assert colliding_topics("plain", ["plain"]) == []
     assert colliding_topics("a_b", ["a.b", "a-b", "a_b"]) == ["a.b", "a_b"]
-
-
-def test_internal_topics_are_known() -> None:
-    assert is_internal("__consumer_offsets")
-    assert is_internal("__transaction_state")
-    assert not is_internal("__mine")
 
 
 @pytest.mark.parametrize(

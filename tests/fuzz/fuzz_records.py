@@ -11,9 +11,10 @@ from __future__ import annotations
 import sys
 
 from kwire.errors import RecordError
-from kwire.records.batch import HEADER_SIZE, MAGIC_AT, iter_batches, read_header, rewrite_crc
+from kwire.records.batch import iter_batches, read_header, rewrite_crc
 from kwire.records.compression import Codec, decompress
 from kwire.records.convert import down_convert, recompress, up_convert
+from kwire.records.layout import HEADER_SIZE, MAGIC_AT
 from kwire.records.validation import validate_records
 
 LIMIT = 1 << 18

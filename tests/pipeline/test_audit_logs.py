@@ -10,7 +10,7 @@ from kwire.pipeline.auditing.compare import Pair, compare
 from kwire.pipeline.auditing.facts import Digest, Facts, Range, Span, Stretch, gather
 from kwire.pipeline.auditing.log_facts import LogFacts, put_together
 from kwire.pipeline.auditing.segment_scan import scan_segment
-from kwire.records.batch import BATCH_LENGTH_AT
+from kwire.records.layout import BATCH_LENGTH_AT
 
 from ..golden.recorded import read_json, unpack_log_directory
 from .audit_logs import batch, flip, marker, write_segments

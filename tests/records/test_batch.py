@@ -9,6 +9,7 @@ import pytest
 from kwire.errors import CorruptRecord, RecordError, TooLarge, UnsupportedCodec, WireError
 from kwire.records import batch as b
 from kwire.records.batch import BatchBuilder, RecordBatch
+from kwire.records.layout import ATTRIBUTES_AT, RECORDS_COUNT_AT
 from kwire.records.record import TimestampType
 
 from .samples import RECORDS, T0, batch_of
@@ -157,21 +158,21 @@ def test_body_beyond_the_limit_is_too_large() -> None:
 @pytest.mark.parametrize("count", [-1, -(2**31), 2**31 - 1, 5])
 def test_count_that_lies_is_corrupt(count: int) -> None:
     data = bytearray(batch_of(RECORDS))
-    struct.pack_into(">i", data, b.RECORDS_COUNT_AT, count)
+    struct.pack_into(">i", data, RECORDS_COUNT_AT, count)
     with pytest.raises(CorruptRecord):
         list(RecordBatch(data).records())
 
 
 def test_count_too_low_leaves_bytes_over() -> None:
     data = bytearray(batch_of(RECORDS))
-    struct.pack_into(">i", data, b.RECORDS_COUNT_AT, 3)
+    struct.pack_into(">i", data, RECORDS_COUNT_AT, 3)
     with pytest.raises(CorruptRecord, match="after the last record"):
         list(RecordBatch(data).records())
 
 
 def test_unassigned_codec_is_unsupported() -> None:
     data = bytearray(batch_of(RECORDS))
-    data[b.ATTRIBUTES_AT + 1] |= 5
+    data[ATTRIBUTES_AT + 1] |= 5
     with pytest.raises(UnsupportedCodec):
         RecordBatch(data).records()
     with pytest.raises(UnsupportedCodec):

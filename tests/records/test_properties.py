@@ -6,16 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.errors import RecordError
-from kwire.records.batch import (
-    CRC_AT,
-    RecordBatch,
-    iter_batches,
-    read_header,
-    rewrite_crc,
-    valid_bytes,
-)
+from kwire.records.batch import RecordBatch, iter_batches, read_header, rewrite_crc, valid_bytes
 from kwire.records.compression import Codec, compress, decompress
 from kwire.records.convert import down_convert, recompress, up_convert
+from kwire.records.layout import CRC_AT
 from kwire.records.record import Record, TimestampType
 from kwire.records.validation import validate_records
 

@@ -7,8 +7,9 @@ import struct
 import pytest
 
 from kwire.errors import CorruptRecord, ErrorCode, TooLarge
-from kwire.records.batch import RECORDS_AT, RecordBatch
+from kwire.records.batch import RecordBatch
 from kwire.records.compression import compress
+from kwire.records.layout import RECORDS_AT
 from kwire.records.legacy import write_message
 from kwire.records.record import TimestampType, write_record
 from kwire.records.validation import validate_records

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kwire.records.layout import NO_TIMESTAMP
+
 from ...metadata.topic_partition import TopicPartition
 
 NO_OFFSET = -1
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
 
 
 class OffsetAndMetadata(NamedTuple):

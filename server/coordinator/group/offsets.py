@@ -28,17 +28,17 @@ from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kwire.records.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result
 from .classic import validate_member
 from .config import GroupConfig
-from .offset_store import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, OffsetAndMetadata
+from .offset_store import NO_OFFSET, OffsetAndMetadata
 from .rebalance import keep_alive
 from .records import GroupRecord, OffsetRecord
 from .state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 
-NO_PRODUCER_ID = -1
 MAX_TIMESTAMP = (1 << 63) - 1
 
 CommitResponse = OffsetCommitResponse | TxnOffsetCommitResponse

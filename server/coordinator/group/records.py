@@ -22,9 +22,10 @@ from kwire.messages.internal.group_metadata import (
     MemberMetadata,
 )
 from kwire.messages.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from kwire.records.layout import NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
-from .offset_store import NO_TIMESTAMP, OffsetAndMetadata
+from .offset_store import OffsetAndMetadata
 from .state import Group, GroupState, Member
 
 OFFSET_KEY_TYPE = 1

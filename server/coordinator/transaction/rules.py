@@ -20,15 +20,9 @@ Source: TransactionCoordinator.endTransaction and endTransactionWithTV1, Transac
 from __future__ import annotations
 
 from kwire.errors import ErrorCode
+from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-from .state import (
-    LAST_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    Transaction,
-    TransactionMetadata,
-    TransactionState,
-)
+from .state import LAST_EPOCH, Transaction, TransactionMetadata, TransactionState
 from .tickets import End, Ended, Initialized, NeedsProducerId, Producer
 
 _COMMITTING = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kwire.errors import ErrorCode
+from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
@@ -30,16 +31,7 @@ from .rules import (
     outcome_of,
     transaction_error_for,
 )
-from .state import (
-    BUMPS_EPOCHS,
-    MAX_EPOCH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    Transaction,
-    TransactionMetadata,
-    TransactionState,
-)
+from .state import BUMPS_EPOCHS, MAX_EPOCH, Transaction, TransactionMetadata, TransactionState
 from .tickets import (
     Added,
     Completed,

@@ -17,12 +17,11 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+
 from ...metadata.topic_partition import TopicPartition
 from ..transition import IllegalTransition
 
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_TIMESTAMP = -1
 MAX_EPOCH = 0x7FFF
 LAST_EPOCH = MAX_EPOCH - 1
 """The last epoch a producer is given: one more is kept back, to fence it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
+from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
-from .state import BUMPS_EPOCHS, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from .state import BUMPS_EPOCHS
 
 
 class Producer(NamedTuple):

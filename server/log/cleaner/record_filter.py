@@ -21,17 +21,11 @@ from heapq import heapify, heappop
 from operator import ge
 from typing import cast
 
-from kwire.records.batch import (
-    DELETE_HORIZON_MASK,
-    MAX_DECOMPRESSED_BYTES,
-    NO_TIMESTAMP,
-    BatchBuilder,
-    BatchHeader,
-    RecordBatch,
-)
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader, RecordBatch
 from kwire.records.builder import write_batch
 from kwire.records.compression import compress
 from kwire.records.control import ControlType, control_type
+from kwire.records.layout import DELETE_HORIZON_MASK, NO_TIMESTAMP
 from kwire.records.legacy import inner_messages, read_message
 from kwire.records.record import Record, TimestampType
 

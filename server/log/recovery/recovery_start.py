@@ -12,7 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from kwire.errors import CorruptRecord
-from kwire.records.batch import HEADER_SIZE, batch_size, read_header, verify_crc
+from kwire.records.batch import batch_size, read_header, verify_crc
+from kwire.records.layout import HEADER_SIZE
 
 from ..index.offset_index import ENTRY as OFFSET_ENTRY
 from ..index.time_index import ENTRY as TIME_ENTRY

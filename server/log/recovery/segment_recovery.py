@@ -9,7 +9,8 @@ import logging
 from collections.abc import Iterator
 
 from kwire.errors import CorruptRecord
-from kwire.records.batch import HEADER_SIZE, BatchHeader, batch_size, read_header, verify_crc
+from kwire.records.batch import BatchHeader, batch_size, read_header, verify_crc
+from kwire.records.layout import HEADER_SIZE
 
 from ..index.transaction_index import AbortedTransaction
 from ..leader_epoch_cache import LeaderEpochCache

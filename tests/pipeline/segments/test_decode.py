@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kwire.errors import CorruptRecord, RecordError
 from kwire.pipeline.segments.columns import RECORD_COLUMNS, BatchRows, RecordRows, record_batch
-from kwire.records.batch import RECORDS_AT, BatchBuilder, RecordBatch
+from kwire.records.batch import BatchBuilder, RecordBatch
+from kwire.records.layout import RECORDS_AT
 from kwire.records.record import Record, TimestampType
 
 NAMES = tuple(RECORD_COLUMNS)
