@@ -95,7 +95,7 @@ compat: $(READY) jars
 pipeline-demo: $(READY)
 	@if command -v mvn >/dev/null; then \
 		.ci/stage jars compat/java/fetch.sh spark-4.0.0 && export KWIRE_SPARK_JARS='$(CURDIR)/compat/java/target/spark-4.0.0'; \
-	fi && $(BIN)/python -m kwire.pipeline.demo $(ARGS)
+	fi && PYTHONSAFEPATH=1 $(BIN)/python -m kwire.pipeline.demo $(ARGS)
 
 # Builds dist/*.tar.gz and dist/*.whl from the last commit, checked; ARGS=--without-tests leaves the sdist's tests out.
 release: $(READY)

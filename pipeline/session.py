@@ -39,8 +39,12 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         if connector:
             settings.update(_connector(options.jars or os.environ.get("KWIRE_SPARK_JARS")))
         builder = builder.master(master)
-    elif options.master:
-        builder = builder.master(options.master)
+    else:
+        # The JVM is there already, without what `kwire` puts into the environment of its children: workers that
+        # start in a clone would find its folder `kwire/` before what is installed.
+        settings["spark.executorEnv.PYTHONSAFEPATH"] = "1"
+        if options.master:
+            builder = builder.master(options.master)
     settings.update(options.conf)
     if not submitted:
         own = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Action, ArgumentParser
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 #: Command -> (module of cli/, what `kwire --help` says of it).
 COMMANDS = {
@@ -82,5 +84,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def protect_children() -> None:
+    """Have the Python processes that descend from this one take no module from the working directory.
+
+    With `-m` and `-c` Python looks there first: a clone has a folder `kwire/` without what is installed as
+    `kwire.pipeline`, and users have modules of their own. So started are brokers of `kwire cluster`, worker
+    processes of multiprocessing, and, by way of Java, Spark's Python workers. All inherit the environment.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if __package__ == "server":
+        # Run from a checkout: this code was itself found in the working directory.
+        root, found = str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = f"{root}{os.pathsep}{found}" if found else root
+
+
+def command() -> int:
+    """What the installed command `kwire` calls."""
+    protect_children()
+    return main()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shlex
 import signal
 import sys
@@ -43,8 +42,7 @@ class ClusterPlan(NamedTuple):
         """The command line of one broker."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = self.port + broker_id if self.port else 0
-        # -P: a folder of the user's that is called as one of our packages must not be taken for it.
-        python = (sys.executable, "-P", "-m", package())
+        python = (sys.executable, "-m", package())
         return [*python, *self.serve(broker_id, zookeeper, f"{host}:{port}")]
 
     def serve(self, broker_id: int, zookeeper: str, listen: str) -> list[str]:
@@ -60,16 +58,6 @@ class ClusterPlan(NamedTuple):
 def package() -> str:
     """The package that `-m` runs: `server` in a checkout, `kwire.server` installed."""
     return __name__.rpartition(".cli.")[0]
-
-
-def environment() -> dict[str, str]:
-    """The environment of a broker, in which it finds the package that this process runs."""
-    variables = dict(os.environ)
-    if package() == "server":
-        root = str(Path(__file__).resolve().parents[2])
-        found = variables.get("PYTHONPATH")
-        variables["PYTHONPATH"] = f"{root}{os.pathsep}{found}" if found else root
-    return variables
 
 
 def dying_with_parent() -> Callable[[], None] | None:
@@ -203,7 +191,6 @@ class ClusterProcesses:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=pipe if self.plan.prefix_logs else None,
-                env=environment(),
                 preexec_fn=dying,
             )
             self.children.append(BrokerChild(broker_id, process, self.plan.prefix_logs))

@@ -1,0 +1,75 @@
+"""The wheel, an environment that has it, and folders in which people may call `kwire`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: What a wheel is built from.
+SOURCES = ("kwire", "server", "pipeline", "pyproject.toml", "README.md", "LICENSE")
+#: Modules that many people have in the folder they work in. Importing one of ours by their name would find these.
+USERS_OWN = (
+    *("kwire", "server", "pipeline", "pyspark_kwire"),
+    *("compat", "tests", "bench", "config", "handlers", "messages", "socket", "queue"),
+)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    # A copy, because a build leaves its traces beside the sources.
+    source = tmp_path_factory.mktemp("source")
+    copy_sources(source)
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source))
+    (built,) = folder.glob("kwire-*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel; what kwire needs is borrowed from this one."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    pip("--python", str(folder / "bin" / "python"), "install", "--no-deps", str(wheel))
+    (ours,) = folder.glob("lib/python*/site-packages")
+    theirs = next(path for path in sys.path if path.endswith("site-packages"))
+    # Behind our own, and without the editable kwire that their .pth files would bring.
+    (ours / "borrowed.pth").write_text(theirs + "\n")
+    return folder
+
+
+@pytest.fixture
+def users_folder(tmp_path: Path) -> Path:
+    """A folder with packages and modules of the user's own."""
+    for name in USERS_OWN:
+        (tmp_path / name).mkdir()
+        text = f"raise SystemExit('the user's {name} was imported')\n"
+        (tmp_path / name / "__init__.py").write_text(text)
+    return tmp_path
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What of a clone lies in the working directory there."""
+    copy_sources(tmp_path)
+    return tmp_path
+
+
+def copy_sources(folder: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, folder)
+
+
+def pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    subprocess.run(command, check=True)
