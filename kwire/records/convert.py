@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kwire.errors import CorruptRecord, TooLarge
+from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
 from kwire.records.batch import MAX_DECOMPRESSED_BYTES, Buffer, RecordBatch, iter_batches
 from kwire.records.builder import BatchBuilder, write_batch
 from kwire.records.compression import codec_of, compress
@@ -44,7 +44,8 @@ def down_convert(
     transactions are lost; offsets and codecs stay. Of an uncompressed batch of magic 2 the
     records below first_offset are left out, which some librdkafka versions need. A cut last
     batch goes too.
-    Errors: UnsupportedCodec for zstd, which old clients cannot read; else as RecordBatch.records.
+    Errors: UnsupportedCodec for zstd, which old clients cannot read, unless something was converted
+    before; else as RecordBatch.records.
     """
     parts: list[Buffer] = []
     budget = _Budget(max_bytes)
@@ -55,7 +56,12 @@ def down_convert(
         if header.magic <= to_magic:
             parts.append(batch.view)
             continue
-        codec = codec_of(header.codec, to_magic)
+        try:
+            codec = codec_of(header.codec, to_magic)
+        except UnsupportedCodec:
+            if not parts:
+                raise
+            break
         builder: BatchBuilder | None = None
         for record in budget.records(batch):
             if not codec and record.offset < first_offset:

@@ -32,6 +32,7 @@ from kwire.messages.fetch import (
 
 from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, Key
 from ..replication.read import (
+    MISSING,
     WRONG_BROKER,
     FetchParams,
     Reading,
@@ -57,6 +58,9 @@ NO_STORAGE_ERROR_UP_TO = 5
 
 #: From this version on whoever asks the wrong broker is told the right one.
 NAMES_LEADER_SINCE = 16
+
+#: What refuses an old client carries no records at all, not even none.
+REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def _refusal(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
@@ -118,7 +122,7 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
     response = FetchResponse(session_id=0 if session is None else session.id, responses=[])
     topics = response.responses
     by_name: dict[tuple[str, bytes], FetchableTopicResponse] = {}
-    served: list[Key] = []
+    behind: list[Key] = []
     for key, asked, topic_name, result in reading.rows:
         has_data = len(result.data) > 0
         if session is not None:
@@ -128,10 +132,13 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
                 result.log_start_offset,
                 has_news=has_data or result.diverging is not None or result.preferred_replica >= 0,
             )
-            if context.incremental and not news:
+            if not context.incremental:
+                if result.error in MISSING:
+                    behind.append(key)
+            elif not news:
                 continue
-            if has_data:
-                served.append(key)
+            elif has_data:
+                behind.append(key)
         name, topic_id, _ = key
         topic = by_name.get((name, topic_id))
         if topic is None:
@@ -143,7 +150,7 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
         if result.error:
             _explain(ctx, response, topic_name, data)
     if session is not None:
-        session.served(served)
+        session.put_behind(behind)
     if reading.throttle is not None:
         count_throttled(ctx.services.replica_manager, reading)
     return response
@@ -153,6 +160,8 @@ def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: Par
     """Say an error as the version knows it, and name the leader to who asked the wrong broker."""
     if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= NO_STORAGE_ERROR_UP_TO:
         data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if data.error_code in REFUSES_OLD:
+        data.records = None
     if data.error_code in WRONG_BROKER and ctx.version >= NAMES_LEADER_SINCE:
         leader = leader_of(ctx, ctx.services.metadata(), topic, data.partition_index)
         data.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)

@@ -1,7 +1,8 @@
 """Incremental fetch sessions (KIP-227): what a client asked for, and what it was told last.
 
-Pure: time is passed in. A session's partitions keep the order in which they are served: one that
-returned records goes to the end, so that no partition starves behind another.
+Pure: time is passed in. A session's partitions keep the order in which they are served: first that of
+the first answer, and then one that returned records goes to the end, so that no partition starves
+behind another.
 Source: kafka.server.FetchSession.
 """
 
@@ -65,7 +66,8 @@ class FetchedPartition:
         self.fetch_offset = asked.fetch_offset
         self.follower_log_start = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes
-        self.current_leader_epoch = asked.current_leader_epoch
+        epoch = asked.current_leader_epoch  # any below 0 is no opinion, in Fetch alone
+        self.current_leader_epoch = epoch if epoch >= 0 else -1
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def differs(
@@ -122,8 +124,8 @@ class FetchSession:
             for number in gone.partitions:
                 partitions.pop((gone.topic, gone.topic_id, number), None)
 
-    def served(self, keys: Iterable[Key]) -> None:
-        """Put the partitions that returned records behind all others."""
+    def put_behind(self, keys: Iterable[Key]) -> None:
+        """Put partitions behind all others, in this order."""
         partitions = self.partitions
         for key in keys:
             found = partitions.pop(key, None)
@@ -164,6 +166,17 @@ class FetchContext:
         return iter(self.partitions.items())
 
 
+def _partitions(request: FetchRequest) -> dict[Key, FetchedPartition]:
+    """What the request itself names."""
+    return {
+        (topic.topic, topic.topic_id, asked.partition): FetchedPartition(
+            topic.topic, topic.topic_id, asked
+        )
+        for topic in request.topics
+        for asked in topic.partitions
+    }
+
+
 class FetchSessionCache:
     """A bounded number of sessions; a new one may take the place of one that is idle or smaller.
 
@@ -192,13 +205,7 @@ class FetchSessionCache:
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self.sessions.pop(request.session_id, None)
-            partitions = {
-                (topic.topic, topic.topic_id, asked.partition): FetchedPartition(
-                    topic.topic, topic.topic_id, asked
-                )
-                for topic in request.topics
-                for asked in topic.partitions
-            }
+            partitions = _partitions(request)
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
             session = self._create(partitions, now_ms, uses_topic_ids=version >= TOPIC_IDS_SINCE)
@@ -218,7 +225,8 @@ class FetchSessionCache:
         session.last_used_ms = now_ms
         if not session.partitions:
             del self.sessions[session.id]
-            return FetchContext({})
+            # Nothing is left of the session: what this request names is fetched without one.
+            return FetchContext(_partitions(request))
         session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
         # Moved to the end: the cache is ordered by last use.
         self.sessions[session.id] = self.sessions.pop(session.id)

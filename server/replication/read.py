@@ -35,6 +35,9 @@ LATER_READ_WAIT_MS = 500
 #: These are answered at once, for who hears them has to look for the leader.
 WRONG_BROKER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+#: Of partitions that are not in the metadata. They come last, and in this order.
+MISSING = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
 #: One partition of a fetch: what it is asked by, what is asked, the topic's name, what was found. A
 #: plain tuple, since there is one for each partition of each fetch.
 FetchRow = tuple["Key", "FetchedPartition", str, ReadResult]
@@ -191,7 +194,7 @@ def _read(
 ) -> Reading:
     """Read every partition once, in the session's order, within the limits of the request.
 
-    Shape: with `noted_ms` it is noted how far a follower is; a fetch that has waited told it before.
+    Shape: the partitions that nobody knows come last, as in Apache Kafka's answers. With `noted_ms` it is noted how far a follower is; a fetch that has waited told it before.
     """
     image = metadata()
     by_id: Mapping[bytes, TopicImage] | None = image.topics_by_id if params.by_id else None
@@ -204,6 +207,7 @@ def _read(
     in_rack, refuse = params.in_rack, params.refuse
     follower: FollowerFetch | None = None
     rows: list[FetchRow] = []
+    missing: list[FetchRow] = []
     size = 0
     answer_now = False
     waiting: list[tuple[Partition, int]] = []
@@ -230,7 +234,9 @@ def _read(
         if partition is None:
             result = _missing(replicas, image, asked, topic, params)
             answer_now = answer_now or result.error in WRONG_BROKER
-        elif (
+            (missing if result.error in MISSING else rows).append((key, asked, topic, result))
+            continue
+        if (
             in_rack
             and partition.is_leader
             and (preferred := partition.preferred_replica(asked.fetch_offset, in_rack)) >= 0
@@ -283,7 +289,12 @@ def _read(
                     answer_now = answer_now or result.next_offset < until
                     waiting.append((partition, result.next_offset))
         rows.append((key, asked, topic, result))
+    rows += sorted(missing, key=_rank_of_missing)
     return Reading(rows, size, answer_now, waiting, pending, throttle)
+
+
+def _rank_of_missing(row: FetchRow) -> int:
+    return MISSING.index(row[3].error)
 
 
 def _missing(

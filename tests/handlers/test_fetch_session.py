@@ -116,6 +116,27 @@ def test_partition_that_gave_records_goes_behind_the_others(room: Replicas) -> N
     assert served == [0, 1, 2, 0, 1, 2]
 
 
+def test_session_begins_in_the_order_of_its_first_answer(room: Replicas) -> None:
+    """Partitions nobody knew stay behind; those with records do not go there before the second."""
+    room.create("a", 3)
+    room.produce("a", b"1", number=1)
+    client = Client(room, ("gone", 0, 0), ("a", 1, 0), ("a", 2, 0))
+    assert list(client.first) == [("a", 1), ("a", 2), ("gone", 0)]
+    session = room.services.fetch_sessions.sessions[client.id]
+    assert [key[2] for key in session.partitions] == [1, 2, 0]
+    client.fetch()
+    assert [(key[0], key[2]) for key in session.partitions] == [("a", 2), ("gone", 0), ("a", 1)]
+
+
+def test_request_that_forgets_all_is_answered_without_a_session(room: Replicas) -> None:
+    """As by Apache Kafka 3.9.2: also for partitions that it names beside."""
+    room.create("a", 2)
+    client = Client(room, ("a", 0, 0))
+    forgotten = [ForgottenTopic(topic="a", partitions=[0])]
+    assert list(client.fetch(("a", 0, 0), forgotten_topics_data=forgotten)) == [("a", 0)]
+    assert client.id == 0 and not room.services.fetch_sessions.sessions
+
+
 def test_topic_that_was_deleted_and_made_again(room: Replicas) -> None:
     room.create("a")
     room.produce("a", b"old")

@@ -92,6 +92,12 @@ def test_zstd_cannot_go_down() -> None:
         down_convert(batch_of(RECORDS, codec=4), 1)
 
 
+def test_zstd_batch_ends_what_goes_down() -> None:
+    """As Apache Kafka converts lazily, only a first batch of zstd is an error."""
+    data = batch_of(RECORDS) + batch_of(RECORDS, codec=4)
+    assert records_of(down_convert(data, 1)) == PLAIN_RECORDS
+
+
 def test_cut_last_batch_is_left_out() -> None:
     data = batch_of(RECORDS)
     assert records_of(down_convert(data + data[:-1], 1)) == PLAIN_RECORDS

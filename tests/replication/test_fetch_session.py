@@ -158,7 +158,7 @@ def test_error_is_named_each_time_and_its_end_too() -> None:
 def test_partitions_that_gave_records_go_behind_the_others() -> None:
     cache = FetchSessionCache(2, EVICTION)
     session = cache.sessions[opened(cache, ("a", 0, 0), ("b", 0, 0), ("c", 0, 0))]
-    session.served([("a", ZERO_UUID, 0), ("gone", ZERO_UUID, 0)])
+    session.put_behind([("a", ZERO_UUID, 0), ("gone", ZERO_UUID, 0)])
     assert [key[0] for key in session.partitions] == ["b", "c", "a"]
 
 

@@ -86,14 +86,14 @@ def batch(
     return builder.build()
 
 
-def stored(data: Any) -> bytes:
-    """The bytes of a fetched partition, wherever they lie."""
+def stored(data: Any) -> bytes | None:
+    """The bytes of a fetched partition, wherever they lie; None as it is."""
     if isinstance(data, FileSlice):
         try:
             return data.read()
         finally:
             data.close()
-    return bytes(data or b"")
+    return None if data is None else bytes(data)
 
 
 def values(data: Any) -> list[bytes | None]:
