@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from server.log import log_manager, maintenance
+from server.log import log_manager, maintenance, producer_updates
 from server.log.cleaner import log_cleaner
 from server.log.file_layer import FileLayer, LogFile
 from server.log.log_directory import CLEAN_SHUTDOWN, LogDirectory
@@ -118,7 +118,7 @@ def snapshot_newer_than_the_log() -> AbstractContextManager[Any]:
 
 
 def producers_not_replayed() -> AbstractContextManager[Any]:
-    return patch.object(loader, "_replay", lambda *_: None)
+    return patch.object(producer_updates, "_replay", lambda *_: None)
 
 
 def index_not_rebuilt() -> AbstractContextManager[Any]:
