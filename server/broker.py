@@ -21,6 +21,7 @@ from .coordinator.transaction.producer_ids import ProducerIds
 from .coordinator.transaction_coordinator import TransactionCoordinator
 from .coordinator.transaction_markers import TransactionMarkerWriter
 from .executor import Executor
+from .handlers.authorization import AllowAll
 from .handlers.ceilings import CEILING_3_9, CEILING_4_3
 from .handlers.context import Features, Services
 from .handlers.dispatch import RequestDispatcher
@@ -267,6 +268,7 @@ class Broker:
             fetch_sessions=FetchSessionCache(
                 config.get_int("max.incremental.fetch.session.cache.slots")
             ),
+            authorizer=AllowAll(),
             topics=AutoTopics(
                 self.controller,
                 self.publisher,

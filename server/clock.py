@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Milliseconds on a clock that never goes back; only differences mean anything."""
         ...
 
+    def monotonic_us(self) -> int:
+        """The same in microseconds, for what is measured."""
+        ...
+
 
 class SystemClock:
     """The operating system's clocks."""
@@ -26,3 +30,6 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_us(self) -> int:
+        return time.monotonic_ns() // 1_000

@@ -19,6 +19,8 @@ from kwire.messages.delete_acls import (
 )
 from kwire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
+from . import refusals
+from .authorization import AclOperation, cluster
 from .context import NoReply, RequestContext
 from .registry import handles
 
@@ -27,7 +29,7 @@ UNKNOWN = 0
 CLOSED = NoReply("an ACL of unknown kind")
 
 
-@handles(DescribeAclsRequest, versions="0-3")
+@handles(DescribeAclsRequest, versions="0-3", authorize=cluster(AclOperation.DESCRIBE))
 def describe_acls(
     ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | NoReply:
@@ -39,7 +41,12 @@ def describe_acls(
     )
 
 
-@handles(CreateAclsRequest, versions="0-3")
+@handles(
+    CreateAclsRequest,
+    versions="0-3",
+    authorize=cluster(AclOperation.ALTER),
+    refusal=refusals.create_acls,
+)
 def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | NoReply:
     """Refuse each ACL."""
     for row in request.creations:
@@ -52,7 +59,12 @@ def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsRe
     return CreateAclsResponse(results=[refused] * len(request.creations))
 
 
-@handles(DeleteAclsRequest, versions="0-3")
+@handles(
+    DeleteAclsRequest,
+    versions="0-3",
+    authorize=cluster(AclOperation.ALTER),
+    refusal=refusals.delete_acls,
+)
 def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse | NoReply:
     """Refuse each filter."""
     if any(map(_is_unknown, request.filters)):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiVersionsRequest, versions="0-4")
+@handles(ApiVersionsRequest, versions="0-4", authorize=None)
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Answer with all APIs; errors: INVALID_REQUEST for a software name that is not one."""
     if ctx.version >= 3:

@@ -80,7 +80,7 @@ def refuse_describe(
     )
 
 
-@handles(DescribeConfigsRequest, versions="0-4", refusal=refuse_describe)
+@handles(DescribeConfigsRequest, versions="0-4", authorize=None, refusal=refuse_describe)
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
@@ -217,7 +217,7 @@ def refuse_alter(
     return _alter_response(request, [(error, None)] * len(request.resources))
 
 
-@handles(alter.AlterConfigsRequest, versions="0-2", refusal=refuse_alter)
+@handles(alter.AlterConfigsRequest, versions="0-2", authorize=None, refusal=refuse_alter)
 def alter_configs(
     ctx: RequestContext, request: alter.AlterConfigsRequest
 ) -> Later[alter.AlterConfigsResponse]:
@@ -257,7 +257,12 @@ def refuse_incremental(
     return _incremental_response(request, [(error, None)] * len(request.resources))
 
 
-@handles(incremental.IncrementalAlterConfigsRequest, versions="0-1", refusal=refuse_incremental)
+@handles(
+    incremental.IncrementalAlterConfigsRequest,
+    versions="0-1",
+    authorize=None,
+    refusal=refuse_incremental,
+)
 def incremental_alter_configs(
     ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest
 ) -> Later[incremental.IncrementalAlterConfigsResponse]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
-from kwire.api import ApiKey
+from kwire.api import ApiKey, response_class
 from kwire.schema import MAX_VERSION, schema_of
 
 from ..net.connection_info import ConnectionInfo
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
+    from .authorization import AclOperation, Authorizer, Check, ResourceType
     from .ceilings import ApiRange
 
 __all__ = [
@@ -138,19 +139,23 @@ class Services:
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
     topics: AutoTopics
+    authorizer: Authorizer
 
 
 class RequestContext:
     """One request: its handler, header, connection, the time it was taken up, and the services.
 
     Shape: `message` is the decoded request, for what is made of it after the handler has returned;
-    None where it holds views into the frame, which must not live on.
+    None where it holds views into the frame, which must not live on. `began_us` and `handled_us`
+    are the times for an observer, 0 without one.
     """
 
     __slots__ = (
+        "began_us",
         "client_id",
         "connection",
         "correlation_id",
+        "handled_us",
         "handler",
         "message",
         "now_ms",
@@ -177,6 +182,12 @@ class RequestContext:
         self.connection = connection
         self.services = services
         self.message = message
+        self.began_us = self.handled_us = 0
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
+        """Whether this connection's principal may do this to a resource."""
+        services = self.services
+        return services.authorizer.allows(self.connection, operation, resource_type, name)
 
     @overload
     def later(
@@ -213,13 +224,15 @@ class Handler(Generic[RequestT]):
 
     Shape: calling it calls the function. `min_version` and `max_version` are inclusive.
     `flexible_from` is the first version whose response has the flexible header.
+    `authorize(ctx, request)` says whether the request may be handled at all; None where nothing is
+    asked of the whole request. `throttled`: its response tells how long the client is throttled.
     `overlap`: the next request of the same connection may start before this one's reply is ready.
-    `refusal(ctx, request, error)`: the response that carries one error for all of the request, for
-    APIs whose response has no top-level error code.
+    `refusal(ctx, request, error)`: see `refuse`.
     """
 
     __slots__ = (
         "api_key",
+        "authorize",
         "flexible_from",
         "function",
         "max_version",
@@ -228,6 +241,7 @@ class Handler(Generic[RequestT]):
         "overlap",
         "refusal",
         "request_class",
+        "throttled",
     )
 
     def __init__(
@@ -235,6 +249,9 @@ class Handler(Generic[RequestT]):
         request_class: type[RequestT],
         versions: str,
         function: Callable[[RequestContext, RequestT], Any],
+        *,
+        authorize: Check | None,
+        throttled: bool,
         overlap: bool,
         refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None,
     ) -> None:
@@ -250,11 +267,27 @@ class Handler(Generic[RequestT]):
         never = not flexible or self.api_key == ApiKey.API_VERSIONS
         self.flexible_from = MAX_VERSION + 1 if never else flexible.lowest
         self.function = function
+        self.authorize = authorize
+        self.throttled = throttled
         self.overlap = overlap
         self.refusal = refusal
 
     def __call__(self, ctx: RequestContext, request: RequestT) -> Any:
         return self.function(ctx, request)
+
+    def refuse(self, ctx: RequestContext, request: RequestT | None, error: ErrorCode) -> Any:
+        """Return the response that carries one error for all of a request.
+
+        Shape: made by the declared `refusal`, or else with the response's own error code; None if
+        the API has no place for it, or if the request is not kept and would be needed.
+        """
+        if self.refusal is not None:
+            return None if request is None else self.refusal(ctx, request, error)
+        response = response_class(self.api_key)
+        for field in schema_of(response).fields:
+            if field.name == "error_code" and ctx.version in field.versions:
+                return response(error_code=error)
+        return None
 
     def __repr__(self) -> str:
         return f"<handler {self.name} {self.min_version}-{self.max_version}>"

@@ -27,11 +27,17 @@ from kwire.messages.controlled_shutdown import (
 
 from ..controller.leadership import Shutdown
 from ..coordination.paths import ProducerIdBlock
+from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
 from .registry import handles
 
 
-@handles(ControlledShutdownRequest, versions="0-3")
+@handles(
+    ControlledShutdownRequest,
+    versions="0-3",
+    authorize=cluster(AclOperation.CLUSTER_ACTION),
+    throttled=False,
+)
 def controlled_shutdown(
     ctx: RequestContext, request: ControlledShutdownRequest
 ) -> Later[ControlledShutdownResponse]:
@@ -52,7 +58,12 @@ def _shut_down(shutdown: Shutdown) -> ControlledShutdownResponse:
     )
 
 
-@handles(AlterPartitionRequest, versions="0-3")
+@handles(
+    AlterPartitionRequest,
+    versions="0-3",
+    authorize=cluster(AclOperation.CLUSTER_ACTION),
+    throttled=False,
+)
 def alter_partition(
     ctx: RequestContext, request: AlterPartitionRequest
 ) -> Later[AlterPartitionResponse]:
@@ -60,7 +71,7 @@ def alter_partition(
     return ctx.later(ctx.services.controller.alter_partition(request, ctx.version))
 
 
-@handles(AllocateProducerIdsRequest, versions="0")
+@handles(AllocateProducerIdsRequest, versions="0", authorize=cluster(AclOperation.CLUSTER_ACTION))
 def allocate_producer_ids(
     ctx: RequestContext, request: AllocateProducerIdsRequest
 ) -> Later[AllocateProducerIdsResponse]:

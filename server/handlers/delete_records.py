@@ -23,6 +23,7 @@ from kwire.messages.delete_records import (
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..replication.partition import Partition
 from ..replication.purgatory import LowWatermarkWaiter
+from . import refusals
 from .context import Later, RequestContext
 from .list_offsets import find_partition
 from .registry import handles
@@ -30,7 +31,7 @@ from .registry import handles
 HIGH_WATERMARK = -1
 
 
-@handles(DeleteRecordsRequest, versions="0-2")
+@handles(DeleteRecordsRequest, versions="0-2", authorize=None, refusal=refusals.delete_records)
 def delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Later[DeleteRecordsResponse]:

@@ -1,4 +1,4 @@
-"""From a received request to its reply: decode, call the handler, encode.
+"""From a received request to its reply: admit, decode, handle, observe, reply.
 
 Three kinds of trouble, never mixed: an error code in a response is the handler's business; a request that
 cannot be decoded, or that is not served, closes the connection with one log line; anything else is a
@@ -24,7 +24,8 @@ from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Later
 from .api_versions import unsupported_version_response
-from .context import Encoded, Handler, NoReply, RequestContext, Services
+from .context import Encoded, NoReply, RequestContext, Services
+from .gate import Durations, Observer, RequestQuotas
 from .registry import HandlerTable
 
 logger = logging.getLogger(__name__)
@@ -42,22 +43,37 @@ MAX_MESSAGE_CHARACTERS = 8000
 class RequestDispatcher:
     """Answers requests with the handlers of one table."""
 
-    def __init__(self, handlers: HandlerTable, services: Services, clock: Clock) -> None:
+    def __init__(
+        self,
+        handlers: HandlerTable,
+        services: Services,
+        clock: Clock,
+        *,
+        observer: Observer | None = None,
+        quotas: RequestQuotas | None = None,
+    ) -> None:
         self.handlers = handlers
         self.services = services
         self._now_ms = clock.now_ms
+        self._clock = clock
+        self._observer = observer
+        self._quotas = quotas
 
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
     ) -> Sequence[Part] | Later[Any] | Close:
         """Answer one request; see server.net.dispatcher."""
+        # Admit: is it served?
         version = request.api_version
         handler = self.handlers.find(request.api_key, version)
         if handler is None:
             return self._not_served(request, connection)
+        observer = self._observer
+        began_us = 0 if observer is None else self._clock.monotonic_us()
+
+        # Decode. What is left over is let be, as Apache Kafka does: librdkafka's Metadata v12 for
+        # all topics has three bytes too many.
         try:
-            # What is left over is let be, as Apache Kafka does: librdkafka's Metadata v12 for all
-            # topics has three bytes too many.
             message, _ = decode_prefix(
                 handler.request_class, request.frame, version, request.body_offset
             )
@@ -76,7 +92,13 @@ class RequestDispatcher:
             self.services,
             message,
         )
+        ctx.began_us = began_us
+
+        # Handle, if it may be.
+        authorize = handler.authorize
         try:
+            if authorize is not None and (denied := authorize(ctx, message)):
+                return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
             answer = handler.function(ctx, message)
             if type(answer) is not Later:
                 return self._reply(ctx, answer)
@@ -84,6 +106,8 @@ class RequestDispatcher:
             return self._failed(ctx)
         if handler.api_key == PRODUCE:
             ctx.message = None  # its records are views into the frame, which must not live on
+        if observer is not None:
+            ctx.handled_us = self._clock.monotonic_us()
         return answer
 
     def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Reply:
@@ -97,8 +121,13 @@ class RequestDispatcher:
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
 
-    def _reply(self, ctx: RequestContext, answer: Any) -> Reply:
+    def _reply(self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE) -> Reply:
+        """Have the request observed, and encode its response."""
         version = ctx.version
+        if self._quotas is not None and ctx.handler.throttled:
+            answer = throttled(ctx, answer, self._quotas.throttle_time_ms(ctx))
+        if self._observer is not None:
+            self._observer.observe(ctx, answer, error, self._durations(ctx))
         try:
             if type(answer) is NoReply:
                 return NOTHING if answer.close_reason is None else Close(answer.close_reason)
@@ -109,6 +138,11 @@ class RequestDispatcher:
                 raise
             parts = encode_parts(answer, version)
         return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
+
+    def _durations(self, ctx: RequestContext) -> Durations:
+        now_us = self._clock.monotonic_us()
+        handled_us = ctx.handled_us or now_us
+        return Durations(handled_us - ctx.began_us, now_us - handled_us)
 
     def _failed(self, ctx: RequestContext) -> Reply:
         """Log the exception being handled and answer UNKNOWN_SERVER_ERROR, or close."""
@@ -122,24 +156,12 @@ class RequestDispatcher:
         else:
             logger.exception("%s", said)
         try:
-            response = self._refusal(ctx.handler, ctx, ctx.message, code)
+            response = ctx.handler.refuse(ctx, ctx.message, code)
             if response is not None:
-                return self._reply(ctx, response)
+                return self._reply(ctx, response, code)
         except Exception:
             logger.exception("refusing %s failed as well", name)
         return Close(said)
-
-    def _refusal(
-        self, handler: Handler[Any], ctx: RequestContext, message: Any, error: ErrorCode
-    ) -> Any:
-        """Return the response that carries one error, or None if this API has no place for it."""
-        if handler.refusal is not None:
-            return None if message is None else handler.refusal(ctx, message, error)
-        response = response_class(handler.api_key)
-        for field in schema_of(response).fields:
-            if field.name == "error_code" and ctx.version in field.versions:
-                return response(error_code=error)
-        return None
 
     def _not_served(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:
         key, version, client = request.api_key, request.api_version, request.client_id
@@ -157,6 +179,20 @@ class RequestDispatcher:
         else:
             why = f"{api_name(key)} version {version} is not supported"
         return Close(f"{why}; client id {client!r}", (key, version))
+
+
+def throttled(ctx: RequestContext, answer: Any, throttle_time_ms: int) -> Any:
+    """Have a response tell how long its client is throttled, where its version has a place for it."""
+    response = response_class(ctx.handler.api_key)
+    for place, field in enumerate(schema_of(response).fields):
+        if field.name == "throttle_time_ms" and ctx.version in field.versions:
+            if type(answer) is Encoded:
+                # Patched in a copy, since it may be kept for others; Metadata's has it in front.
+                assert place == 0
+                return Encoded(throttle_time_ms.to_bytes(4, "big") + answer.body[4:])
+            if type(answer) is not NoReply:
+                answer.throttle_time_ms = throttle_time_ms
+    return answer
 
 
 def shorten_messages(message: Any) -> bool:

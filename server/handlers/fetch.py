@@ -42,6 +42,7 @@ from ..replication.read import (
     fetch_records,
 )
 from ..replication.read_result import ReadResult
+from . import refusals
 from .context import Later, RequestContext
 from .endpoints import add_endpoint, leader_of
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, converted, refuses_old
@@ -63,11 +64,7 @@ NAMES_LEADER_SINCE = 16
 REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _refusal(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
-    return FetchResponse(error_code=error)
-
-
-@handles(FetchRequest, versions="0-17", refusal=_refusal)
+@handles(FetchRequest, versions="0-17", authorize=None, refusal=refusals.fetch)
 def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[FetchResponse]:
     """Read from partitions that this broker leads, at once or when there is enough."""
     context = ctx.services.fetch_sessions.context(request, ctx.version, ctx.now_ms)

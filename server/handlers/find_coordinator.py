@@ -20,6 +20,7 @@ from kwire.messages.find_coordinator import (
 )
 
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from . import refusals
 from .endpoints import address_for
 from .registry import handles
 
@@ -37,7 +38,7 @@ MESSAGES = {
 }
 
 
-@handles(FindCoordinatorRequest, versions="0-6")
+@handles(FindCoordinatorRequest, versions="0-6", authorize=None, refusal=refusals.find_coordinator)
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:

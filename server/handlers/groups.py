@@ -31,6 +31,8 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+from . import refusals
+from .authorization import AclOperation, group
 from .registry import handles
 from .repeats import without_many_repeats
 
@@ -43,7 +45,12 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """READ, DELETE and DESCRIBE as bits by AclOperation code: all that can be allowed on a group."""
 
 
-@handles(JoinGroupRequest, versions="0-9")
+@handles(
+    JoinGroupRequest,
+    versions="0-9",
+    authorize=group(AclOperation.READ),
+    refusal=refusals.join_group,
+)
 def join_group(
     ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Later[JoinGroupResponse]:
@@ -69,7 +76,7 @@ def empty_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
     return response
 
 
-@handles(SyncGroupRequest, versions="0-5")
+@handles(SyncGroupRequest, versions="0-5", authorize=group(AclOperation.READ))
 def sync_group(
     ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Later[SyncGroupResponse]:
@@ -80,14 +87,14 @@ def sync_group(
     return answer if isinstance(answer, SyncGroupResponse) else ctx.later(answer)
 
 
-@handles(HeartbeatRequest, versions="0-4")
+@handles(HeartbeatRequest, versions="0-4", authorize=group(AclOperation.READ))
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Answer whether the member is still one, and whether it must join again."""
     response: HeartbeatResponse = ctx.services.group_coordinator.heartbeat(request)
     return response
 
 
-@handles(LeaveGroupRequest, versions="0-5")
+@handles(LeaveGroupRequest, versions="0-5", authorize=group(AclOperation.READ))
 def leave_group(
     ctx: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
@@ -110,7 +117,7 @@ def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
     return response
 
 
-@handles(DescribeGroupsRequest, versions="0-6")
+@handles(DescribeGroupsRequest, versions="0-6", authorize=None, refusal=refusals.describe_groups)
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group by itself."""
     coordinator = ctx.services.group_coordinator
@@ -123,7 +130,7 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
     return DescribeGroupsResponse(groups=rows)
 
 
-@handles(ListGroupsRequest, versions="0-5")
+@handles(ListGroupsRequest, versions="0-5", authorize=None)
 def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """List the groups that this broker coordinates."""
     error, rows = ctx.services.group_coordinator.list_groups(
@@ -132,7 +139,7 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
     return ListGroupsResponse(error_code=error, groups=rows)
 
 
-@handles(DeleteGroupsRequest, versions="0-2")
+@handles(DeleteGroupsRequest, versions="0-2", authorize=None, refusal=refusals.delete_groups)
 def delete_groups(
     ctx: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:

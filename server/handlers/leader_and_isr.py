@@ -34,6 +34,8 @@ from ..coordination.store import StoreClosed, StoreError
 from ..metadata.image import TOPICS
 from ..metadata.updates import updated
 from ..replication.replica_manager import by_topic, stopped_topics
+from . import refusals
+from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
 from .registry import handles
 
@@ -51,7 +53,13 @@ def _is_for_an_earlier_process(ctx: RequestContext, broker_epoch: int) -> bool:
     return bool(0 <= broker_epoch < ctx.services.controller.broker_epoch)
 
 
-@handles(LeaderAndIsrRequest, versions="0-7")
+@handles(
+    LeaderAndIsrRequest,
+    versions="0-7",
+    authorize=cluster(AclOperation.CLUSTER_ACTION),
+    throttled=False,
+    refusal=refusals.leader_and_isr,
+)
 def leader_and_isr(
     ctx: RequestContext, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse | Later[LeaderAndIsrResponse]:
@@ -166,7 +174,13 @@ def as_of(version: int, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
     return response
 
 
-@handles(StopReplicaRequest, versions="0-4")
+@handles(
+    StopReplicaRequest,
+    versions="0-4",
+    authorize=cluster(AclOperation.CLUSTER_ACTION),
+    throttled=False,
+    refusal=refusals.stop_replica,
+)
 def stop_replica(
     ctx: RequestContext, request: StopReplicaRequest
 ) -> StopReplicaResponse | Later[StopReplicaResponse]:
@@ -201,7 +215,12 @@ async def _stop_all(
     return StopReplicaResponse(partition_errors=rows)
 
 
-@handles(UpdateMetadataRequest, versions="0-8")
+@handles(
+    UpdateMetadataRequest,
+    versions="0-8",
+    authorize=cluster(AclOperation.CLUSTER_ACTION),
+    throttled=False,
+)
 def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     """Answer clients from what the controller tells from now on."""
     if _is_for_an_earlier_process(ctx, request.broker_epoch):

@@ -31,6 +31,7 @@ from kwire.messages.offset_for_leader_epoch import (
 
 from ..log.log import Log
 from ..replication.partition import Partition
+from . import refusals
 from .context import RequestContext
 from .registry import handles
 
@@ -64,7 +65,7 @@ def find_partition(
     return None, services.replica_manager.why_missing(services.metadata(), topic, partition)
 
 
-@handles(ListOffsetsRequest, versions="0-9")
+@handles(ListOffsetsRequest, versions="0-9", authorize=None, refusal=refusals.list_offsets)
 def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look offsets up by time, or the log's ends."""
     asked = Counter(
@@ -181,7 +182,12 @@ def segment_offsets(log: Log, timestamp: int, max_offsets: int, end: int) -> lis
     return offsets[: max(max_offsets, 0)]
 
 
-@handles(OffsetForLeaderEpochRequest, versions="0-4")
+@handles(
+    OffsetForLeaderEpochRequest,
+    versions="0-4",
+    authorize=None,
+    refusal=refusals.offset_for_leader_epoch,
+)
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:

@@ -20,11 +20,18 @@ from kwire.messages.describe_log_dirs import (
 )
 
 from ..metadata.topic_partition import TopicPartition
+from . import refusals
+from .authorization import AclOperation, cluster
 from .context import RequestContext
 from .registry import handles
 
 
-@handles(DescribeLogDirsRequest, versions="0-4")
+@handles(
+    DescribeLogDirsRequest,
+    versions="0-4",
+    authorize=cluster(AclOperation.DESCRIBE),
+    refusal=refusals.describe_log_dirs,
+)
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

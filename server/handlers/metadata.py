@@ -72,7 +72,7 @@ def _refusal(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) ->
     )
 
 
-@handles(MetadataRequest, versions="0-12", refusal=_refusal)
+@handles(MetadataRequest, versions="0-12", authorize=None, refusal=_refusal)
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Encoded | Later[MetadataResponse]:
@@ -253,7 +253,7 @@ def _partitions(
     return rows
 
 
-@handles(DescribeClusterRequest, versions="0-1")
+@handles(DescribeClusterRequest, versions="0-1", authorize=None)
 def describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:

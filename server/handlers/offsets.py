@@ -44,6 +44,8 @@ from kwire.messages.offset_fetch import (
 )
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponse
 
+from . import refusals
+from .authorization import AclOperation, group
 from .registry import handles
 from .repeats import partitions_without_many_repeats, without_many_repeats
 
@@ -59,7 +61,12 @@ TopicT = TypeVar(
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@handles(OffsetCommitRequest, versions="0-9")
+@handles(
+    OffsetCommitRequest,
+    versions="0-9",
+    authorize=group(AclOperation.READ),
+    refusal=refusals.offset_commit,
+)
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
@@ -103,7 +110,7 @@ def commit_response(
     )
 
 
-@handles(OffsetDeleteRequest, versions="0")
+@handles(OffsetDeleteRequest, versions="0", authorize=group(AclOperation.DELETE))
 def offset_delete(
     ctx: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
@@ -191,7 +198,7 @@ def _partitions(
     )
 
 
-@handles(OffsetFetchRequest, versions="0-9")
+@handles(OffsetFetchRequest, versions="0-9", authorize=None, refusal=refusals.offset_fetch)
 def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Read committed offsets of one group, or from version 8 on of several."""
     if ctx.version < 8:

@@ -41,7 +41,7 @@ UNKNOWN_ID = AppendError(ErrorCode.UNKNOWN_TOPIC_ID)
 NO_TRANSACTIONAL_ID = AppendError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
-@handles(ProduceRequest, versions="0-13", overlap=True)
+@handles(ProduceRequest, versions="0-13", authorize=None, overlap=True)
 def produce(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Later[ProduceResponse] | NoReply:

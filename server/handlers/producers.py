@@ -28,6 +28,8 @@ from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerI
 from ..controller.topics import invalid_topic_name
 from ..coordination.store import StoreError
 from ..coordinator.transaction.tickets import Initialized, Producer
+from . import refusals
+from .authorization import AclOperation, cluster, depending, transactional_id
 from .context import Later, RequestContext
 from .registry import handles
 
@@ -35,8 +37,20 @@ logger = logging.getLogger(__name__)
 
 NONE = -1
 
+#: What InitProducerId needs. Apache Kafka lets those do without IDEMPOTENT_WRITE who may write to any
+#: topic (KIP-679); while all is allowed there is no difference.
+IDEMPOTENT = cluster(AclOperation.IDEMPOTENT_WRITE)
+TRANSACTIONAL = transactional_id(AclOperation.WRITE)
 
-@handles(InitProducerIdRequest, versions="0-5")
+
+@handles(
+    InitProducerIdRequest,
+    versions="0-5",
+    authorize=depending(
+        lambda ctx, request: IDEMPOTENT if request.transactional_id is None else TRANSACTIONAL
+    ),
+    refusal=refusals.init_producer_id,
+)
 def init_producer_id(
     ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
@@ -101,7 +115,7 @@ def refuse_producers(
     )
 
 
-@handles(DescribeProducersRequest, versions="0", refusal=refuse_producers)
+@handles(DescribeProducersRequest, versions="0", authorize=None, refusal=refuse_producers)
 def describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:

@@ -38,13 +38,15 @@ from ..controller.controller import Listed
 from ..controller.leadership import PREFERRED, UNCLEAN
 from ..controller.refusal import Refusal
 from ..metadata.topic_partition import TopicPartition
+from . import refusals
+from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
 from .registry import handles
 
 Results = Mapping[TopicPartition, Refusal | None]
 
 
-@handles(AlterPartitionReassignmentsRequest, versions="0-1")
+@handles(AlterPartitionReassignmentsRequest, versions="0-1", authorize=cluster(AclOperation.ALTER))
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> Later[AlterPartitionReassignmentsResponse]:
@@ -91,7 +93,7 @@ def _altered(
     )
 
 
-@handles(ListPartitionReassignmentsRequest, versions="0")
+@handles(ListPartitionReassignmentsRequest, versions="0", authorize=cluster(AclOperation.DESCRIBE))
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> Later[ListPartitionReassignmentsResponse]:
@@ -129,7 +131,12 @@ def _listed(found: Listed | Refusal) -> ListPartitionReassignmentsResponse:
     )
 
 
-@handles(ElectLeadersRequest, versions="0-2")
+@handles(
+    ElectLeadersRequest,
+    versions="0-2",
+    authorize=cluster(AclOperation.ALTER),
+    refusal=refusals.elect_leaders,
+)
 def elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse | Later[ElectLeadersResponse]:

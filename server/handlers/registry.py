@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from kwire.errors import ErrorCode
 
+from .authorization import Check
 from .ceilings import ApiRange, Ceiling
 from .context import Handler, RequestContext
 
@@ -22,6 +23,8 @@ def handles(
     request_class: type[RequestT],
     *,
     versions: str,
+    authorize: Check | None,
+    throttled: bool = True,
     overlap: bool = False,
     refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None = None,
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Handler[RequestT]]:
@@ -31,7 +34,15 @@ def handles(
     """
 
     def declare(function: Callable[[RequestContext, RequestT], Any]) -> Handler[RequestT]:
-        return Handler(request_class, versions, function, overlap, refusal)
+        return Handler(
+            request_class,
+            versions,
+            function,
+            authorize=authorize,
+            throttled=throttled,
+            overlap=overlap,
+            refusal=refusal,
+        )
 
     return declare
 

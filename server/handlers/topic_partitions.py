@@ -43,7 +43,7 @@ def _refusal(
     )
 
 
-@handles(DescribeTopicPartitionsRequest, versions="0", refusal=_refusal)
+@handles(DescribeTopicPartitionsRequest, versions="0", authorize=None, refusal=_refusal)
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:

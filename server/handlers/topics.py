@@ -47,6 +47,7 @@ from ..controller.topic_plan import (
 from ..controller.topics import TakenNames
 from ..coordination.cluster import random_id
 from ..coordination.paths import NewTopic
+from . import refusals
 from .context import Later, RequestContext
 from .registry import handles
 
@@ -56,7 +57,7 @@ FOUND_TWICE = "Found multiple entries for this topic."
 # -- CreateTopics --------------------------------------------------------------------------------
 
 
-@handles(CreateTopicsRequest, versions="0-7")
+@handles(CreateTopicsRequest, versions="0-7", authorize=None, refusal=refusals.create_topics)
 def create_topics(
     ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
@@ -155,7 +156,7 @@ def _created(
 # -- DeleteTopics --------------------------------------------------------------------------------
 
 
-@handles(DeleteTopicsRequest, versions="0-6")
+@handles(DeleteTopicsRequest, versions="0-6", authorize=None, refusal=refusals.delete_topics)
 def delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
@@ -229,7 +230,9 @@ def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopic
 # -- CreatePartitions ----------------------------------------------------------------------------
 
 
-@handles(CreatePartitionsRequest, versions="0-3")
+@handles(
+    CreatePartitionsRequest, versions="0-3", authorize=None, refusal=refusals.create_partitions
+)
 def create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | Later[CreatePartitionsResponse]:

@@ -62,6 +62,7 @@ from ..coordinator.transaction.state import BUMPS_EPOCHS, TITLES
 from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
+from .authorization import AclOperation, cluster, depending, each_of, group, transactional_id
 from .offsets import UNKNOWN, errors_by_row, existing
 from .registry import handles
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
@@ -75,6 +76,10 @@ VERIFICATION_ERRORS = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
+
+#: What AddPartitionsToTxn needs; it comes from brokers from version 4 on.
+AS_BROKER = cluster(AclOperation.CLUSTER_ACTION)
+AS_PRODUCER = transactional_id(AclOperation.WRITE, "v3_and_below_transactional_id")
 
 ResponseT = TypeVar("ResponseT")
 Errors = dict[TopicPartition, ErrorCode]
@@ -112,7 +117,12 @@ def refuse_partitions(
     )
 
 
-@handles(AddPartitionsToTxnRequest, versions="0-5", refusal=refuse_partitions)
+@handles(
+    AddPartitionsToTxnRequest,
+    versions="0-5",
+    authorize=depending(lambda ctx, request: AS_BROKER if ctx.version >= 4 else AS_PRODUCER),
+    refusal=refuse_partitions,
+)
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
@@ -223,7 +233,11 @@ def offsets_partition(ctx: RequestContext, group_id: str) -> TopicPartition:
     return TopicPartition(GROUP_METADATA_TOPIC, number)
 
 
-@handles(AddOffsetsToTxnRequest, versions="0-4")
+@handles(
+    AddOffsetsToTxnRequest,
+    versions="0-4",
+    authorize=each_of(transactional_id(AclOperation.WRITE), group(AclOperation.READ)),
+)
 def add_offsets_to_txn(
     ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Later[AddOffsetsToTxnResponse]:
@@ -246,7 +260,12 @@ def refuse_offsets(
     return offsets_response(ctx, request.topics, {}, error)
 
 
-@handles(TxnOffsetCommitRequest, versions="0-5", refusal=refuse_offsets)
+@handles(
+    TxnOffsetCommitRequest,
+    versions="0-5",
+    authorize=each_of(transactional_id(AclOperation.WRITE), group(AclOperation.READ)),
+    refusal=refuse_offsets,
+)
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
@@ -353,7 +372,7 @@ def offsets_response(
 # -- the end -------------------------------------------------------------------------------------
 
 
-@handles(EndTxnRequest, versions="0-5")
+@handles(EndTxnRequest, versions="0-5", authorize=transactional_id(AclOperation.WRITE))
 def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Later[EndTxnResponse]:
     """Commit or abort; answered when it is decided, markers may follow."""
     version = ctx.version
@@ -384,7 +403,13 @@ def refuse_markers(
     return markers_response(request, [error] * count)
 
 
-@handles(WriteTxnMarkersRequest, versions="0-2", refusal=refuse_markers)
+@handles(
+    WriteTxnMarkersRequest,
+    versions="0-2",
+    authorize=cluster(AclOperation.ALTER, AclOperation.CLUSTER_ACTION),
+    throttled=False,
+    refusal=refuse_markers,
+)
 def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> Later[WriteTxnMarkersResponse]:
@@ -455,7 +480,7 @@ def refuse_descriptions(
     )
 
 
-@handles(DescribeTransactionsRequest, versions="0", refusal=refuse_descriptions)
+@handles(DescribeTransactionsRequest, versions="0", authorize=None, refusal=refuse_descriptions)
 def describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
@@ -485,7 +510,7 @@ def describe_transactions(
     return DescribeTransactionsResponse(transaction_states=rows)
 
 
-@handles(ListTransactionsRequest, versions="0-2")
+@handles(ListTransactionsRequest, versions="0-2", authorize=None)
 def list_transactions(
     ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:

@@ -23,7 +23,7 @@ from tests.support.transport import MemoryTransport, connect
 
 
 def open_with(answer: Any, **declared: Any) -> tuple[MemoryTransport, Session]:
-    @handles(HeartbeatRequest, versions="0-4", **declared)
+    @handles(HeartbeatRequest, versions="0-4", **{"authorize": None, **declared})
     def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
         return answer(ctx, request)
 
@@ -186,7 +186,7 @@ def test_mistake_of_an_api_without_an_error_code_closes_or_asks_its_refusal() ->
         return MetadataResponse(controller_id=-int(error))
 
     for refusal in (None, refuse):
-        metadata = handles(MetadataRequest, versions="0-12", refusal=refusal)(fail)
+        metadata = handles(MetadataRequest, versions="0-12", authorize=None, refusal=refusal)(fail)
         table = HandlerTable([metadata], CEILING_3_9)
         transport, session = connect(RequestDispatcher(table, services_of(), ManualClock()))
         transport.receive(metadata_request(1))

@@ -13,7 +13,7 @@ from server.handlers.registry import HandlerTable, handles
 from server.handlers.table import HANDLERS
 
 
-@handles(HeartbeatRequest, versions="0-4")
+@handles(HeartbeatRequest, versions="0-4", authorize=None)
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> str:
     return "beat"
 
@@ -38,7 +38,7 @@ def test_what_is_no_range_is_refused(text: str) -> None:
 
 
 def test_served_range_begins_with_the_handler_and_ends_with_the_lower_end() -> None:
-    @handles(ProduceRequest, versions="3-13")
+    @handles(ProduceRequest, versions="3-13", authorize=None)
     def produce(ctx: RequestContext, request: ProduceRequest) -> None: ...
 
     table = HandlerTable([produce, heartbeat], Ceiling("x", {0: (0, 11), 12: (2, 9)}))
@@ -54,7 +54,7 @@ def test_api_outside_the_ceiling_is_not_served() -> None:
 
 
 def test_api_whose_handler_begins_above_the_ceiling_is_not_served() -> None:
-    @handles(ProduceRequest, versions="12-13")
+    @handles(ProduceRequest, versions="12-13", authorize=None)
     def produce(ctx: RequestContext, request: ProduceRequest) -> None: ...
 
     assert len(HandlerTable([produce], Ceiling("x", {0: (0, 11)}))) == 0
@@ -87,4 +87,4 @@ def test_handler_of_a_class_that_is_no_request_is_refused() -> None:
     from kwire.messages.api_versions import ApiVersion
 
     with pytest.raises(TypeError, match="ApiVersion"):
-        handles(ApiVersion, versions="0")(lambda ctx, request: None)
+        handles(ApiVersion, versions="0", authorize=None)(lambda ctx, request: None)

@@ -73,6 +73,10 @@ class SimulatedClock:
         """Time that never jumps."""
         return round(self._loop.time() * 1000)
 
+    def monotonic_us(self) -> int:
+        """The same in microseconds."""
+        return round(self._loop.time() * 1_000_000)
+
 
 class SimulatedExecutor:
     """Work of threads and processes, done a moment later on the loop."""

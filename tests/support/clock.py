@@ -15,6 +15,9 @@ class ManualClock:
     def monotonic_ms(self) -> int:
         return self._now_ms
 
+    def monotonic_us(self) -> int:
+        return self._now_ms * 1000
+
     def advance(self, ms: int) -> int:
         """Move on by `ms` and return the new time."""
         self._now_ms += ms

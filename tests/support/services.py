@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, NoReturn
 
+from server.handlers.authorization import AllowAll
 from server.handlers.context import Services
 
 
@@ -22,8 +23,12 @@ class Missing:
 
 
 def services_of(**rooms: Any) -> Services:
-    """Build `Services` of the rooms that a test gives; the others fail when they are used."""
-    return Services(**{each.name: Missing(each.name) for each in fields(Services)} | rooms)
+    """Build `Services` of the rooms that a test gives; the others fail when they are used.
+
+    Everything is allowed where a test gives no authorizer.
+    """
+    missing = {each.name: Missing(each.name) for each in fields(Services)}
+    return Services(**{**missing, "authorizer": AllowAll(), **rooms})
 
 
 def with_rooms(services: Services, **rooms: Any) -> Services:

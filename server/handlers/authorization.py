@@ -1,0 +1,145 @@
+"""Who may do what: what handlers declare of it, and whom the broker asks.
+
+A handler declares the check of a whole request in `@handles(..., authorize=...)`, and the dispatcher makes
+it before the handler is called. What is checked for single topics, groups or transactional ids of a
+request is filtered in the handler, by `ctx.allows`.
+Source: KafkaApis and AuthHelper of 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kwire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ..net.connection_info import ConnectionInfo
+
+
+class AclOperation(IntEnum):
+    """What is done to a resource, by its code on the wire."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+
+
+class ResourceType(IntEnum):
+    """What kind of resource it is done to, by its code on the wire."""
+
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+
+
+#: The only resource of type CLUSTER.
+CLUSTER_NAME = "kafka-cluster"
+
+#: What a client reads that may not do what it asks for.
+DENIED = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Authorizer(Protocol):
+    """Decides what the principal of a connection may do."""
+
+    def allows(
+        self,
+        connection: ConnectionInfo,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool:
+        """Whether the connection's principal may do this to the resource of that name."""
+        ...
+
+
+class AllowAll:
+    """A broker without `authorizer.class.name`: everybody may do everything."""
+
+    def allows(
+        self,
+        connection: ConnectionInfo,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool:
+        return True
+
+
+class Asking(Protocol):
+    """A request's context, as far as checks need it."""
+
+    version: int
+
+    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
+
+
+#: Says whether a request may be handled at all: NONE, or the error for the whole response.
+Check = Callable[[Any, Any], ErrorCode]
+
+
+def _named(operation: AclOperation, resource_type: ResourceType, attribute: str) -> Check:
+    name = attrgetter(attribute)
+
+    def check(ctx: Asking, request: object) -> ErrorCode:
+        if ctx.allows(operation, resource_type, name(request)):
+            return ErrorCode.NONE
+        return DENIED[resource_type]
+
+    return check
+
+
+def cluster(*operations: AclOperation) -> Check:
+    """The request needs one of these operations on the cluster."""
+
+    def check(ctx: Asking, request: object) -> ErrorCode:
+        for operation in operations:
+            if ctx.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME):
+                return ErrorCode.NONE
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    return check
+
+
+def group(operation: AclOperation, attribute: str = "group_id") -> Check:
+    """The request needs this operation on the group that it names."""
+    return _named(operation, ResourceType.GROUP, attribute)
+
+
+def transactional_id(operation: AclOperation, attribute: str = "transactional_id") -> Check:
+    """The request needs this operation on the transactional id that it names."""
+    return _named(operation, ResourceType.TRANSACTIONAL_ID, attribute)
+
+
+def each_of(*checks: Check) -> Check:
+    """The request needs all of these; the first that fails says why."""
+
+    def check(ctx: Asking, request: object) -> ErrorCode:
+        for each in checks:
+            error = each(ctx, request)
+            if error is not ErrorCode.NONE:
+                return error
+        return ErrorCode.NONE
+
+    return check
+
+
+def depending(choose: Callable[[Any, Any], Check]) -> Check:
+    """The request needs what `choose(ctx, request)` returns."""
+    return lambda ctx, request: choose(ctx, request)(ctx, request)

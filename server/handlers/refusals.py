@@ -1,0 +1,417 @@
+"""The responses that carry one error for all of a request, where that error has a row of its own.
+
+A handler names its function in `@handles(..., refusal=...)`; without one the error goes into the response's
+own error code. `Handler.refuse` is the way from an error code to such a response, for the dispatcher (a
+check that failed, a mistake of ours) and for handlers. Source: getErrorResponse of each request (Java).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from kwire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from kwire.messages.create_topics import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kwire.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kwire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kwire.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kwire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from kwire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kwire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kwire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from kwire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from kwire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from kwire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kwire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kwire.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from kwire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kwire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kwire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from kwire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from kwire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+
+from ..coordinator.group.offsets import commit_error
+
+if TYPE_CHECKING:
+    from kwire.errors import ErrorCode
+
+    from .context import RequestContext
+
+
+def fetch(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
+    """The error, and before version 13 each partition has it too."""
+    topics = request.topics if ctx.version < 13 else []
+    return FetchResponse(
+        error_code=error,
+        session_id=request.session_id,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(
+                        partition_index=row.partition,
+                        error_code=error,
+                        high_watermark=-1,
+                        aborted_transactions=None,
+                        records=b"",
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def list_offsets(
+    ctx: RequestContext, request: ListOffsetsRequest, error: ErrorCode
+) -> ListOffsetsResponse:
+    """Each partition has the error."""
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=row.partition_index, error_code=error
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def offset_for_leader_epoch(
+    ctx: RequestContext, request: OffsetForLeaderEpochRequest, error: ErrorCode
+) -> OffsetForLeaderEpochResponse:
+    """Each partition has the error."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(partition=row.partition, error_code=error)
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def leader_and_isr(
+    ctx: RequestContext, request: LeaderAndIsrRequest, error: ErrorCode
+) -> LeaderAndIsrResponse:
+    """The response and each partition have the error."""
+    if ctx.version >= 5:
+        return LeaderAndIsrResponse(
+            error_code=error,
+            topics=[
+                LeaderAndIsrTopicError(
+                    topic_id=topic.topic_id,
+                    partition_errors=[
+                        LeaderAndIsrPartitionError(
+                            partition_index=row.partition_index, error_code=error
+                        )
+                        for row in topic.partition_states
+                    ],
+                )
+                for topic in request.topic_states
+            ],
+        )
+    rows = [(row.topic_name, row.partition_index) for row in request.ungrouped_partition_states]
+    rows += [
+        (topic.topic_name, row.partition_index)
+        for topic in request.topic_states
+        for row in topic.partition_states
+    ]
+    return LeaderAndIsrResponse(
+        error_code=error,
+        partition_errors=[
+            LeaderAndIsrPartitionError(topic_name=name, partition_index=number, error_code=error)
+            for name, number in rows
+        ],
+    )
+
+
+def stop_replica(
+    ctx: RequestContext, request: StopReplicaRequest, error: ErrorCode
+) -> StopReplicaResponse:
+    """The response and each partition have the error."""
+    rows = [(row.topic_name, row.partition_index) for row in request.ungrouped_partitions]
+    rows += [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    rows += [
+        (topic.topic_name, row.partition_index)
+        for topic in request.topic_states
+        for row in topic.partition_states
+    ]
+    return StopReplicaResponse(
+        error_code=error,
+        partition_errors=[
+            StopReplicaPartitionError(topic_name=name, partition_index=number, error_code=error)
+            for name, number in rows
+        ],
+    )
+
+
+def offset_commit(
+    ctx: RequestContext, request: OffsetCommitRequest, error: ErrorCode
+) -> OffsetCommitResponse:
+    """Each partition has the error."""
+    return commit_error(request, error)
+
+
+def offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest, error: ErrorCode
+) -> OffsetFetchResponse:
+    """Each group has the error; before version 8 the response, and before 2 each partition."""
+    if ctx.version >= 8:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error)
+                for group in request.groups
+            ]
+        )
+    topics = (request.topics or []) if ctx.version < 2 else []
+    return OffsetFetchResponse(
+        error_code=error,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=number, committed_offset=-1, metadata="", error_code=error
+                    )
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def find_coordinator(
+    ctx: RequestContext, request: FindCoordinatorRequest, error: ErrorCode
+) -> FindCoordinatorResponse:
+    """Each key has the error; before version 4 the response."""
+    if ctx.version < 4:
+        return FindCoordinatorResponse(error_code=error, node_id=-1, port=-1)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def join_group(
+    ctx: RequestContext, request: JoinGroupRequest, error: ErrorCode
+) -> JoinGroupResponse:
+    """The error, in no generation; there is no null as the protocol's name before version 7."""
+    return JoinGroupResponse(
+        error_code=error,
+        generation_id=-1,
+        protocol_name=None if ctx.version >= 7 else "",
+        leader="",
+        member_id="",
+    )
+
+
+def describe_groups(
+    ctx: RequestContext, request: DescribeGroupsRequest, error: ErrorCode
+) -> DescribeGroupsResponse:
+    """Each group has the error."""
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=name, error_code=error) for name in request.groups]
+    )
+
+
+def delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest, error: ErrorCode
+) -> DeleteGroupsResponse:
+    """Each group has the error."""
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=error) for name in request.groups_names
+        ]
+    )
+
+
+def create_topics(
+    ctx: RequestContext, request: CreateTopicsRequest, error: ErrorCode
+) -> CreateTopicsResponse:
+    """Each topic has the error."""
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=error, error_message=None)
+            for topic in request.topics
+        ]
+    )
+
+
+def delete_topics(
+    ctx: RequestContext, request: DeleteTopicsRequest, error: ErrorCode
+) -> DeleteTopicsResponse:
+    """Each topic has the error."""
+    rows = [DeletableTopicResult(name=name, error_code=error) for name in request.topic_names]
+    rows += [
+        DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error)
+        for topic in request.topics
+    ]
+    return DeleteTopicsResponse(responses=rows)
+
+
+def create_partitions(
+    ctx: RequestContext, request: CreatePartitionsRequest, error: ErrorCode
+) -> CreatePartitionsResponse:
+    """Each topic has the error."""
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=topic.name, error_code=error)
+            for topic in request.topics
+        ]
+    )
+
+
+def delete_records(
+    ctx: RequestContext, request: DeleteRecordsRequest, error: ErrorCode
+) -> DeleteRecordsResponse:
+    """Each partition has the error."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=row.partition_index, low_watermark=-1, error_code=error
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def init_producer_id(
+    ctx: RequestContext, request: InitProducerIdRequest, error: ErrorCode
+) -> InitProducerIdResponse:
+    """The error, without an id or epoch."""
+    return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+
+
+def create_acls(
+    ctx: RequestContext, request: CreateAclsRequest, error: ErrorCode
+) -> CreateAclsResponse:
+    """Each ACL has the error."""
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=error, error_message=None) for _ in request.creations]
+    )
+
+
+def delete_acls(
+    ctx: RequestContext, request: DeleteAclsRequest, error: ErrorCode
+) -> DeleteAclsResponse:
+    """Each filter has the error."""
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=error, error_message=None, matching_acls=[])
+            for _ in request.filters
+        ]
+    )
+
+
+def describe_log_dirs(
+    ctx: RequestContext, request: DescribeLogDirsRequest, error: ErrorCode
+) -> DescribeLogDirsResponse:
+    """The error, which has no place before version 3: no directory is told then."""
+    return DescribeLogDirsResponse(error_code=error, results=[])
+
+
+def elect_leaders(
+    ctx: RequestContext, request: ElectLeadersRequest, error: ErrorCode
+) -> ElectLeadersResponse:
+    """Each partition that was named has the error, and from version 1 on the response."""
+    return ElectLeadersResponse(
+        error_code=error if ctx.version >= 1 else 0,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=number, error_code=error, error_message=None)
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )

@@ -1,0 +1,371 @@
+"""What the dispatcher does around every handler: checks, refusals, throttling, observation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kwire.api import response_class
+from kwire.codec import decode, encode
+from kwire.connection import RequestReceived
+from kwire.errors import ErrorCode
+from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.schema import schema_of
+from kwire.types import Array, String
+from server.handlers.authorization import AclOperation, AllowAll, ResourceType
+from server.handlers.ceilings import CEILING_3_9, CEILING_4_3
+from server.handlers.context import NO_REPLY, Encoded, Handler, RequestContext
+from server.handlers.dispatch import RequestDispatcher
+from server.handlers.gate import Durations
+from server.handlers.registry import HandlerTable, handles
+from server.handlers.table import HANDLERS
+from server.net.connection_info import ConnectionInfo
+from server.net.dispatcher import Later
+from tests.support.clock import ManualClock
+from tests.support.services import services_of
+
+CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+ID_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
+DELETE, DESCRIBE = AclOperation.DELETE, AclOperation.DESCRIBE
+CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
+CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
+GROUP = (ResourceType.GROUP, "group_id")
+ID = (ResourceType.TRANSACTIONAL_ID, "transactional_id")
+
+#: What KafkaApis of 3.9 asks before it looks at single resources: the checks in order, by API.
+CHECKS = {
+    "LeaderAndIsr": [(CLUSTER_ACTION, *CLUSTER)],
+    "StopReplica": [(CLUSTER_ACTION, *CLUSTER)],
+    "UpdateMetadata": [(CLUSTER_ACTION, *CLUSTER)],
+    "ControlledShutdown": [(CLUSTER_ACTION, *CLUSTER)],
+    "OffsetCommit": [(READ, *GROUP)],
+    "JoinGroup": [(READ, *GROUP)],
+    "Heartbeat": [(READ, *GROUP)],
+    "LeaveGroup": [(READ, *GROUP)],
+    "SyncGroup": [(READ, *GROUP)],
+    "InitProducerId": [(WRITE, *ID)],
+    "AddOffsetsToTxn": [(WRITE, *ID)],
+    "EndTxn": [(WRITE, *ID)],
+    "WriteTxnMarkers": [(ALTER, *CLUSTER), (CLUSTER_ACTION, *CLUSTER)],
+    "TxnOffsetCommit": [(WRITE, *ID)],
+    "DescribeAcls": [(DESCRIBE, *CLUSTER)],
+    "CreateAcls": [(ALTER, *CLUSTER)],
+    "DeleteAcls": [(ALTER, *CLUSTER)],
+    "DescribeLogDirs": [(DESCRIBE, *CLUSTER)],
+    "ElectLeaders": [(ALTER, *CLUSTER)],
+    "AlterPartitionReassignments": [(ALTER, *CLUSTER)],
+    "ListPartitionReassignments": [(DESCRIBE, *CLUSTER)],
+    "OffsetDelete": [(DELETE, *GROUP)],
+    "AlterPartition": [(CLUSTER_ACTION, *CLUSTER)],
+    "AllocateProducerIds": [(CLUSTER_ACTION, *CLUSTER)],
+}
+#: These depend on the request, and have tests of their own below.
+BY_REQUEST = {"AddPartitionsToTxn", "InitProducerId"}
+#: Kafka's error for the whole of a request that may not be made, where it is not the cluster's.
+DENIED = {ResourceType.GROUP: GROUP_DENIED, ResourceType.TRANSACTIONAL_ID: ID_DENIED}
+#: KafkaApis sends the answers of these with sendResponseExemptThrottle.
+EXEMPT = {
+    "LeaderAndIsr",
+    "StopReplica",
+    "UpdateMetadata",
+    "ControlledShutdown",
+    "WriteTxnMarkers",
+    "AlterPartition",
+}
+
+
+class Refuser:
+    """Allows what is named to it, and nothing else."""
+
+    def __init__(self, *allowed: tuple[AclOperation, ResourceType]) -> None:
+        self.allowed = allowed
+        self.asked: list[tuple[AclOperation, ResourceType, str]] = []
+
+    def allows(
+        self,
+        connection: ConnectionInfo,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool:
+        self.asked.append((operation, resource_type, name))
+        return (operation, resource_type) in self.allowed
+
+
+def full(cls: type, version: int, **values: Any) -> Any:
+    """A message with one element in each of its arrays, and strings that say their field's name."""
+    made: dict[str, Any] = {}
+    for field in schema_of(cls).fields:
+        if version not in field.versions:
+            continue
+        if isinstance(field.type, Array):
+            element = field.type.element
+            if isinstance(element, type):
+                made[field.name] = [full(element, version)]
+            else:
+                made[field.name] = ["name" if element is String else 0]
+        elif field.type is String:
+            made[field.name] = field.name
+    return cls(**{**made, **values})
+
+
+def arrays_of(value: Any) -> Iterator[Any]:
+    """A message and all elements of its arrays, at any depth."""
+    yield value
+    for field in schema_of(type(value)).fields:
+        inner = getattr(value, field.name)
+        if isinstance(inner, list):
+            for each in inner:
+                if hasattr(each, "unknown_tags"):
+                    yield from arrays_of(each)
+
+
+def error_codes(response: Any) -> set[int]:
+    """All error codes of a response other than 0."""
+    return {
+        getattr(each, field.name)
+        for each in arrays_of(response)
+        for field in schema_of(type(each)).fields
+        if field.name.endswith("error_code")
+    } - {0}
+
+
+def dispatch(handler: Handler[Any], message: Any, version: int, **parts: Any) -> Any:
+    """Send a message to a dispatcher that has one handler; the response, or a `Later`."""
+    ceiling = CEILING_3_9 if handler.api_key in CEILING_3_9.ranges else CEILING_4_3
+    table = HandlerTable([handler], ceiling._replace(ranges={handler.api_key: (0, 99)}))
+    services = services_of(authorizer=parts.pop("authorizer", AllowAll()))
+    clock = parts.pop("clock", ManualClock())
+    dispatcher = RequestDispatcher(table, services, clock, **parts)
+    body = memoryview(bytearray(encode(message, version)))
+    received = RequestReceived(handler.api_key, version, 7, "client", body, 0)
+    result = dispatcher.dispatch(received, ConnectionInfo("id"))
+    if isinstance(result, Later):
+        return dispatcher, result
+    return read(handler, result, version)
+
+
+def read(handler: Handler[Any], reply: Any, version: int) -> Any:
+    frame = b"".join(bytes(part) for part in reply)
+    return decode(
+        response_class(handler.api_key), frame[8 + (version >= handler.flexible_from) :], version
+    )
+
+
+def each_version(names: Any) -> list[Any]:
+    return [
+        pytest.param(handler, version, id=f"{handler.name}-{version}")
+        for handler in HANDLERS
+        if handler.name in names
+        for version in range(handler.min_version, handler.max_version + 1)
+    ]
+
+
+def test_every_check_of_a_whole_request_is_declared() -> None:
+    declared = {handler.name for handler in HANDLERS if handler.authorize is not None}
+    assert declared == set(CHECKS) | BY_REQUEST
+
+
+@pytest.mark.parametrize(("handler", "version"), each_version(CHECKS))
+def test_request_that_may_not_be_made_is_refused_as_a_whole(
+    handler: Handler[Any], version: int
+) -> None:
+    """The handler is not called: these services have no rooms at all."""
+    authorizer = Refuser()
+    message = full(handler.request_class, version)
+    response = dispatch(handler, message, version, authorizer=authorizer)
+    assert authorizer.asked == CHECKS[handler.name]
+    error = DENIED.get(authorizer.asked[-1][1], CLUSTER_DENIED)
+    # DescribeLogDirs has no place for it before version 3, and shows nothing instead.
+    assert error_codes(response) == (
+        set() if handler.name == "DescribeLogDirs" and version < 3 else {error}
+    )
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_partitions_are_added_by_brokers_or_by_who_may_use_the_id(version: int) -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "AddPartitionsToTxn")
+    authorizer = Refuser()
+    message = full(handler.request_class, version)
+    response = dispatch(handler, message, version, authorizer=authorizer)
+    if version < 4:
+        assert authorizer.asked == [(WRITE, ID[0], "v3_and_below_transactional_id")]
+        assert error_codes(response) == {ID_DENIED}
+    else:
+        assert authorizer.asked == [(CLUSTER_ACTION, *CLUSTER)]
+        assert error_codes(response) == {CLUSTER_DENIED}
+
+
+def test_idempotent_producer_without_an_id_needs_a_right_on_the_cluster() -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "InitProducerId")
+    authorizer = Refuser()
+    message = handler.request_class(transactional_id=None)
+    response = dispatch(handler, message, 4, authorizer=authorizer)
+    assert authorizer.asked == [(AclOperation.IDEMPOTENT_WRITE, *CLUSTER)]
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (
+        CLUSTER_DENIED,
+        -1,
+        -1,
+    )
+
+
+def test_offsets_in_a_transaction_need_rights_on_both_the_id_and_the_group() -> None:
+    for name in ("AddOffsetsToTxn", "TxnOffsetCommit"):
+        (handler,) = (each for each in HANDLERS if each.name == name)
+        authorizer = Refuser((WRITE, ResourceType.TRANSACTIONAL_ID))
+        message = full(handler.request_class, 3)
+        assert error_codes(dispatch(handler, message, 3, authorizer=authorizer)) == {GROUP_DENIED}
+
+
+def test_one_of_two_rights_is_enough_for_markers() -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "WriteTxnMarkers")
+    assert handler.authorize is not None
+    for operation in (ALTER, CLUSTER_ACTION):
+        services = services_of(authorizer=Refuser((operation, ResourceType.CLUSTER)))
+        ctx = RequestContext(handler, 1, 1, "", 0, ConnectionInfo("id"), services)
+        assert handler.authorize(ctx, handler.request_class(markers=[])) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("handler", "version"),
+    each_version({handler.name for handler in HANDLERS} - {"Produce", "DescribeLogDirs"}),
+)
+def test_every_api_has_a_response_that_carries_one_error(
+    handler: Handler[Any], version: int
+) -> None:
+    """Also a mistake of ours is answered then; Apache Kafka answers all of them."""
+    message = full(handler.request_class, version)
+    ctx = RequestContext(handler, version, 1, "", 0, ConnectionInfo("id"), services_of(), message)
+    answer = handler.refuse(ctx, message, ErrorCode.UNKNOWN_SERVER_ERROR)
+    response = decode(type(answer), encode(answer, version), version)
+    assert error_codes(response) == {ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+# Throttling
+
+
+class Quota:
+    """Everybody is throttled for as long as it was told."""
+
+    def __init__(self, throttle_ms: int) -> None:
+        self.throttle_ms = throttle_ms
+        self.asked: list[str] = []
+
+    def throttle_time_ms(self, ctx: RequestContext) -> int:
+        self.asked.append(ctx.handler.name)
+        return self.throttle_ms
+
+
+def heartbeat_with(answer: Any, **declared: Any) -> Handler[Any]:
+    return handles(HeartbeatRequest, versions="0-4", **{"authorize": None, **declared})(
+        lambda ctx, request: answer
+    )
+
+
+def test_throttle_time_is_told_where_the_version_has_a_place_for_it() -> None:
+    for version, told in ((0, 0), (1, 42), (4, 42)):
+        handler = heartbeat_with(HeartbeatResponse(error_code=27))
+        response = dispatch(handler, HeartbeatRequest(), version, quotas=Quota(42))
+        assert (response.throttle_time_ms, response.error_code) == (told, 27)
+
+
+def test_exempt_request_is_not_throttled() -> None:
+    quota = Quota(42)
+    handler = heartbeat_with(HeartbeatResponse(), throttled=False)
+    assert dispatch(handler, HeartbeatRequest(), 4, quotas=quota).throttle_time_ms == 0
+    assert quota.asked == []
+    assert {handler.name for handler in HANDLERS if not handler.throttled} == EXEMPT
+
+
+def test_refusal_is_throttled_too() -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "Heartbeat")
+    response = dispatch(handler, HeartbeatRequest(), 4, authorizer=Refuser(), quotas=Quota(42))
+    assert (response.throttle_time_ms, response.error_code) == (42, GROUP_DENIED)
+
+
+def test_kept_answer_tells_one_client_its_throttle_time_and_not_the_next() -> None:
+    kept = Encoded(encode(MetadataResponse(cluster_id="c"), 12))
+    handler = handles(MetadataRequest, versions="0-12", authorize=None)(lambda ctx, request: kept)
+    for throttle_ms in (42, 0):
+        response = dispatch(handler, MetadataRequest(topics=None), 12, quotas=Quota(throttle_ms))
+        assert (response.throttle_time_ms, response.cluster_id) == (throttle_ms, "c")
+
+
+# Observation
+
+
+class Notes:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, ErrorCode, Durations]] = []
+
+    def observe(
+        self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations
+    ) -> None:
+        self.seen.append((ctx.handler.name, type(response).__name__, error, durations))
+
+
+def test_request_is_observed_with_what_it_took() -> None:
+    clock, notes = ManualClock(), Notes()
+
+    @handles(HeartbeatRequest, versions="0-4", authorize=None)
+    def handler(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        clock.advance(3)
+        return HeartbeatResponse()
+
+    dispatch(handler, HeartbeatRequest(), 4, clock=clock, observer=notes)
+    assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 0))]
+
+
+def test_request_that_waits_is_observed_once_when_it_is_answered() -> None:
+    async def run() -> None:
+        clock, notes = ManualClock(), Notes()
+        future = asyncio.get_running_loop().create_future()
+
+        @handles(HeartbeatRequest, versions="0-4", authorize=None)
+        def handler(ctx: RequestContext, request: HeartbeatRequest) -> Later[HeartbeatResponse]:
+            clock.advance(3)
+            return ctx.later(future)
+
+        dispatcher, later = dispatch(handler, HeartbeatRequest(), 4, clock=clock, observer=notes)
+        assert notes.seen == []
+        clock.advance(20)
+        future.set_result(HeartbeatResponse())
+        dispatcher.complete(later, future)
+        assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 20_000))]
+
+    asyncio.run(run())
+
+
+def test_refusals_and_mistakes_are_observed_with_their_error() -> None:
+    notes = Notes()
+    (handler,) = (each for each in HANDLERS if each.name == "Heartbeat")
+    dispatch(handler, HeartbeatRequest(), 4, authorizer=Refuser(), observer=notes)
+
+    @handles(HeartbeatRequest, versions="0-4", authorize=None)
+    def failing(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        raise ZeroDivisionError
+
+    dispatch(failing, HeartbeatRequest(), 4, observer=notes)
+    assert [(name, error) for name, _, error, _ in notes.seen] == [
+        ("Heartbeat", GROUP_DENIED),
+        ("Heartbeat", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ]
+
+
+def test_request_without_a_reply_is_observed_too() -> None:
+    notes = Notes()
+    clock = ManualClock()
+    table = HandlerTable([heartbeat_with(NO_REPLY)], CEILING_3_9)
+    dispatcher = RequestDispatcher(table, services_of(), clock, observer=notes)
+    body = memoryview(bytearray(encode(HeartbeatRequest(), 4)))
+    reply = dispatcher.dispatch(RequestReceived(12, 4, 1, "client", body, 0), ConnectionInfo("id"))
+    assert list(reply) == []  # type: ignore[call-overload]
+    assert [response for _, response, _, _ in notes.seen] == ["NoReply"]
