@@ -81,7 +81,7 @@ class Log:
         "may_rewrite",
         "name_synced",
         "offline",
-        "on_lowered",
+        "on_truncation",
         "producers",
         "recovery_point",
         "segments",
@@ -134,8 +134,9 @@ class Log:
         self.synced_cuts = 0
         self.flushed_stable_offset = 0 if loaded.doubtful else self.undecided_offset
         """Offsets below it are decided by markers that are on the device."""
-        self.on_lowered: Callable[[], None] | None = None
-        """Who writes recovery point and log start offset down before a truncation below them."""
+        self.on_truncation: Callable[..., None] | None = None
+        """Told the offset before anything at or above it goes, and whether recovery point or log start
+        offset were lowered: writes down the checkpoints that are higher."""
         self.last_flush_ms = now_ms
         self.config = config
         self.update_config(config)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from ..metadata.topic_partition import TopicPartition
-from .checkpoint import CorruptCheckpoint
+from .checkpoint import CLEANER_OFFSET, CorruptCheckpoint
 from .checkpoint_writer import CheckpointWrite, CheckpointWriter
 from .file_layer import FileLayer
 from .meta_properties import (
@@ -82,6 +82,7 @@ class LogDirectory:
         """Who is told when a log in here meets an error of the disk."""
         self._lock: int | None = None
         self._checkpoints = CheckpointWriter(layer, self.path)
+        self._cleaned_to: dict[TopicPartition, int] | None = None
 
     def __repr__(self) -> str:
         return f"LogDirectory({self.path})"
@@ -189,6 +190,36 @@ class LogDirectory:
     def checkpoints_name(self, tp: TopicPartition) -> bool:
         """Whether a checkpoint file has an entry for this partition."""
         return self._checkpoints.names(tp)
+
+    # -- how far logs are compacted ----------------------------------------------------------------
+
+    def cleaned_to(self, tp: TopicPartition) -> int | None:
+        """Where the last round of compaction over a log ended; None if there was none. Errors: OSError."""
+        return self._cleaned().get(tp)
+
+    def begin_cleaned_to(self, tp: TopicPartition, offset: int) -> CheckpointWrite | None:
+        """A round over a log has ended at offset: the write that says so, to be run off the loop."""
+        self._cleaned()[tp] = offset
+        return self.begin_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
+
+    def lower_cleaned_to(self, tp: TopicPartition, offset: int) -> None:
+        """The log is cut at offset: what comes there was never cleaned. On the device when this returns.
+
+        Errors: OSError. Source: LogCleanerManager.maybeTruncateCheckpoint.
+        """
+        if self._cleaned().get(tp, 0) > offset:
+            self._cleaned()[tp] = offset
+            self.write_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
+
+    def forget_cleaned_to(self, tp: TopicPartition) -> None:
+        """The log is gone, and one of the same name begins anew. Errors: OSError."""
+        if self._cleaned().pop(tp, None) is not None:
+            self.write_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
+
+    def _cleaned(self) -> dict[TopicPartition, int]:
+        if self._cleaned_to is None:
+            self._cleaned_to = dict(self.read_checkpoint(CLEANER_OFFSET))
+        return self._cleaned_to
 
     # -- logs --------------------------------------------------------------------------------------
 

@@ -50,8 +50,6 @@ class LogManager:
             directory.on_error = partial(self._fail, directory)
         self.deletes = DelayedDeletes(layer)
         self._on_offline = on_offline
-        self.on_deleted: Callable[[TopicPartition, LogDirectory], None] | None = None
-        """Who keeps something by a partition's name and must forget it. May raise OSError."""
         self._loaded = False
         self._opened: list[OpenedDirectory] | None = None
         self._abandoned = False
@@ -182,8 +180,11 @@ class LogManager:
                 topic_id=topic_id,
                 io_error=directory.on_error,
             )
-            if not opened.clean and not log.config.is_compacted:
-                close_gap(log, now_ms)
+            if not opened.clean:
+                if log.config.is_compacted:
+                    directory.lower_cleaned_to(tp, log.log_end_offset)  # recovery may have cut it
+                else:
+                    close_gap(log, now_ms)
             known = opened.high_watermarks.get(tp, 0)
             if known > log.log_end_offset:
                 logger.warning(
@@ -199,7 +200,7 @@ class LogManager:
     def _add(self, log: Log, directory: LogDirectory) -> None:
         self._logs[log.tp] = log
         self._directory_of[log.tp] = directory
-        log.on_lowered = self._checkpoint_lowered
+        log.on_truncation = partial(self._before_truncation, log, directory)
         directory.log_count += 1
 
     # -- logs --------------------------------------------------------------------------------------
@@ -306,8 +307,7 @@ class LogManager:
                 if not directory.is_there():
                     raise
                 logger.warning("%s is deleted, but somebody had removed it already", log.dir)
-            if self.on_deleted is not None:
-                self.on_deleted(tp, directory)
+            directory.forget_cleaned_to(tp)
         except OSError as e:
             self._fail(directory, e)
             raise
@@ -348,6 +348,18 @@ class LogManager:
                     if write is not None:
                         writes.append((directory, write))
         return writes
+
+    def _before_truncation(
+        self, log: Log, directory: LogDirectory, offset: int, *, lowered: bool
+    ) -> None:
+        # Checkpoints that say more than will be there are written down first: a crash may come any time.
+        if lowered:
+            self._checkpoint_lowered()
+        if not directory.offline:
+            try:
+                directory.lower_cleaned_to(log.tp, offset)
+            except OSError as e:
+                self._fail(directory, e)
 
     def _checkpoint_lowered(self) -> None:
         self._write(self.begin_checkpoint(RECOVERY_POINT, LOG_START_OFFSET))

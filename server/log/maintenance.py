@@ -192,13 +192,14 @@ def _begin_truncation(log: Log, offset: int, start_offset: int) -> None:
     log.forget_positions()
     log.cuts += 1
     log.flush_wanted = True
-    if offset < log.recovery_point or start_offset < log.log_start_offset:
+    lowered = offset < log.recovery_point or start_offset < log.log_start_offset
+    if lowered:
         # What is appended from here on is not flushed, whatever a checkpoint said of its offsets.
         log.recovery_point = min(log.recovery_point, offset)
         log.flushed_stable_offset = min(log.flushed_stable_offset, offset)
         log.log_start_offset = min(log.log_start_offset, start_offset)
-        if log.on_lowered is not None:
-            log.on_lowered()
+    if log.on_truncation is not None:
+        log.on_truncation(offset, lowered=lowered)
         if log.offline:
             raise OSError(
                 errno.EIO, "the checkpoints cannot be written, so nothing is cut", log.dir

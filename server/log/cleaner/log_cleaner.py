@@ -18,7 +18,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..checkpoint import CLEANER_OFFSET
 from ..log_config import INT64_MAX
 from ..reader import floor_index
 from ..segment import LogSegment
@@ -37,7 +36,6 @@ from .segment_swap import discard_cleaned, replace_segments
 if TYPE_CHECKING:
     from ...metadata.topic_partition import TopicPartition
     from ..log import Log
-    from ..log_directory import LogDirectory
     from ..log_manager import LogManager
 
 MAX_GROUP_SEGMENTS = 64
@@ -112,10 +110,11 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
 class CleanRound:
     """One round over one log, as the loop sees it."""
 
-    __slots__ = ("groups", "log", "plan", "sources")
+    __slots__ = ("cuts", "groups", "log", "plan", "sources")
 
     def __init__(self, log: Log, plan: CleanPlan, sources: list[LogSegment]) -> None:
         self.log = log
+        self.cuts = log.cuts
         self.plan = plan
         self.sources = {segment.base_offset: segment for segment in sources}
         self.groups: list[tuple[SegmentFile, ...]] = []
@@ -126,7 +125,6 @@ class LogCleaner:
 
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
-        self._checkpoints: dict[TopicPartition, int] | None = None
         self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
         self._retry_at_ms: dict[TopicPartition, int] = {}
         self._rounds = 0
@@ -144,16 +142,9 @@ class LogCleaner:
         }
 
     def checkpoint_of(self, tp: TopicPartition) -> int | None:
-        """Where the last round over a log ended; None if there was none."""
-        return self._known().get(tp)
-
-    def _known(self) -> dict[TopicPartition, int]:
-        if self._checkpoints is None:
-            self._checkpoints = {}
-            for directory in self._manager.directories:
-                if not directory.offline:
-                    self._checkpoints |= directory.read_checkpoint(CLEANER_OFFSET)
-        return self._checkpoints
+        """Where the last round over a log ended; None if there was none. Errors: OSError."""
+        directory = self._manager.directory_of(tp)
+        return None if directory is None else directory.cleaned_to(tp)
 
     def next_round(self, now_ms: int) -> CleanRound | None:
         """The dirtiest log that is due, None if none is. Errors: none; a failing disk is noted."""
@@ -164,7 +155,7 @@ class LogCleaner:
             if self._is_left_alone(log, now_ms):
                 continue
             try:
-                found = log_to_clean(log, self._known().get(log.tp), now_ms)
+                found = log_to_clean(log, self.checkpoint_of(log.tp), now_ms)
             except OSError as e:
                 log.on_io_error(e)
                 continue
@@ -228,7 +219,7 @@ class LogCleaner:
     def is_current(self, round_: CleanRound, sources: tuple[SegmentFile, ...]) -> bool:
         """Whether the log is still there, and still has these segments as they were."""
         log = round_.log
-        if log.offline or self._manager.get(log.tp) is not log:
+        if log.offline or self._manager.get(log.tp) is not log or log.cuts != round_.cuts:
             return False
         wanted = [round_.sources[source.base_offset] for source in sources]
         at = floor_index(log.segments, wanted[0].base_offset)
@@ -278,28 +269,11 @@ class LogCleaner:
         directory = self._manager.directory_of(tp)
         if directory is None or self._manager.get(tp) is not round_.log:
             return lambda: None
-        self._known()[tp] = end_offset
+        if round_.log.cuts != round_.cuts:
+            return lambda: None
         self._retry_at_ms.pop(tp, None)
-        write = directory.begin_checkpoint(CLEANER_OFFSET, self._offsets_in(directory))
+        write = directory.begin_cleaned_to(tp, end_offset)
         return (lambda: None) if write is None else write.run
-
-    def _offsets_in(self, directory: LogDirectory) -> dict[TopicPartition, int]:
-        return {
-            tp: offset
-            for tp, offset in self._known().items()
-            if self._manager.directory_of(tp) is directory
-        }
-
-    def on_deleted(self, tp: TopicPartition, directory: LogDirectory) -> None:
-        """The log is gone, and one of the same name begins anew. Errors: OSError."""
-        if self._known().pop(tp, None) is not None:
-            directory.write_checkpoint(CLEANER_OFFSET, self._offsets_in(directory))
-
-    def on_truncated(self, tp: TopicPartition, offset: int) -> None:
-        """The log was cut at offset; what comes there now was never cleaned."""
-        known = self._known()
-        if known.get(tp, 0) > offset:
-            known[tp] = offset
 
     def fail(self, round_: CleanRound, error: Exception, now_ms: int) -> None:
         """The round has failed: leave the log alone, now or for good; the others go on."""

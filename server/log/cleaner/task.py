@@ -32,7 +32,6 @@ class CleanerTask:
         self._cleaner = LogCleaner(manager)
         self._executor = executor.separate(niceness=NICENESS)
         self._clock = clock
-        manager.on_deleted = self._cleaner.on_deleted
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:

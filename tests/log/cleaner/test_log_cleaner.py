@@ -455,7 +455,7 @@ def test_checkpoint_is_where_the_next_start_goes_on(tmp_path: Path) -> None:
     clean(log)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\ntopic 0 3\n"
     assert cleaner_of(log).next_round(NOW) is None
-    cleaner_of(log).on_deleted(log.tp, cleaner_of(log)._manager.directories[0])
+    cleaner_of(log)._manager.directories[0].forget_cleaned_to(log.tp)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
 
 

@@ -144,7 +144,6 @@ class Schedule(Operations):
         self.flushes: list[Flush] = []
         self.manager = LogManager(self.mounts, self.files, on_offline=self._on_offline)
         self.cleaner = LogCleaner(self.manager)
-        self.manager.on_deleted = self.cleaner.on_deleted
         self.manager.lock()
         try:
             self.manager.claim(1, "cluster")
