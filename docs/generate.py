@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from docs import kips
 from kwire.api import ApiKey
 from server.__main__ import COMMANDS, make_parser
 from server.cli.serve import ALONE, WITHOUT_FILE
@@ -148,6 +149,16 @@ def apis_page() -> str:
 def advertised() -> list[int]:
     """The keys that one of the two releases offers, in order."""
     return sorted(set(CEILING_3_9.ranges) | set(CEILING_4_3.ranges))
+
+
+def kips_page() -> str:
+    """Every KIP with its state, which follows from the versions served under either ceiling."""
+    served: dict[int, range] = {}
+    for each in CEILINGS:
+        for key, found in HandlerTable(HANDLERS, each).ranges.items():
+            last = max(found.max_version + 1, served.get(key, range(0)).stop)
+            served[key] = range(found.min_version, last)
+    return kips.kips_page(served)
 
 
 def not_served() -> set[int]:
@@ -389,6 +400,7 @@ def _options(parser: ArgumentParser) -> list[str]:
 
 PAGES: dict[str, Callable[[], str]] = {
     "apis.md": apis_page,
+    "kips.md": kips_page,
     "configs.md": configs_page,
     "commands.md": commands_page,
 }

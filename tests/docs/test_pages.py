@@ -22,7 +22,6 @@ FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?<![\w./*<>-])((?:[\w.-]+/)*[\w-]+\.(?:py|toml|md|yml))(?![\w*<>])")
 #: A user's own module, and a form to be filled in.
 NOT_OURS = ("server.py", "docs/decisions/NNNN-title.md")
-STATUSES = {"Supported", "Partial", "Wire only", "--"}
 
 
 def name_of(path: Path) -> str:
@@ -115,24 +114,20 @@ def test_every_folder_of_the_map_exists() -> None:
 # -- kips.md
 
 
-def kip_rows() -> list[tuple[list[int], str]]:
+def kip_rows() -> list[list[int]]:
     rows = []
     for line in (DOCS / "kips.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("|") and re.match(r"\d", cells[0]):
-            rows.append(([int(number) for number in cells[0].split(",")], cells[2]))
+            rows.append([int(number) for number in cells[0].split(",")])
     return rows
-
-
-def test_every_kip_has_one_of_four_states() -> None:
-    assert {status for _, status in kip_rows()} == STATUSES
 
 
 def test_every_kip_that_the_code_names_is_in_the_table() -> None:
     trees = (ROOT / "kwire", ROOT / "server")
     text = "".join(path.read_text() for tree in trees for path in tree.rglob("*.py"))
     named = {int(number) for number in re.findall(r"KIP-(\d+)", text)}
-    assert named - {number for numbers, _ in kip_rows() for number in numbers} == set()
+    assert named - {number for numbers in kip_rows() for number in numbers} == set()
 
 
 # -- omissions.md, decisions/, changes/
