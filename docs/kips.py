@@ -148,6 +148,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         ),
         Kip("704", "recovery after an unclean election", "LeaderAndIsr 6, AlterPartition 1"),
         Kip(
+            "679",
+            "idempotent producers as the default",
+            test="handlers/test_producers.py",
+            note="no permission is asked for, as there is no authorizer",
+        ),
+        Kip(
             "730",
             "blocks of producer ids",
             "AllocateProducerIds 0",

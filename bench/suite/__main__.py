@@ -36,7 +36,12 @@ def main() -> None:
     parser.add_argument("--subjects", default=",".join(NAMES), help="by name, with commas")
     parser.add_argument("--directory", type=Path, help="for the brokers' data; default: a new one")
     parser.add_argument("--results", type=Path, help="where the raw figures go, as JSON")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        default=PAGE,
+        help="the page to write the goals into; the tables go into NAME-tables.md beside it",
+    )
     parser.add_argument("--render", type=Path, metavar="FILE", help="write the page from this file")
     options = parser.parse_args()
     if options.render is not None:

@@ -1,4 +1,4 @@
-"""Writes the page and its plots from results, and nothing but results (and the file that explains them)."""
+"""Writes what was measured into two pages, one with the goals and one with all tables, and draws the plots."""
 
 from __future__ import annotations
 
@@ -185,17 +185,10 @@ def _machine(results: Results) -> list[str]:
     ]
 
 
-INTRODUCTION = """# Performance
-
-<!-- Written by `python -m bench.suite`; `python -m bench.suite --render docs/performance/results.json` writes it again. -->
-
-Apache Kafka 3.9.2 (with ZooKeeper) and 4.3.0 (KRaft) with the JVM flags of their own start script, and kwire, do the same work
-for the same clients on one machine, which the clients share. One broker works at a time, the others are idle; they take turns,
-A B C, A B C. Figures are medians of the rounds, with the range. Ratios are kwire's median to that of 3.9.2, and to the better
-of the two. kwire checks header and CRC of each batch, Apache Kafka every record as well:
-[omissions](omissions.md#what-is-checked-of-a-produced-batch). More measurements, each of one topic, are in
-[performance-more.md](performance-more.md).
-"""
+BEGIN = "<!-- Written by `python -m bench.suite`; `--render docs/performance/results.json` writes it again. -->"
+END = "<!-- End of what is written. -->"
+#: A page that is not there yet.
+NEW_PAGE = f"# Performance\n\n{BEGIN}\n{END}\n"
 
 
 def _limits(results: Results) -> list[str]:
@@ -255,19 +248,15 @@ def _failures(results: Results) -> list[str]:
     return ["## Not measured", "", *lines, ""] if lines else []
 
 
-def _why(page: Path) -> list[str]:
-    path = page.with_suffix("") / "why.md"
-    if not path.exists():
-        return []
-    return ["## Why", "", path.read_text().strip(), ""]
+def summary_of(results: Results) -> str:
+    """What the page that people read has of a run: the machine, and the goals."""
+    text = [*_machine(results), *rows_of(["", "goal", "value", ""], goals.lines(results))]
+    return "\n".join(text)
 
 
-def page_of(results: Results, page: Path) -> str:
-    """The whole page as text; plots are named as if they were in its folder."""
-    folder = page.stem
-    text = [INTRODUCTION, *_machine(results), "## Goals", ""]
-    text += rows_of(["", "goal", "value", ""], goals.lines(results))
-    text += _why(page)
+def tables_of(results: Results, folder: str) -> str:
+    """Every figure of a run; plots are named as if they were in `folder`, beside the page."""
+    text = _machine(results)
     drawn = plots.wanted(results)
     for table in TABLES:
         columns = [comparison(results, table.kind, column) for column in table.columns]
@@ -279,7 +268,7 @@ def page_of(results: Results, page: Path) -> str:
         for lines in columns:
             text += lines
     text += _limits(results) + _pings(results) + _curves(results, folder) + _failures(results)
-    return "\n".join(text).rstrip() + "\n"
+    return "\n".join(text)
 
 
 def _curves(results: Results, folder: str) -> list[str]:
@@ -294,9 +283,25 @@ def _curves(results: Results, folder: str) -> list[str]:
     return text
 
 
+def put_into(page: Path, block: str) -> None:
+    """Write a block between its two marks; what stands around it is kept by hand. Errors: ValueError without marks."""
+    text = page.read_text() if page.exists() else NEW_PAGE
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{page} has no place for what is measured: {BEGIN} and {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{block.strip()}\n\n{END}{after}")
+
+
+def tables_page(page: Path) -> Path:
+    """The page with the tables, beside the one that people read."""
+    return page.with_name(f"{page.stem}-tables.md")
+
+
 def write(results: Results, page: Path) -> None:
-    """Write the page and its plots."""
+    """Write plots, goals into the page, and the tables into the page beside it."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     plots.draw(results, folder)
-    page.write_text(page_of(results, page))
+    put_into(page, summary_of(results))
+    put_into(tables_page(page), tables_of(results, folder.name))

@@ -182,8 +182,7 @@ def test_failed_round_counts_for_nothing_and_is_told() -> None:
     results = results_of(("produce", DEFAULT, KAFKA_39, {"mb_s": 100.0}))
     results.add_failure("produce", DEFAULT, KWIRE, 0, "5 of 10 records were acknowledged")
     assert goals.throughput_ratios(results) == []
-    page = report.page_of(results, Path("performance.md"))
-    assert "5 of 10 records were acknowledged" in page
+    assert "5 of 10 records were acknowledged" in report.tables_of(results, "performance")
 
 
 # -- the page --------------------------------------------------------------------------------------
@@ -191,18 +190,28 @@ def test_failed_round_counts_for_nothing_and_is_told() -> None:
 
 def test_page_and_plots_are_written_and_refer_to_each_other(tmp_path: Path) -> None:
     page = tmp_path / "performance.md"
-    (tmp_path / "performance").mkdir()
-    (tmp_path / "performance" / "why.md").write_text("Because of this and that.\n")
+    page.write_text(f"Kept above.\n\n{report.BEGIN}\nold figures\n{report.END}\n\nKept below.\n")
     report.write(sample(), page)
-    text = page.read_text()
+    assert page.read_text().startswith("Kept above.\n")
+    assert page.read_text().endswith("\nKept below.\n")
+    assert "| start to first metadata |" in page.read_text()
+    assert "old figures" not in page.read_text()
+    text = report.tables_page(page).read_text()
     row = f"| {DEFAULT} | 100 (90.0 to 110) | 120 (110 to 130) | 150 (30.0 to 160) | 1.50 | 1.25 |"
     assert row in text
-    assert "Because of this and that." in text
     plots = set(re.findall(r"\((performance/[\w-]+\.svg)\)", text))
     assert plots == {f"performance/{path.name}" for path in tmp_path.glob("performance/*.svg")}
     assert {"performance/produce.svg", "performance/curve-groups.svg"} <= plots
     for line in text.splitlines():
         assert not re.search(r"\bNone\b|\bnan\b", line), line
+
+
+def test_page_without_a_place_for_figures_is_refused_and_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text("Written by hand.\n")
+    with pytest.raises(ValueError, match=r"performance\.md has no place"):
+        report.put_into(page, "figures")
+    assert page.read_text() == "Written by hand.\n"
 
 
 def test_same_results_give_the_same_page(tmp_path: Path) -> None:
