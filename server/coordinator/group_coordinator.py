@@ -7,7 +7,7 @@ Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.sc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from kwire.errors import ErrorCode
@@ -31,6 +31,7 @@ from .group.offsets import FetchedOffset, commit_error, transactional_commit_err
 from .group.partitioner import partition_for
 from .group.rebalance import join_error, sync_error
 from .group.shard import GroupShard
+from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
 
 #: How many characters of a client's or instance's id are part of a new member id, which has to fit
@@ -144,7 +145,7 @@ class GroupCoordinator:
         # Named twice, a protocol still counts once.
         protocols = list({row.name: row.metadata for row in request.protocols}.items())
 
-        def join(shard: GroupShard, token: int, now_ms: int) -> Any:
+        def join(shard: GroupShard, token: int, now_ms: int) -> Result[JoinGroupResponse]:
             joining = Joining(
                 request,
                 protocols,
@@ -157,8 +158,7 @@ class GroupCoordinator:
             )
             return shard.join_group(joining, now_ms)
 
-        answer: JoinGroupResponse | Awaitable[JoinGroupResponse] = self.runtime.run(partition, join)
-        return answer
+        return self.runtime.run(partition, join)
 
     def sync_group(
         self, request: SyncGroupRequest
@@ -170,10 +170,9 @@ class GroupCoordinator:
             # expect to be told of loading here, and have to join again anyway.
             loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return sync_error(ErrorCode.REBALANCE_IN_PROGRESS if loading else shard)
-        answer: SyncGroupResponse | Awaitable[SyncGroupResponse] = self.runtime.run(
+        return self.runtime.run(
             partition, lambda shard, token, now_ms: shard.sync_group(request, token, now_ms)
         )
-        return answer
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatResponse:
         """Note that a member is alive."""
@@ -182,10 +181,9 @@ class GroupCoordinator:
             # While loading nobody can have failed, so all is well.
             loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
-        answer: HeartbeatResponse = self.runtime.run(
+        return self.runtime.run_at_once(
             partition, lambda shard, token, now_ms: shard.heartbeat(request, token, now_ms)
         )
-        return answer
 
     def leave_group(
         self, request: LeaveGroupRequest
@@ -194,10 +192,9 @@ class GroupCoordinator:
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return LeaveGroupResponse(error_code=shard)
-        answer: LeaveGroupResponse | Awaitable[LeaveGroupResponse] = self.runtime.run(
+        return self.runtime.run(
             partition, lambda shard, token, now_ms: shard.leave_group(request, token, now_ms)
         )
-        return answer
 
     # Offsets
 
@@ -208,10 +205,9 @@ class GroupCoordinator:
         partition, shard = self.find(request.group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return commit_error(request, shard)
-        answer: OffsetCommitResponse | Awaitable[OffsetCommitResponse] = self.runtime.run(
+        return self.runtime.run(
             partition, lambda shard, token, now_ms: shard.commit_offsets(request, token, now_ms)
         )
-        return answer
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest
@@ -220,11 +216,10 @@ class GroupCoordinator:
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return transactional_commit_error(request, shard)
-        answer: TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse] = self.runtime.run(
+        return self.runtime.run(
             partition,
             lambda shard, token, now_ms: shard.commit_transactional_offsets(request, token, now_ms),
         )
-        return answer
 
     def fetch_offsets(
         self,
@@ -245,10 +240,9 @@ class GroupCoordinator:
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetDeleteResponse(error_code=shard)
-        answer: OffsetDeleteResponse | Awaitable[OffsetDeleteResponse] = self.runtime.run(
+        return self.runtime.run(
             partition, lambda shard, token, now_ms: shard.delete_offsets(request, token, now_ms)
         )
-        return answer
 
     # Groups
 
@@ -257,10 +251,9 @@ class GroupCoordinator:
         partition, shard = self.find(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return shard
-        answer: ErrorCode | Awaitable[ErrorCode] = self.runtime.run(
+        return self.runtime.run(
             partition, lambda shard, token, now_ms: shard.delete_group(group_id, token, now_ms)
         )
-        return answer
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
         """Describe a group as of a DescribeGroups version, without authorized operations."""

@@ -8,7 +8,9 @@ than the one it was called for, without holding anything of the event loop.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 class Timer(NamedTuple):
@@ -31,8 +33,8 @@ class Reply(NamedTuple):
     value: Any
 
 
-class Result:
-    """What is to be done after one operation.
+class Result(Generic[T]):
+    """What is to be done after one operation, whose own request is answered with a T.
 
     Shape: `replies` go out at once. `records` are one batch; when it is committed the runtime
     replays them and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds
@@ -51,8 +53,12 @@ class Result:
         self.timers: list[Timer] = []
         self.effects: list[Any] = []
 
-    def reply(self, token: int | None, value: Any) -> None:
-        """Answer a request; None stands for a request that nobody waits for."""
+    def reply(self, token: int | None, value: T) -> None:
+        """Answer a request; None stands for a request that nobody waits for.
+
+        Shape: what answers other requests than the operation's own, which may be of other kinds,
+        takes a `Result[Any]`.
+        """
         if token is not None:
             self.replies.append(Reply(token, value))
 

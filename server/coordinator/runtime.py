@@ -65,18 +65,19 @@ class CoordinatorShard(Protocol):
 
     def replay_marker(self, producer_id: int, committed: bool) -> None: ...
 
-    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result: ...
+    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]: ...
 
-    def fire(self, timer: Timer, now_ms: int) -> Result: ...
+    def fire(self, timer: Timer, now_ms: int) -> Result[Any]: ...
 
-    def loaded(self, now_ms: int) -> Result: ...
+    def loaded(self, now_ms: int) -> Result[Any]: ...
 
-    def unload(self, now_ms: int) -> Result: ...
+    def unload(self, now_ms: int) -> Result[Any]: ...
 
     def shift_time(self, delta_ms: int) -> None: ...
 
 
 S = TypeVar("S", bound=CoordinatorShard)
+T = TypeVar("T")
 
 
 class SlotState(Enum):
@@ -221,7 +222,9 @@ class CoordinatorRuntime(Generic[S]):
 
     # Operations
 
-    def run(self, partition: int, operation: Callable[[S, int, int], Result]) -> Any:
+    def run(
+        self, partition: int, operation: Callable[[S, int, int], Result[T]]
+    ) -> T | asyncio.Future[T]:
         """Call `operation(shard, token, now_ms)` on a partition that is ready.
 
         Shape: the answer itself if it is there at once, otherwise a future of it.
@@ -234,12 +237,20 @@ class CoordinatorRuntime(Generic[S]):
         answers.clear()
         self.apply(slot, operation(slot.shard, token, now_ms), now_ms)
         if token in answers:
-            return answers.pop(token)
+            answer: T = answers.pop(token)
+            return answer
         loop = asyncio.get_running_loop()
-        future = self.waiting[token] = asyncio.Future(loop=loop)
+        future: asyncio.Future[T] = asyncio.Future(loop=loop)
+        self.waiting[token] = future
         return future
 
-    def start(self, partition: int, operation: Callable[[S, int], Result]) -> None:
+    def run_at_once(self, partition: int, operation: Callable[[S, int, int], Result[T]]) -> T:
+        """Call an operation that never waits, and return its answer."""
+        answer = self.run(partition, operation)
+        assert not isinstance(answer, asyncio.Future)
+        return answer
+
+    def start(self, partition: int, operation: Callable[[S, int], Result[Any]]) -> None:
         """Call an operation that nobody waits for."""
         slot = self.slots[partition]
         now_ms = self.now_ms()
@@ -254,7 +265,7 @@ class CoordinatorRuntime(Generic[S]):
         slot.in_flight.append(write)
         self.drain(slot)
 
-    def apply(self, slot: Slot[S], result: Result, now_ms: int) -> None:
+    def apply(self, slot: Slot[S], result: Result[Any], now_ms: int) -> None:
         """Do what an operation asks for."""
         if result.replies:
             self.reply(result)
@@ -266,7 +277,7 @@ class CoordinatorRuntime(Generic[S]):
             for effect in result.effects:
                 self.perform(slot.partition, slot.leader_epoch, effect)
 
-    def reply(self, result: Result) -> None:
+    def reply(self, result: Result[Any]) -> None:
         for token, value in result.replies:
             future = self.waiting.pop(token, None)
             if future is None:
@@ -277,7 +288,7 @@ class CoordinatorRuntime(Generic[S]):
 
     # Writes
 
-    def append(self, slot: Slot[S], result: Result, now_ms: int) -> None:
+    def append(self, slot: Slot[S], result: Result[Any], now_ms: int) -> None:
         """Append an operation's records as one batch."""
         if result.producer is None:
             builder, producer_id = BatchBuilder(), -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from kwire.errors import ErrorCode
 from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -36,6 +36,8 @@ from .transaction.tickets import (
 )
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class ProducerIdSource(Protocol):
@@ -135,24 +137,23 @@ class TransactionCoordinator:
             return Initialized(ErrorCode.INVALID_REQUEST)
         if not 0 < asked.timeout_ms <= self.config.max_timeout_ms:
             return Initialized(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        answer: Initialized | Awaitable[Initialized] = self.with_producer_id(
+        return self.with_producer_id(
             asked.transactional_id,
             lambda shard, new_id, token, now_ms: shard.init_producer_id(
                 asked, new_id, token, now_ms
             ),
             Initialized,
         )
-        return answer
 
     def with_producer_id(
         self,
         transactional_id: str,
-        operation: Callable[[TransactionShard, int | None, int, int], Result],
-        refusal: Callable[[ErrorCode], Any],
-    ) -> Any:
+        operation: Callable[[TransactionShard, int | None, int, int], Result[T | NeedsProducerId]],
+        refusal: Callable[[ErrorCode], T],
+    ) -> T | Awaitable[T]:
         """Run `operation(shard, new_producer_id, token, now_ms)`; again, if it needs such an id."""
 
-        def run(new_id: int | None) -> Any:
+        def run(new_id: int | None) -> T | NeedsProducerId | asyncio.Future[T | NeedsProducerId]:
             partition, shard = self.find(transactional_id)
             if isinstance(shard, ErrorCode):
                 return refusal(shard)
@@ -160,15 +161,15 @@ class TransactionCoordinator:
                 partition, lambda shard, token, now_ms: operation(shard, new_id, token, now_ms)
             )
 
-        async def run_with_next_id() -> Any:
-            answer = run(await self.producer_ids.next())
+        async def run_with_next_id() -> T:
+            answer = given(run(await self.producer_ids.next()))
             return await answer if isinstance(answer, asyncio.Future) else answer
 
         answer = run(None)
         if not isinstance(answer, NeedsProducerId):
-            return answer
+            return given(answer)
         producer_id = self.producer_ids.next_now()
-        return run_with_next_id() if producer_id is None else run(producer_id)
+        return run_with_next_id() if producer_id is None else given(run(producer_id))
 
     def add_partitions(
         self,
@@ -182,24 +183,22 @@ class TransactionCoordinator:
         partition, shard = self.find(transactional_id)
         if isinstance(shard, ErrorCode):
             return shard
-        answer: ErrorCode | Awaitable[ErrorCode] = self.runtime.run(
+        return self.runtime.run(
             partition,
             lambda shard, token, now_ms: shard.add_partitions(
                 transactional_id, producer_id, producer_epoch, tps, token, now_ms, client_version
             ),
         )
-        return answer
 
     def end_transaction(self, asked: End) -> Ended | Awaitable[Ended]:
         """Commit or abort a transaction; see TransactionShard.end_transaction."""
-        answer: Ended | Awaitable[Ended] = self.with_producer_id(
+        return self.with_producer_id(
             asked.transactional_id,
             lambda shard, new_id, token, now_ms: shard.end_transaction(
                 asked, new_id, token, now_ms
             ),
             Ended,
         )
-        return answer
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
@@ -296,6 +295,16 @@ class TransactionCoordinator:
                 )
 
         self.marker_sender.send(markers._replace(coordinator_epoch=leader_epoch), written)
+
+
+def given(
+    answer: T | NeedsProducerId | asyncio.Future[T | NeedsProducerId],
+) -> T | asyncio.Future[T]:
+    """What an operation answers that has its producer id: only at once, and then only without one,
+    does a shard say that it needs one.
+    """
+    assert not isinstance(answer, NeedsProducerId)
+    return cast("T | asyncio.Future[T]", answer)
 
 
 def describe(transaction: Transaction) -> Described | None:

@@ -90,8 +90,7 @@ def sync_group(
 @handles(HeartbeatRequest, versions="0-4", authorize=group(AclOperation.READ))
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Answer whether the member is still one, and whether it must join again."""
-    response: HeartbeatResponse = ctx.services.group_coordinator.heartbeat(request)
-    return response
+    return ctx.services.group_coordinator.heartbeat(request)
 
 
 @handles(LeaveGroupRequest, versions="0-5", authorize=group(AclOperation.READ))

@@ -8,7 +8,7 @@ members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.join_group import JoinGroupRequest
@@ -86,7 +86,7 @@ class StaticMemberStored(NamedTuple):
 
 
 def join_group(
-    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result
+    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
     """Take a member into the group's next generation, or tell it what it has to do first."""
     request = joining.request
@@ -133,7 +133,7 @@ def accepts(config: GroupConfig, group: Group, member_id: str) -> bool:
 
 
 def join_new_member(
-    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result
+    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
     """Take in a member that has no id yet."""
     instance_id = joining.request.group_instance_id
@@ -152,7 +152,12 @@ def join_new_member(
 
 
 def add_member(
-    config: GroupConfig, group: Group, joining: Joining, member_id: str, now_ms: int, out: Result
+    config: GroupConfig,
+    group: Group,
+    joining: Joining,
+    member_id: str,
+    now_ms: int,
+    out: Result[Any],
 ) -> None:
     """Add a member and have the group rebalance."""
     request = joining.request
@@ -178,7 +183,7 @@ def add_member(
 
 
 def join_known_member(
-    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result
+    config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
     """Let a member join again."""
     request = joining.request
@@ -204,7 +209,7 @@ def join_known_member(
         maybe_prepare_rebalance(config, group, now_ms, out, reason)
 
 
-def update_member(group: Group, member: Member, joining: Joining, out: Result) -> None:
+def update_member(group: Group, member: Member, joining: Joining, out: Result[Any]) -> None:
     """Take over what the request says and let it wait, in place of one that waits already."""
     request = joining.request
     group.update(
@@ -222,7 +227,7 @@ def replace_static_member(
     joining: Joining,
     old_member_id: str,
     now_ms: int,
-    out: Result,
+    out: Result[Any],
 ) -> None:
     """Let a static member that was restarted have its place again, with a new member id.
 
@@ -264,7 +269,7 @@ def replace_static_member(
 
 
 def static_member_stored(
-    group: Group, ticket: StaticMemberStored, error: ErrorCode, now_ms: int, out: Result
+    group: Group, ticket: StaticMemberStored, error: ErrorCode, now_ms: int, out: Result[Any]
 ) -> None:
     """Answer the returned static member, or give it its old id back if the new is not stored."""
     member = group.members.get(ticket.new_member_id)
@@ -308,7 +313,7 @@ def sync_group(
     request: SyncGroupRequest,
     token: int,
     now_ms: int,
-    out: Result,
+    out: Result[Any],
 ) -> None:
     """Give a member its assignment, or take everybody's from the leader."""
     error = validate_sync(group, request)
@@ -357,7 +362,7 @@ def assignment_stored(
     ticket: AssignmentStored,
     error: ErrorCode,
     now_ms: int,
-    out: Result,
+    out: Result[Any],
 ) -> None:
     """Hand the assignment out now that it is stored, or have all join again if it is not.
 
@@ -385,7 +390,7 @@ def heartbeat(
     generation_id: int,
     instance_id: str | None,
     now_ms: int,
-    out: Result,
+    out: Result[Any],
 ) -> ErrorCode:
     """Note that a member is alive, and tell it whether it has to join again."""
     if group.state is GroupState.DEAD:
@@ -407,7 +412,7 @@ def heartbeat(
 
 
 def leave_group(
-    config: GroupConfig, group: Group, leaving: MemberIdentity, now_ms: int, out: Result
+    config: GroupConfig, group: Group, leaving: MemberIdentity, now_ms: int, out: Result[Any]
 ) -> MemberResponse:
     """Let one member go, by member id, or a static one by instance id alone."""
     member_id = leaving.member_id

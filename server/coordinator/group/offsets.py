@@ -7,7 +7,7 @@ what errors of the log become), KIP-211 (expiry), KIP-447 (require_stable), KIP-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.offset_commit import (
@@ -83,7 +83,7 @@ def commit_offsets(
     token: int,
     write_id: int,
     now_ms: int,
-    out: Result,
+    out: Result[Any],
 ) -> None:
     """Store a member's, or a simple consumer's, offsets."""
     generation_id = request.generation_id_or_member_epoch
@@ -135,7 +135,7 @@ def commit_transactional_offsets(
     token: int,
     write_id: int,
     now_ms: int,
-    out: Result,
+    out: Result[Any],
 ) -> None:
     """Store offsets that count once the producer's transaction is committed."""
     error = validate_commit(
@@ -178,7 +178,7 @@ def store(
     token: int,
     write_id: int,
     producer: tuple[int, int] | None,
-    out: Result,
+    out: Result[Any],
 ) -> None:
     if not records:
         out.reply(token, response)
@@ -191,7 +191,7 @@ def store(
 
 
 def offsets_stored(
-    group: Group | None, ticket: OffsetsStored, error: ErrorCode, out: Result
+    group: Group | None, ticket: OffsetsStored, error: ErrorCode, out: Result[Any]
 ) -> None:
     """Answer a commit.
 
@@ -373,7 +373,7 @@ def fetch_offset(
 
 
 def delete_offsets(
-    group: Group, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result
+    group: Group, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result[Any]
 ) -> None:
     """Remove offsets of an empty group, or of topics that no member of a consumer group reads."""
     if group.state is GroupState.DEAD:

@@ -7,7 +7,7 @@ Source: GroupCoordinator.scala, DelayedJoin.scala.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.join_group import JoinGroupResponse
@@ -49,12 +49,12 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
 # Keeping members alive
 
 
-def keep_alive(group: Group, member: Member, now_ms: int, out: Result) -> None:
+def keep_alive(group: Group, member: Member, now_ms: int, out: Result[Any]) -> None:
     """Give the member another session timeout from now on."""
     set_deadline(group, member, now_ms + member.session_timeout_ms, out)
 
 
-def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result) -> None:
+def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result[Any]) -> None:
     """Set when the member counts as failed.
 
     A timer that fires before is left alone and set anew when it fires, so that a heartbeat costs
@@ -66,7 +66,9 @@ def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result) ->
         out.timers.append(Timer(MEMBER_DUE, (group.group_id, member.member_id), deadline_ms))
 
 
-def member_due(config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result) -> None:
+def member_due(
+    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
+) -> None:
     """Remove a member that was not heard of in time."""
     member = group.members.get(member_id)
     if member is None or group.state is GroupState.DEAD:
@@ -80,7 +82,7 @@ def member_due(config: GroupConfig, group: Group, member_id: str, now_ms: int, o
 
 
 def add_pending_member(
-    group: Group, member_id: str, timeout_ms: int, now_ms: int, out: Result
+    group: Group, member_id: str, timeout_ms: int, now_ms: int, out: Result[Any]
 ) -> None:
     """Expect a member to join with the id it was given, within its session timeout."""
     due_ms = now_ms + timeout_ms
@@ -89,7 +91,7 @@ def add_pending_member(
 
 
 def pending_member_due(
-    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result
+    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
     """Give up waiting for a member that was given an id."""
     due_ms = group.pending_members.get(member_id)
@@ -102,7 +104,7 @@ def pending_member_due(
 
 
 def remove_pending_member(
-    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result
+    config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
     """Let a pending member go; others may have waited only for it."""
     group.remove(member_id)
@@ -110,7 +112,7 @@ def remove_pending_member(
 
 
 def remove_member(
-    config: GroupConfig, group: Group, member: Member, now_ms: int, out: Result, reason: str
+    config: GroupConfig, group: Group, member: Member, now_ms: int, out: Result[Any], reason: str
 ) -> None:
     """Let a member go, and share out its part among the others."""
     # A new member whose JoinGroup still waits is told to come again, if its client is still there.
@@ -129,7 +131,7 @@ def remove_member(
 
 
 def maybe_prepare_rebalance(
-    config: GroupConfig, group: Group, now_ms: int, out: Result, reason: str
+    config: GroupConfig, group: Group, now_ms: int, out: Result[Any], reason: str
 ) -> None:
     """Begin a rebalance, unless one is being prepared."""
     if group.can_rebalance():
@@ -137,7 +139,7 @@ def maybe_prepare_rebalance(
 
 
 def prepare_rebalance(
-    config: GroupConfig, group: Group, now_ms: int, out: Result, reason: str
+    config: GroupConfig, group: Group, now_ms: int, out: Result[Any], reason: str
 ) -> None:
     """Have all members join again.
 
@@ -169,12 +171,12 @@ def prepare_rebalance(
             set_join_timer(group, now_ms + group.rebalance_timeout_ms(), out)
 
 
-def set_join_timer(group: Group, due_ms: int, out: Result) -> None:
+def set_join_timer(group: Group, due_ms: int, out: Result[Any]) -> None:
     group.join_due_ms = due_ms
     out.timers.append(Timer(JOIN_DUE, (group.group_id,), due_ms))
 
 
-def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
     """Go on with those who have joined, the time for it being over."""
     if group.state is not GroupState.PREPARING_REBALANCE or group.join_due_ms is None:
         return
@@ -193,7 +195,7 @@ def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result) -> Non
     complete_join(config, group, now_ms, out)
 
 
-def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
     """Go on if nobody is missing; the first delay of an empty group is never cut short."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
@@ -203,7 +205,7 @@ def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Resul
         complete_join(config, group, now_ms, out)
 
 
-def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
     """Begin the next generation with the members who have joined.
 
     Shape: dynamic members who have not are removed; static ones stay until their session ends. If
@@ -240,7 +242,7 @@ def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result) -
     out.timers.append(Timer(SYNC_DUE, (group.group_id,), group.sync_due_ms))
 
 
-def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result) -> None:
+def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
     """Remove the members that joined a generation and never asked for their part of it."""
     if group.sync_due_ms is None or group.state not in (
         GroupState.COMPLETING_REBALANCE,
@@ -269,7 +271,9 @@ def sync_received(group: Group, member_id: str) -> None:
 # Assignments
 
 
-def set_assignment(group: Group, assignment: dict[str, bytes], now_ms: int, out: Result) -> None:
+def set_assignment(
+    group: Group, assignment: dict[str, bytes], now_ms: int, out: Result[Any]
+) -> None:
     """Give the members their parts and answer the SyncGroups that wait."""
     for member in group.members.values():
         member.assignment = assignment.get(member.member_id, b"")
@@ -278,7 +282,7 @@ def set_assignment(group: Group, assignment: dict[str, bytes], now_ms: int, out:
             keep_alive(group, member, now_ms, out)
 
 
-def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result) -> None:
+def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
     """Take all assignments back and refuse the SyncGroups that wait."""
     for member in group.members.values():
         member.assignment = b""
@@ -287,7 +291,7 @@ def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result) -
             keep_alive(group, member, now_ms, out)
 
 
-def answer_sync(member: Member, response: SyncGroupResponse, out: Result) -> None:
+def answer_sync(member: Member, response: SyncGroupResponse, out: Result[Any]) -> None:
     """Answer a member's waiting SyncGroup, if there is one."""
     token = member.sync_token
     member.sync_token = None

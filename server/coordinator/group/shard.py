@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kwire.messages.join_group import JoinGroupResponse
 from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from kwire.messages.offset_commit import OffsetCommitRequest
+from kwire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kwire.messages.sync_group import SyncGroupRequest
-from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
@@ -60,7 +61,7 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.groups_of_producer: dict[int, set[str]] = {}
         self.write_id = 0
-        self.fired: dict[str, Callable[[Timer, int, Result], None]] = {
+        self.fired: dict[str, Callable[[Timer, int, Result[Any]], None]] = {
             rebalance.MEMBER_DUE: self.member_due,
             rebalance.PENDING_MEMBER_DUE: self.pending_member_due,
             rebalance.JOIN_DUE: self.join_due,
@@ -70,13 +71,13 @@ class GroupShard:
 
     # Members
 
-    def join_group(self, joining: classic.Joining, now_ms: int) -> Result:
+    def join_group(self, joining: classic.Joining, now_ms: int) -> Result[JoinGroupResponse]:
         """Take a member in; the answer comes when the group's next generation begins.
 
         Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms;
         UNKNOWN_MEMBER_ID for a member id in a group that does not exist.
         """
-        out = Result()
+        out: Result[JoinGroupResponse] = Result()
         config, request = self.config, joining.request
         group = self.groups.get(request.group_id)
         timeout_ms = request.session_timeout_ms
@@ -92,9 +93,11 @@ class GroupShard:
         out.reply(joining.token, rebalance.join_error(request.member_id, error))
         return out
 
-    def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result:
+    def sync_group(
+        self, request: SyncGroupRequest, token: int, now_ms: int
+    ) -> Result[SyncGroupResponse]:
         """Answer with the member's assignment, when the leader has made it."""
-        out = Result()
+        out: Result[SyncGroupResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
             out.reply(token, rebalance.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
@@ -102,9 +105,11 @@ class GroupShard:
             classic.sync_group(self.config, group, request, token, now_ms, out)
         return out
 
-    def heartbeat(self, request: HeartbeatRequest, token: int, now_ms: int) -> Result:
+    def heartbeat(
+        self, request: HeartbeatRequest, token: int, now_ms: int
+    ) -> Result[HeartbeatResponse]:
         """Note that a member is alive."""
-        out = Result()
+        out: Result[HeartbeatResponse] = Result()
         group = self.groups.get(request.group_id)
         error = ErrorCode.UNKNOWN_MEMBER_ID
         if group is not None:
@@ -119,9 +124,11 @@ class GroupShard:
         out.reply(token, HeartbeatResponse(error_code=error))
         return out
 
-    def leave_group(self, request: LeaveGroupRequest, token: int, now_ms: int) -> Result:
+    def leave_group(
+        self, request: LeaveGroupRequest, token: int, now_ms: int
+    ) -> Result[LeaveGroupResponse]:
         """Let the members named in `request.members` go; each has a row with its own error."""
-        out = Result()
+        out: Result[LeaveGroupResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
             rows = [
@@ -146,9 +153,11 @@ class GroupShard:
 
     # Offsets
 
-    def commit_offsets(self, request: OffsetCommitRequest, token: int, now_ms: int) -> Result:
+    def commit_offsets(
+        self, request: OffsetCommitRequest, token: int, now_ms: int
+    ) -> Result[OffsetCommitResponse]:
         """Store offsets; a group that is not known is made for a simple consumer."""
-        out = Result()
+        out: Result[OffsetCommitResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
@@ -162,9 +171,9 @@ class GroupShard:
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, token: int, now_ms: int
-    ) -> Result:
+    ) -> Result[TxnOffsetCommitResponse]:
         """Store offsets in a transaction, which the caller has verified."""
-        out = Result()
+        out: Result[TxnOffsetCommitResponse] = Result()
         group = self.groups.get(request.group_id) or self.create(request.group_id, now_ms)
         self.write_id += 1
         offsets.commit_transactional_offsets(
@@ -181,9 +190,11 @@ class GroupShard:
         """Read committed offsets, as offsets.fetch_offsets."""
         return offsets.fetch_offsets(self.groups.get(group_id), topics, require_stable)
 
-    def delete_offsets(self, request: OffsetDeleteRequest, token: int, now_ms: int) -> Result:
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, token: int, now_ms: int
+    ) -> Result[OffsetDeleteResponse]:
         """Remove offsets. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; by row, as the topic is."""
-        out = Result()
+        out: Result[OffsetDeleteResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
             out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
@@ -194,9 +205,9 @@ class GroupShard:
 
     def remove_partitions(
         self, group_id: str, tps: Iterable[TopicPartition], now_ms: int
-    ) -> Result:
+    ) -> Result[Any]:
         """Remove a group's offsets for partitions that do not exist any more."""
-        out = Result()
+        out: Result[Any] = Result()
         group = self.groups.get(group_id)
         if group is not None and group.state is not GroupState.DEAD:
             known = group.offsets.known_partitions(tps)
@@ -207,9 +218,9 @@ class GroupShard:
 
     # Groups
 
-    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result:
+    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
         """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
-        out = Result()
+        out: Result[ErrorCode] = Result()
         group = self.groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             out.reply(token, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -233,33 +244,33 @@ class GroupShard:
 
     # Timers
 
-    def fire(self, timer: Timer, now_ms: int) -> Result:
+    def fire(self, timer: Timer, now_ms: int) -> Result[Any]:
         """Do what a timer was set for."""
-        out = Result()
+        out: Result[Any] = Result()
         self.fired[timer.op_name](timer, now_ms, out)
         return out
 
-    def member_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def member_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         group = self.groups.get(timer.key[0])
         if group is not None:
             rebalance.member_due(self.config, group, timer.key[1], now_ms, out)
 
-    def pending_member_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def pending_member_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         group = self.groups.get(timer.key[0])
         if group is not None:
             rebalance.pending_member_due(self.config, group, timer.key[1], now_ms, out)
 
-    def join_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def join_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         group = self.groups.get(timer.key[0])
         if group is not None:
             rebalance.join_due(self.config, group, now_ms, out)
 
-    def sync_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def sync_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         group = self.groups.get(timer.key[0])
         if group is not None:
             rebalance.sync_due(self.config, group, now_ms, out)
 
-    def retention_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def retention_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Remove expired offsets and groups without any, a batch at a time.
 
         Shape: the timer's key is the groups left over from the last batch; none begins anew.
@@ -306,12 +317,12 @@ class GroupShard:
             if group is not None:
                 group.offsets.apply_marker(producer_id, committed)
 
-    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result:
+    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Go on after a write was committed and replayed, or has failed with an error of the log.
 
         Shape: REQUEST_TIMED_OUT may be followed by a second call, with how it came out in the end.
         """
-        out = Result()
+        out: Result[Any] = Result()
         if isinstance(ticket, offsets.OffsetsStored):
             offsets.offsets_stored(self.groups.get(ticket.group_id), ticket, error, out)
         elif isinstance(ticket, classic.AssignmentStored):
@@ -341,7 +352,9 @@ class GroupShard:
             log.warning("%s storing %r", error.name, ticket)
         return out
 
-    def removed(self, group_ids: Iterable[str], error: ErrorCode, now_ms: int, out: Result) -> None:
+    def removed(
+        self, group_ids: Iterable[str], error: ErrorCode, now_ms: int, out: Result[Any]
+    ) -> None:
         """Forget dead groups now that their tombstones are stored.
 
         Shape: a group of which something is left comes back as the log has it, be it that the
@@ -372,9 +385,9 @@ class GroupShard:
 
     # Coming and going of the partition
 
-    def loaded(self, now_ms: int) -> Result:
+    def loaded(self, now_ms: int) -> Result[Any]:
         """Make groups of what was replayed, and begin to serve them."""
-        out = Result()
+        out: Result[Any] = Result()
         for group in list(self.groups.values()):
             if group.persisted is None and not group.offsets:
                 del self.groups[group.group_id]
@@ -384,7 +397,7 @@ class GroupShard:
         out.timers.append(Timer(RETENTION_DUE, (), now_ms + interval_ms))
         return out
 
-    def restore(self, group: Group, now_ms: int, out: Result) -> None:
+    def restore(self, group: Group, now_ms: int, out: Result[Any]) -> None:
         """Set a group's soft state from its hard state; its members have a session from now on."""
         group.state_timestamp_ms = now_ms
         if group.persisted is not None:
@@ -395,9 +408,9 @@ class GroupShard:
             # Whoever is too many leaves by joining too late, after it could commit its offsets.
             rebalance.prepare_rebalance(self.config, group, now_ms, out, "too many members")
 
-    def unload(self, now_ms: int) -> Result:
+    def unload(self, now_ms: int) -> Result[Any]:
         """Refuse all that waits, since another broker will coordinate these groups."""
-        out = Result()
+        out: Result[Any] = Result()
         for group in self.groups.values():
             for member in group.members.values():
                 moved = rebalance.join_error(member.member_id, ErrorCode.NOT_COORDINATOR)

@@ -72,7 +72,7 @@ class TransactionShard:
         self.transactions: dict[str, Transaction] = {}
         self.open: set[str] = set()
         self.watching = False
-        self.fired: dict[str, Callable[[Timer, int, Result], None]] = {
+        self.fired: dict[str, Callable[[Timer, int, Result[Any]], None]] = {
             TIMEOUTS_DUE: self.timeouts_due,
             EXPIRATION_DUE: self.expiration_due,
             MARKERS_DUE: self.markers_due,
@@ -83,7 +83,7 @@ class TransactionShard:
 
     def init_producer_id(
         self, asked: Producer, new_producer_id: int | None, token: int, now_ms: int
-    ) -> Result:
+    ) -> Result[Initialized | NeedsProducerId]:
         """Give a producer its next epoch, which fences whoever had the one before.
 
         Shape: the answer is Initialized, or NeedsProducerId where `new_producer_id` is None. A
@@ -91,10 +91,10 @@ class TransactionShard:
         Errors: CONCURRENT_TRANSACTIONS while one ends, PRODUCER_FENCED for a producer that names
         an id and epoch that are not the present ones (KIP-360).
         """
-        out = Result()
+        out: Result[Initialized | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
         stored = None if transaction is None else transaction.stored
-        answer: Any = None
+        answer: Initialized | NeedsProducerId | None = None
         if transaction is not None and transaction.pending is not None:
             answer = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif transaction is None or stored is None:
@@ -125,7 +125,7 @@ class TransactionShard:
         return out
 
     def begin(
-        self, asked: Producer, answer: Initialized, token: int, now_ms: int, out: Result
+        self, asked: Producer, answer: Initialized, token: int, now_ms: int, out: Result[Any]
     ) -> None:
         """Write the id and epoch that a producer is given."""
         name = asked.transactional_id
@@ -164,13 +164,13 @@ class TransactionShard:
         token: int,
         now_ms: int,
         client_version: int = 0,
-    ) -> Result:
+    ) -> Result[ErrorCode]:
         """Add partitions to a producer's transaction, which the first of them opens.
 
         Shape: the answer is an ErrorCode, there when the partitions are stored.
         Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
-        out = Result()
+        out: Result[ErrorCode] = Result()
         transaction = self.transactions.get(transactional_id)
         error = check_producer(transaction, producer_id, producer_epoch)
         if (
@@ -227,7 +227,7 @@ class TransactionShard:
 
     def end_transaction(
         self, asked: End, new_producer_id: int | None, token: int, now_ms: int
-    ) -> Result:
+    ) -> Result[Ended | NeedsProducerId]:
         """Decide how a transaction ends.
 
         Shape: the answer is Ended, there when the outcome is stored; the markers follow. It is
@@ -235,7 +235,7 @@ class TransactionShard:
         comes again after the end is answered as the first one was.
         Errors: those of outcome_of.
         """
-        out = Result()
+        out: Result[Ended | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
         outcome = outcome_of(transaction, asked)
         if isinstance(outcome, Ended):
@@ -259,7 +259,7 @@ class TransactionShard:
         transactions: Iterable[Transaction],
         ticket: Prepared,
         now_ms: int,
-        out: Result,
+        out: Result[Any],
         new_producer_id: int | None = None,
     ) -> None:
         """Abort open transactions in the version of the broker; their producers lose the epoch."""
@@ -273,7 +273,7 @@ class TransactionShard:
         outcome: TransactionState,
         ticket: Prepared,
         now_ms: int,
-        out: Result,
+        out: Result[Any],
         client_version: int,
         new_producer_id: int | None,
     ) -> None:
@@ -318,12 +318,12 @@ class TransactionShard:
             stored.client_version,
         )
 
-    def markers_written(self, markers: Markers, outcomes: Outcomes, now_ms: int) -> Result:
+    def markers_written(self, markers: Markers, outcomes: Outcomes, now_ms: int) -> Result[Any]:
         """Take note of what became of markers; when the last is there, the transaction is complete.
 
         Shape: what comes late, of a transaction that has ended since, changes nothing.
         """
-        out = Result()
+        out: Result[Any] = Result()
         transaction = self.transactions.get(markers.transactional_id)
         if transaction is None or not transaction.unmarked:
             return out
@@ -348,7 +348,7 @@ class TransactionShard:
             out.timers.append(Timer(MARKERS_DUE, key, now_ms + self.config.marker_retry_ms))
         return out
 
-    def complete(self, transaction: Transaction, now_ms: int, out: Result) -> None:
+    def complete(self, transaction: Transaction, now_ms: int, out: Result[Any]) -> None:
         """Write that a prepared transaction is over."""
         stored = transaction.stored
         assert stored is not None
@@ -371,20 +371,20 @@ class TransactionShard:
 
     # Timers
 
-    def fire(self, timer: Timer, now_ms: int) -> Result:
+    def fire(self, timer: Timer, now_ms: int) -> Result[Any]:
         """Do what a timer was set for."""
-        out = Result()
+        out: Result[Any] = Result()
         self.fired[timer.op_name](timer, now_ms, out)
         return out
 
-    def watch_timeouts(self, now_ms: int, out: Result) -> None:
+    def watch_timeouts(self, now_ms: int, out: Result[Any]) -> None:
         """Look for transactions that take too long as long as there are any."""
         if self.open and not self.watching:
             self.watching = True
             interval_ms = self.config.timeout_check_interval_ms
             out.timers.append(Timer(TIMEOUTS_DUE, (), now_ms + interval_ms))
 
-    def timeouts_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def timeouts_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Abort what takes longer than its producer allowed, and fence that producer."""
         self.watching = False
         due = []
@@ -409,9 +409,9 @@ class TransactionShard:
         else:
             self.watch_timeouts(now_ms, out)
 
-    def time_out(self, name: str, new_producer_id: int, now_ms: int) -> Result:
+    def time_out(self, name: str, new_producer_id: int, now_ms: int) -> Result[Any]:
         """Abort what takes too long, now that there is a producer id for the next transaction."""
-        out = Result()
+        out: Result[Any] = Result()
         transaction = self.transactions.get(name)
         if (
             transaction is not None
@@ -422,7 +422,7 @@ class TransactionShard:
             self.fence([transaction], Prepared((name,), True), now_ms, out, new_producer_id)
         return out
 
-    def expiration_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def expiration_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Remove ids that nobody has used for long, a batch at a time.
 
         Shape: the timer's key is the ids left over from the last batch; none begins anew.
@@ -447,12 +447,12 @@ class TransactionShard:
         interval_ms = 0 if names else self.config.expiration_check_interval_ms
         out.timers.append(Timer(EXPIRATION_DUE, tuple(names), now_ms + interval_ms))
 
-    def markers_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def markers_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         transaction = self.transactions.get(timer.key[0])
         if transaction is not None and transaction.unmarked:
             out.effects.append(self.markers_for(transaction))
 
-    def complete_due(self, timer: Timer, now_ms: int, out: Result) -> None:
+    def complete_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         transaction = self.transactions.get(timer.key[0])
         if transaction is not None and transaction.pending is None:
             stored = transaction.stored
@@ -481,13 +481,13 @@ class TransactionShard:
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         """There are no transactions in this topic itself."""
 
-    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result:
+    def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Go on after a write was committed and replayed, or has failed with an error of the log.
 
         Shape: REQUEST_TIMED_OUT may be followed by a second call, with how it came out in the end;
         until then nothing else may change.
         """
-        out = Result()
+        out: Result[Any] = Result()
         is_known = error is not ErrorCode.REQUEST_TIMED_OUT
         mapped = transaction_error_for(error)
         if isinstance(ticket, Started):
@@ -510,7 +510,7 @@ class TransactionShard:
         transaction.pending = None
         return transaction
 
-    def started(self, ticket: Started, error: ErrorCode, is_known: bool, out: Result) -> None:
+    def started(self, ticket: Started, error: ErrorCode, is_known: bool, out: Result[Any]) -> None:
         if is_known:
             transaction = self.settle(ticket.transactional_id)
             if error is ErrorCode.NONE:
@@ -521,7 +521,7 @@ class TransactionShard:
         out.reply(ticket.token, answer)
 
     def added(
-        self, ticket: Added, error: ErrorCode, is_known: bool, now_ms: int, out: Result
+        self, ticket: Added, error: ErrorCode, is_known: bool, now_ms: int, out: Result[Any]
     ) -> None:
         if is_known:
             transaction = self.settle(ticket.transactional_id)
@@ -531,7 +531,7 @@ class TransactionShard:
         out.reply(ticket.token, error)
 
     def prepared(
-        self, ticket: Prepared, error: ErrorCode, is_known: bool, now_ms: int, out: Result
+        self, ticket: Prepared, error: ErrorCode, is_known: bool, now_ms: int, out: Result[Any]
     ) -> None:
         if is_known:
             for name in ticket.transactional_ids:
@@ -562,14 +562,14 @@ class TransactionShard:
             return Ended(error)
         return Ended(error, *stored.completed_producer)
 
-    def ended(self, ticket: Completed, error: ErrorCode, now_ms: int, out: Result) -> None:
+    def ended(self, ticket: Completed, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
         self.settle(ticket.transactional_id)
         if error is not ErrorCode.NONE:
             # Every partition has its marker; only the note of it is missing.
             key = (ticket.transactional_id,)
             out.timers.append(Timer(COMPLETE_DUE, key, now_ms + self.config.marker_retry_ms))
 
-    def send_markers(self, transaction: Transaction, now_ms: int, out: Result) -> None:
+    def send_markers(self, transaction: Transaction, now_ms: int, out: Result[Any]) -> None:
         """Begin the second phase of a transaction whose outcome is stored."""
         assert transaction.stored is not None
         transaction.unmarked = set(transaction.stored.partitions)
@@ -588,9 +588,9 @@ class TransactionShard:
 
     # Coming and going of the partition
 
-    def loaded(self, now_ms: int) -> Result:
+    def loaded(self, now_ms: int) -> Result[Any]:
         """Begin to serve what was replayed, and go on where transactions were to be ended."""
-        out = Result()
+        out: Result[Any] = Result()
         for transaction in self.transactions.values():
             stored = transaction.stored
             assert stored is not None
@@ -603,7 +603,7 @@ class TransactionShard:
         out.timers.append(Timer(EXPIRATION_DUE, (), now_ms + interval_ms))
         return out
 
-    def unload(self, now_ms: int) -> Result:
+    def unload(self, now_ms: int) -> Result[Any]:
         """Forget all; whoever waited was told when its write was given up."""
         self.transactions.clear()
         self.open.clear()
