@@ -374,15 +374,18 @@ def fetch_offset(
 
 def delete_offsets(
     group: Group, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result[Any]
-) -> None:
-    """Remove offsets of an empty group, or of topics that no member of a consumer group reads."""
+) -> bool:
+    """Remove offsets of an empty group, or of topics that no member of a consumer group reads.
+
+    Shape: False where there was nothing that could be removed, so that the group stays as it is.
+    """
     if group.state is GroupState.DEAD:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
-        return
+        return False
     is_empty = group.state is GroupState.EMPTY
     if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
-        return
+        return False
     response = OffsetDeleteResponse()
     chosen: list[TopicPartition] = []
     for topic in request.topics:
@@ -396,11 +399,12 @@ def delete_offsets(
                 OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=error)
             )
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-    records = remove_offsets(group, chosen, now_ms)
+    records = remove_offsets(group, chosen, now_ms) if chosen else []
     if records:
         out.write(records, OffsetsRemoved((group.group_id,), token, response))
     else:
         out.reply(token, response)
+    return bool(chosen)
 
 
 def remove_offsets(
@@ -415,11 +419,7 @@ def remove_offsets(
     records: list[OffsetRecord | GroupRecord] = [
         OffsetRecord(group.group_id, tp, None) for tp in known
     ]
-    if (
-        group.state is GroupState.EMPTY
-        and not group.pending_members
-        and group.offsets.nothing_left_without(known)
-    ):
+    if group.state is GroupState.EMPTY and group.offsets.nothing_left_without(known):
         if group.is_stored():
             records.append(GroupRecord(group.group_id, None))
         if records:

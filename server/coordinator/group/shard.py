@@ -199,21 +199,25 @@ class GroupShard:
         if group is None:
             out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
         else:
-            offsets.delete_offsets(group, request, token, now_ms, out)
-            self.drop_if_unused(group)
+            if offsets.delete_offsets(group, request, token, now_ms, out):
+                self.drop_if_unused(group)
         return out
 
     def remove_partitions(
         self, group_id: str, tps: Iterable[TopicPartition], now_ms: int
     ) -> Result[Any]:
-        """Remove a group's offsets for partitions that do not exist any more."""
+        """Remove a group's offsets for partitions that do not exist any more.
+
+        Shape: as in Apache Kafka this is when a group goes that has neither members nor offsets,
+        whether or not these partitions were the last. Source: GroupMetadataManager.cleanupGroupMetadata.
+        """
         out: Result[Any] = Result()
         group = self.groups.get(group_id)
         if group is not None and group.state is not GroupState.DEAD:
-            known = group.offsets.known_partitions(tps)
-            if known:
-                records = offsets.remove_offsets(group, known, now_ms)
+            records = offsets.remove_offsets(group, tps, now_ms)
+            if records:
                 out.write(records, offsets.OffsetsRemoved((group_id,), None, None))
+            self.drop_if_unused(group)
         return out
 
     # Groups
@@ -374,10 +378,13 @@ class GroupShard:
                 self.restore(restored, now_ms, out)
 
     def drop_if_unused(self, group: Group) -> None:
-        """Forget a group of which the log knows nothing and nobody is about to join."""
+        """Forget a group of which the log knows nothing and that has no members.
+
+        Shape: a member that was given an id and has not come back with it does not count; it is
+        told UNKNOWN_MEMBER_ID and asks for another.
+        """
         if (
             group.state is GroupState.EMPTY
-            and not group.pending_members
             and not group.is_stored()
             and not group.offsets
         ):
