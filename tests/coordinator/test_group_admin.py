@@ -12,6 +12,7 @@ from server.coordinator.group.listing import describe_group, list_group
 from server.coordinator.group.partitioner import java_string_hash, partition_for
 from server.coordinator.group.records import GroupRecord, decode_record, encode_record
 from server.coordinator.group.state import GroupState, read_subscription
+from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.machine import GROUP, SESSION_MS, Machine
 from tests.coordinator.test_offsets import subscription
 
@@ -96,6 +97,47 @@ def test_empty_group_is_deleted_with_its_offsets(machine: Machine) -> None:
     assert machine.answers[machine.delete_group()] == ErrorCode.NONE
     assert machine.shard.groups == {}
     assert machine.reload().groups == {}
+
+
+def gone(machine: Machine, *tps: tuple[str, int]) -> None:
+    """Let the coordinator know of partitions that were deleted."""
+    deleted = [TopicPartition(*tp) for tp in tps]
+    machine.apply(machine.shard.remove_partitions(GROUP, deleted, machine.now))
+
+
+def test_any_deleted_topic_takes_a_group_without_members_or_offsets_along(machine: Machine) -> None:
+    """GroupMetadataManager.cleanupGroupMetadata looks at every group."""
+    (member_id,) = machine.stable()
+    gone(machine, ("other", 0))
+    assert machine.state is GroupState.STABLE
+    machine.leave(member_id)
+    gone(machine, ("other", 0))
+    assert GROUP not in machine.shard.groups
+    assert machine.reload().groups == {}
+
+
+def test_deleted_topic_leaves_an_empty_group_with_other_offsets(machine: Machine) -> None:
+    machine.commit_offsets({("topic", 0): 1})
+    gone(machine, ("other", 0))
+    assert machine.state is GroupState.EMPTY
+
+
+def test_deleted_topic_takes_a_group_that_was_only_asked_for_a_member_id_along(
+    machine: Machine,
+) -> None:
+    token = machine.join(require_member_id=True)
+    member_id = machine.answers[token].member_id
+    gone(machine, ("other", 0))
+    assert GROUP not in machine.shard.groups
+    assert machine.error(machine.join(member_id)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_offset_delete_that_can_delete_nothing_leaves_an_unused_group(machine: Machine) -> None:
+    machine.join(require_member_id=True)
+    assert machine.error(machine.delete_offsets()) == ErrorCode.NONE
+    assert machine.state is GroupState.EMPTY
+    assert machine.error(machine.delete_offsets(("topic", 0))) == ErrorCode.NONE
+    assert GROUP not in machine.shard.groups
 
 
 def test_deleted_group_is_answered_when_the_tombstones_are_committed(machine: Machine) -> None:

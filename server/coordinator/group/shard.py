@@ -383,11 +383,7 @@ class GroupShard:
         Shape: a member that was given an id and has not come back with it does not count; it is
         told UNKNOWN_MEMBER_ID and asks for another.
         """
-        if (
-            group.state is GroupState.EMPTY
-            and not group.is_stored()
-            and not group.offsets
-        ):
+        if group.state is GroupState.EMPTY and not group.is_stored() and not group.offsets:
             del self.groups[group.group_id]
 
     # Coming and going of the partition

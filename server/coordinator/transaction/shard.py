@@ -113,7 +113,9 @@ class TransactionShard:
                 answer = NeedsProducerId()
             else:
                 again = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
-                ticket = Prepared((asked.transactional_id,), True, token, again)
+                # A client of version 0 or 1 that opened it is fenced by this as it is by 3.9.
+                may_go_on = stored.client_version >= BUMPS_EPOCHS
+                ticket = Prepared((asked.transactional_id,), True, token, again, may_go_on)
                 self.fence([transaction], ticket, now_ms, out, new_producer_id)
         else:
             answer = next_epoch(transaction, stored, asked, new_producer_id)
@@ -471,9 +473,14 @@ class TransactionShard:
         transaction = self.transactions.get(name)
         if transaction is None:
             transaction = self.transactions[name] = Transaction(name)
-        elif value.previous_producer_id == NO_PRODUCER_ID and transaction.stored is not None:
-            # Values of version 0 do not say; what was replaced does, until it is compacted.
-            value = value._replace(previous_producer_id=transaction.stored.producer_id)
+        elif transaction.stored is not None:
+            before = transaction.stored
+            # What was replaced says what this does not, until it is compacted.
+            if value.previous_producer_id == NO_PRODUCER_ID:  # version 0 has no room for it
+                value = value._replace(previous_producer_id=before.producer_id)
+            if value.start_ms == NO_TIMESTAMP:
+                # DescribeTransactions of 3.9 shows the last transaction's start until the next.
+                value = value._replace(start_ms=before.start_ms)
         transaction.stored = value
         if value.state is TransactionState.ONGOING:
             self.open.add(name)
@@ -539,7 +546,7 @@ class TransactionShard:
                 if error is ErrorCode.NONE:
                     stored = transaction.stored
                     assert stored is not None
-                    if stored.client_version >= BUMPS_EPOCHS:
+                    if stored.client_version >= BUMPS_EPOCHS and ticket.may_go_on:
                         transaction.last_producer_epoch = stored.producer_epoch - 1
                     elif ticket.fenced:
                         transaction.last_producer_epoch = NO_PRODUCER_EPOCH

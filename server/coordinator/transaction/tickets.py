@@ -88,13 +88,15 @@ class Added(NamedTuple):
 class Prepared(NamedTuple):
     """Ticket of an outcome; `answer` goes to the token once it is decided.
 
-    Shape: an answer of None is that of EndTxn, made of what was decided.
+    Shape: an answer of None is that of EndTxn, made of what was decided. `may_go_on`: in version 2
+    the producer may take the next epoch by naming the one it has.
     """
 
     transactional_ids: tuple[str, ...]
     fenced: bool
     token: int | None = None
     answer: Initialized | None = None
+    may_go_on: bool = True
 
 
 class Completed(NamedTuple):

@@ -71,6 +71,18 @@ def test_producer_that_names_its_epoch_goes_on_with_the_next(machine: Machine) -
     assert machine.error(machine.init(producer=first)) is FENCED
 
 
+def test_start_of_the_last_transaction_is_shown_until_the_next(machine: Machine) -> None:
+    """The log has none for EMPTY; TransactionMetadata.completeTransitionTo keeps the one before."""
+    producer = machine.producer()
+    assert machine.stored().start_ms == -1
+    machine.add(producer, A0)
+    start_ms = machine.now
+    machine.init()
+    machine.advance(1000)
+    machine.producer()
+    assert (machine.state, machine.stored().start_ms) == (TransactionState.EMPTY, start_ms)
+
+
 def test_producer_that_names_another_id_is_fenced(machine: Machine) -> None:
     machine.producer()
     assert machine.error(machine.init(producer=(7, 0))) is FENCED

@@ -169,6 +169,16 @@ def test_transaction_of_an_older_client_is_fenced_in_the_brokers_version(machine
     assert (machine.stored().producer_epoch, machine.stored().client_version) == (1, 2)
 
 
+def test_older_client_that_goes_on_with_an_open_transaction_is_fenced(machine: Machine) -> None:
+    """As 3.9.2 does; a client of version 2 is given the next epoch."""
+    for client_version, outcome in ((0, FENCED), (2, NONE)):
+        producer = machine.producer()
+        machine.client_version = client_version
+        machine.add(producer, A0)
+        assert machine.error(machine.init(producer=producer)) is CONCURRENT
+        assert machine.error(machine.init(producer=producer)) is outcome
+
+
 def test_producer_that_took_too_long_may_go_on_with_the_epoch_of_the_abort(
     machine: Machine,
 ) -> None:

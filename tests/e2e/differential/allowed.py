@@ -57,11 +57,6 @@ ALLOWED: tuple[Allowed, ...] = (
         "An id that is not there is UNKNOWN_TOPIC_ID at once; a ZooKeeper broker still knows the"
         " name of the deleted topic for a while.",
     ),
-    Allowed(
-        r"^init_producer_id/transactional_producers-.*/described: .*start_time_ms: 'NOW' \| -1",
-        "After InitProducerId there is no transaction, so it has no start, as the log and 4.3 say;"
-        " 3.9 goes on showing that of the last one until it is restarted.",
-    ),
 )
 
 
