@@ -1,0 +1,558 @@
+"""Appends that must wait: in which order they become visible, and what may happen meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from concurrent.futures import BrokenExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwire.errors import ErrorCode
+from kwire.records.batch import iter_batch_headers
+from server.log.append import AppendInfo
+from server.log.validator import AppendError, AppendOrigin
+from server.replication import append
+from server.replication.append import AppendRow, Granted, Verifier
+from server.replication.partition import Partition
+from tests.support.replicas import NOW, Replicas, batch, stored, turns, values
+from tests.support.waiting import HeldExecutor, HeldVerifier
+
+GZIP = {"compression.type": "gzip"}
+NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+FENCED = AppendError(ErrorCode.INVALID_PRODUCER_EPOCH)
+Result = AppendInfo | AppendError
+
+
+@pytest.fixture(autouse=True)
+def small_is_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch over 500 bytes goes to the worker process."""
+    monkeypatch.setattr(append, "INLINE_REWRITE_BYTES", 500)
+
+
+def small(value: bytes) -> AppendRow | Any:
+    return memoryview(bytearray(batch(value)))
+
+
+def large(value: bytes) -> AppendRow | Any:
+    return memoryview(bytearray(batch(value + bytes(600))))
+
+
+def begin(
+    room: Replicas,
+    *rows: AppendRow,
+    acks: int = 1,
+    timeout_ms: int | None = 60_000,
+    verifier: Verifier | None = None,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> list[Result] | asyncio.Future[list[Result]]:
+    now_ms = room.clock.now_ms()
+    appends = room.replicas.appends
+    return appends.append_records(rows, acks, timeout_ms, now_ms, verifier=verifier, origin=origin)
+
+
+def waits(room: Replicas, *rows: AppendRow, **options: Any) -> asyncio.Future[list[Result]]:
+    begun = begin(room, *rows, **options)
+    assert isinstance(begun, asyncio.Future)
+    return begun
+
+
+def visible(partition: Partition) -> list[bytes]:
+    """The values in a log, without what makes them large."""
+    data = partition.read(0, 1 << 20).data  # type: ignore[union-attr]
+    return [(value or b"").rstrip(b"\0") for value in values(data)]
+
+
+Test = Callable[[Replicas, HeldExecutor], Awaitable[None]]
+
+
+def play(room: Replicas, test: Test) -> None:
+    async def run() -> None:
+        room.replicas.appends.executor = worker = HeldExecutor()  # type: ignore[assignment]
+        await test(room, worker)
+
+    asyncio.run(run())
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def test_batch_that_needs_nothing_is_appended_within_the_call(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a")
+        (result,) = begin(room, (partition, large(b"1")))  # type: ignore[misc]
+        assert isinstance(result, AppendInfo)
+
+    play(room, test)
+
+
+def test_row_that_waits_does_not_hold_up_the_others_of_its_request(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        slow, quick = room.create("slow", configs=GZIP), room.create("quick")
+        refused = AppendError(ErrorCode.INVALID_RECORD)
+        request = waits(room, (slow, large(b"1")), refused, (quick, small(b"2")))
+        await turns()
+        assert (visible(slow), visible(quick)) == ([], [b"2"])
+        worker.waiting[0].set_result(None)
+        first, second, third = await request
+        assert isinstance(first, AppendInfo) and isinstance(third, AppendInfo)
+        assert second is refused
+
+    play(room, test)
+
+
+def test_what_waits_keeps_copies_of_the_records(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=GZIP)
+        frames = [bytearray(batch(b"1" + bytes(600))), bytearray(batch(b"2"))]
+        requests = [waits(room, (partition, memoryview(frame))) for frame in frames]
+        for frame in frames:
+            frame[:] = bytes(len(frame))  # the memory is used again
+        await turns()
+        worker.waiting[0].set_result(None)
+        for request in requests:
+            await request
+        assert visible(partition) == [b"1", b"2"]
+
+    play(room, test)
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
+def test_later_batch_of_whatever_origin_waits_behind_the_first(
+    room: Replicas, origin: AppendOrigin
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=GZIP)
+        first = waits(room, (partition, large(b"1")))
+        second = waits(room, (partition, small(b"2")), origin=origin)
+        await turns()
+        assert visible(partition) == []
+        worker.waiting[0].set_result(None)
+        await first
+        await second
+        assert visible(partition) == [b"1", b"2"]
+        assert partition.append_queue is None
+
+    play(room, test)
+
+
+def test_batch_of_a_coordinator_is_never_rewritten(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs={"cleanup.policy": "compact"})
+        (result,) = begin(room, (partition, large(b"1")), origin=AppendOrigin.COORDINATOR)  # type: ignore[misc]
+        assert isinstance(result, AppendInfo)
+
+    play(room, test)
+
+
+def test_batch_that_is_being_verified_holds_up_nobody(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a"), HeldVerifier()
+        request = waits(room, (partition, small(b"1")), verifier=verifier)
+        await turns()
+        assert isinstance(begin(room, (partition, small(b"2"))), list)
+        verifier.grant()
+        await request
+        assert visible(partition) == [b"2", b"1"]
+
+    play(room, test)
+
+
+def test_batch_that_fails_before_its_turn_gives_it_to_nobody(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=GZIP)
+        rows = (large(b"1"), small(b"2"), large(b"3"))
+        requests = [waits(room, (partition, row)) for row in rows]
+        await turns()
+        worker.waiting[1].set_exception(ZeroDivisionError())
+        await requests[2]
+        await turns()
+        assert visible(partition) == []
+        worker.waiting[0].set_result(None)
+        await requests[1]
+        assert visible(partition) == [b"1", b"2"]
+
+    play(room, test)
+
+
+def test_batch_that_must_be_verified_again_lets_those_behind_it_pass(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a", configs=GZIP), HeldVerifier(rounds=2)
+        first = waits(room, (partition, large(b"1")), verifier=verifier)
+        verifier.grant()
+        await turns()
+        second = waits(room, (partition, small(b"2")))
+        worker.waiting[0].set_result(None)
+        await second
+        assert visible(partition) == [b"2"]
+        verifier.grant(seen=2)
+        await first
+        assert visible(partition) == [b"2", b"1"]
+        assert len(worker.waiting) == 1  # it was rewritten once
+
+    play(room, test)
+
+
+def test_refusal_of_the_verifier_frees_the_queue(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a", configs=GZIP), HeldVerifier(rounds=2)
+        first = waits(room, (partition, large(b"1")), verifier=verifier)
+        verifier.grant()
+        await turns()
+        worker.waiting[0].set_result(None)
+        await turns()
+        verifier.asked[-1].set_result(FENCED)
+        assert await first == [FENCED]
+        assert isinstance(begin(room, (partition, small(b"2"))), list)
+
+    play(room, test)
+
+
+# -- what may happen meanwhile ---------------------------------------------------------------------
+
+
+def test_batch_of_an_earlier_leader_epoch_is_refused(room: Replicas) -> None:
+    """Also where the same broker leads again: who sent it has to look for the leader."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        options: dict[str, Any] = {"replicas": (0, 1), "isr": (0, 1), "configs": GZIP}
+        partition = room.create("a", **options)
+        first = waits(room, (partition, large(b"1")))
+        room.create("a", leader=1, epoch=1, **options)
+        room.create("a", leader=0, epoch=2, **options)
+        second = waits(room, (partition, small(b"2")))
+        await turns()
+        worker.waiting[0].set_result(None)
+        assert await first == [NOT_LEADER]
+        assert isinstance((await second)[0], AppendInfo)
+        ((_, header),) = iter_batch_headers(stored(partition.log.read(0, 1 << 20, 9).data))  # type: ignore[union-attr]
+        assert header.partition_leader_epoch == 2
+
+    play(room, test)
+
+
+def test_batch_whose_leader_epoch_ended_while_it_was_verified_is_refused(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a"), HeldVerifier()
+        request = waits(room, (partition, small(b"1")), verifier=verifier)
+        room.create("a", epoch=1)
+        verifier.grant()
+        assert await request == [NOT_LEADER]
+        assert partition.append_queue is None
+
+    play(room, test)
+
+
+def test_batch_for_a_topic_that_was_deleted_and_made_anew_is_refused(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        request = waits(room, (room.create("a", configs=GZIP), large(b"1")))
+        await turns()
+        room.delete("a")
+        anew = room.create("a", configs=GZIP, id=b"another".ljust(16))
+        assert isinstance(begin(room, (anew, small(b"2"))), list)
+        worker.waiting[0].set_result(None)
+        assert await request == [NOT_LEADER]
+        assert visible(anew) == [b"2"]
+
+    play(room, test)
+
+
+def test_batch_whose_disk_failed_meanwhile_is_a_storage_error(tmp_path: Path) -> None:
+    room = Replicas(tmp_path / "a", {"log.dirs": f"{tmp_path}/a,{tmp_path}/b"}).start()
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=GZIP)
+        request = waits(room, (partition, large(b"1")))
+        await turns()
+        partition.log.on_io_error(OSError(5, "Input/output error"))
+        room.replicas.directory_failed()
+        worker.waiting[0].set_result(None)
+        assert await request == [AppendError(ErrorCode.KAFKA_STORAGE_ERROR)]
+
+    play(room, test)
+    room.stop()
+
+
+@pytest.mark.parametrize("problem", [BrokenExecutor(), ZeroDivisionError()])
+def test_work_that_fails_costs_its_own_row_only(
+    room: Replicas, problem: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        first, second = room.create("a", configs=GZIP), room.create("b", configs=GZIP)
+        request = waits(room, (first, large(b"1")), (second, large(b"2")))
+        behind = waits(room, (first, small(b"3")))
+        await turns()
+        worker.waiting[0].set_exception(problem)
+        worker.waiting[1].set_result(None)
+        failed, appended = await request
+        assert isinstance(failed, AppendError)
+        assert failed.error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert isinstance(appended, AppendInfo)
+        await behind
+        assert visible(first) == [b"3"]
+
+    play(room, test)
+    assert "a-0" in caplog.text
+
+
+def test_nothing_that_waits_is_appended_when_the_broker_stops(room: Replicas) -> None:
+    """Not even what waits for nothing but its turn: the logs are closed by then."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a", configs=GZIP), HeldVerifier()
+        requests = [
+            waits(room, (partition, large(b"1"))),
+            waits(room, (partition, small(b"2"))),
+            waits(room, (partition, small(b"3")), verifier=verifier),
+        ]
+        await turns()
+        worker.waiting[0].set_result(None)
+        verifier.grant()
+        room.replicas.close()
+        end = partition.log.log_end_offset
+        room.stop()
+        await turns(20)
+        assert all(request.cancelled() for request in requests)
+        assert begin(room, (partition, small(b"4"))) == [NOT_LEADER]
+        assert (end, partition.log.log_end_offset) == (0, 0)
+
+    play(room, test)
+
+
+def test_what_is_refused_in_any_case_needs_no_turn_to_be_told(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        configs = {**GZIP, "min.insync.replicas": "2"}
+        partition = room.create("a", replicas=(0, 1), isr=(0,), configs=configs)
+        first = waits(room, (partition, large(b"1")))
+        (row,) = begin(room, (partition, large(b"2")), acks=-1)  # type: ignore[misc]
+        assert isinstance(row, AppendError)
+        assert row.error is ErrorCode.NOT_ENOUGH_REPLICAS
+        await turns()
+        worker.waiting[0].set_result(None)
+        assert isinstance((await first)[0], AppendInfo)
+
+    play(room, test)
+
+
+def test_batch_that_lost_its_leader_between_append_and_commit_hears_of_it(room: Replicas) -> None:
+    """The row beside it waits long, and meanwhile another leader's records come in its place."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        options: dict[str, Any] = {"replicas": (0, 1), "isr": (0, 1), "configs": GZIP}
+        first, second = room.create("a", **options), room.create("b", **options)
+        request = waits(room, (first, small(b"1")), (second, large(b"2")), acks=-1)
+        await turns()
+        room.create("a", leader=1, epoch=1, **options)
+        first.log.high_watermark = 1
+        worker.waiting[0].set_result(None)
+        await turns()
+        second.close()
+        assert await request == [NOT_LEADER, NOT_LEADER]
+        assert first.log.log_end_offset == second.log.log_end_offset == 1
+
+    play(room, test)
+
+
+# -- all of it -------------------------------------------------------------------------------------
+
+TOPICS = ("a", "b")
+ROW = st.tuples(st.sampled_from(TOPICS), st.sampled_from(["small", "large"]))
+STEP = st.one_of(
+    st.tuples(
+        st.just("send"), st.lists(ROW, min_size=1, max_size=3), st.sampled_from([0, 0, 1, 2])
+    ),
+    st.tuples(
+        st.just("worked"),
+        st.integers(0, 3),
+        st.sampled_from([None, None, None, BrokenExecutor(), ZeroDivisionError(), "cancel"]),
+    ),
+    st.tuples(st.just("answered"), st.integers(0, 3), st.sampled_from([None, None, FENCED])),
+    st.tuples(st.just("new epoch"), st.sampled_from(TOPICS), st.none()),
+    st.tuples(st.just("deleted"), st.sampled_from(TOPICS), st.none()),
+)
+
+
+class Model:
+    """Requests, and in which order the batches of each partition arrived."""
+
+    def __init__(self, room: Replicas, worker: HeldExecutor) -> None:
+        self.room = room
+        self.worker = worker
+        self.verifiers: list[NotingVerifier] = []
+        self.logs = [room.create(topic, configs=GZIP) for topic in TOPICS]
+        #: For each batch: its partition, its leader epoch and its row's answer.
+        self.sent: dict[bytes, tuple[Partition, int]] = {}
+        self.requests: list[tuple[list[bytes], asyncio.Future[list[Result]]]] = []
+        self.told: dict[bytes, Result] = {}
+        self.arrived: dict[Partition, list[bytes]] = {log: [] for log in self.logs}
+
+    def send(self, rows: list[tuple[str, str]], rounds: int) -> None:
+        verifier = NotingVerifier(self, rounds) if rounds else None
+        names, asked = [], []
+        for topic, size in rows:
+            name = b"%d" % len(self.sent)
+            partition = self.room.partition(topic)
+            self.sent[name] = partition, partition.state.leader_epoch
+            names.append(name)
+            asked.append((partition, (small if size == "small" else large)(name)))
+            if verifier is None:
+                self.arrived[partition].append(name)
+        if verifier is not None:
+            self.verifiers.append(verifier)
+        begun = begin(self.room, *asked, verifier=verifier)
+        if isinstance(begun, list):
+            self.told.update(zip(names, begun, strict=True))
+        else:
+            self.requests.append((names, begun))
+
+    def work(self, index: int, problem: Any) -> None:
+        open_ = [each for each in self.worker.waiting if not each.done()]
+        if open_:
+            settle(open_[index % len(open_)], problem)
+
+    def answer(self, index: int, refusal: AppendError | None) -> None:
+        open_ = [
+            (verifier, name, future)
+            for verifier in self.verifiers
+            for name, future in verifier.questions
+            if not future.done()
+        ]
+        if open_:
+            verifier, name, future = open_[index % len(open_)]
+            if refusal is not None:
+                future.set_result(refusal)
+                return
+            partition = self.sent[name][0]
+            if name in self.arrived[partition]:  # it has been there before, and comes anew
+                self.arrived[partition].remove(name)
+            self.arrived[partition].append(name)
+            verifier.rounds_of[name] += 1
+            future.set_result(Granted(verifier.rounds_of[name]))
+
+    def check(self) -> None:
+        for partition in self.logs:
+            found = visible(partition) if partition.is_leader else []
+            expected = [name for name in self.arrived[partition] if name in found]
+            assert found == expected, "in another order than they arrived"
+
+    def check_end(self) -> None:
+        for names, request in self.requests:
+            assert request.done(), "a request without an answer"
+            if not request.cancelled():
+                self.told.update(zip(names, request.result(), strict=True))
+        for partition in self.logs:
+            assert partition.append_queue is None
+        for name, told in self.told.items():
+            partition, epoch = self.sent[name]
+            if not partition.is_leader:
+                continue  # deleted
+            is_there = name in visible(partition)
+            assert is_there == isinstance(told, AppendInfo), (name, told)
+            if is_there:
+                assert epoch == epochs(partition)[name], "appended in a later leader epoch"
+            if epoch != partition.state.leader_epoch and not is_there:
+                assert told in (NOT_LEADER, FENCED) or told.error is ErrorCode.UNKNOWN_SERVER_ERROR  # type: ignore[union-attr]
+
+
+class NotingVerifier:
+    """Asks for each batch some times, and knows which it is by its value."""
+
+    def __init__(self, model: Model, rounds: int) -> None:
+        self._model = model
+        self._rounds = rounds
+        self.rounds_of: dict[bytes, int] = {}
+        self.questions: list[tuple[bytes, asyncio.Future[AppendError | Granted]]] = []
+
+    def verify(
+        self, partition: Partition, records: Any, granted: Granted | None = None
+    ) -> Awaitable[AppendError | Granted] | None:
+        name = (values(bytes(records))[0] or b"").rstrip(b"\0")
+        if self.rounds_of.setdefault(name, 0) >= self._rounds:
+            return None
+        future: asyncio.Future[AppendError | Granted] = asyncio.get_running_loop().create_future()
+        self.questions.append((name, future))
+        return future
+
+
+def headers(partition: Partition) -> list[Any]:
+    data = partition.read(0, 1 << 20).data  # type: ignore[union-attr]
+    return [header for _, header in iter_batch_headers(stored(data))]
+
+
+def epochs(partition: Partition) -> dict[bytes, int]:
+    """In which leader epoch each value was appended; each batch has one."""
+    stamped = (header.partition_leader_epoch for header in headers(partition))
+    return dict(zip(visible(partition), stamped, strict=True))
+
+
+def settle(future: asyncio.Future[None], problem: Any) -> None:
+    if problem == "cancel":
+        future.cancel()
+    elif problem is None:
+        future.set_result(None)
+    else:
+        future.set_exception(problem)
+
+
+@given(steps=st.lists(STEP, min_size=8, max_size=25))
+def test_batches_of_a_partition_become_visible_in_the_order_in_which_they_arrived(
+    steps: list[tuple[str, Any, Any]],
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        model = Model(room, worker)
+        leader_epochs = dict.fromkeys(TOPICS, 0)
+        gone: set[str] = set()
+        for what, which, how in steps:
+            if what == "send":
+                model.send([row for row in which if row[0] not in gone] or [], how)
+            elif what == "worked":
+                model.work(which, how)
+            elif what == "answered":
+                model.answer(which, how)
+            elif which in gone:
+                continue
+            elif what == "new epoch":
+                leader_epochs[which] += 1
+                room.create(which, epoch=leader_epochs[which], configs=GZIP)
+            else:
+                gone.add(which)
+                room.delete(which)
+            await turns(8)
+            model.check()
+        for _ in range(1000):
+            if all(request.done() for _, request in model.requests):
+                break
+            model.work(0, None)
+            model.answer(0, None)
+            await turns(8)
+        model.check()
+        model.check_end()
+
+    with tempfile.TemporaryDirectory() as folder:
+        room = Replicas(Path(folder)).start()
+        try:
+            play(room, test)
+        finally:
+            room.stop()
+
+
+def test_now_is_the_time_of_the_append(room: Replicas) -> None:
+    """What waits and LogAppendTime: times of a partition do not go back."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        configs = {**GZIP, "message.timestamp.type": "LogAppendTime"}
+        partition, verifier = room.create("a", configs=configs), HeldVerifier()
+        request = waits(room, (partition, small(b"1")), verifier=verifier)
+        room.clock.advance(5)
+        assert isinstance(begin(room, (partition, small(b"2"))), list)
+        verifier.grant()
+        await request
+        times = [header.max_timestamp for header in headers(partition)]
+        assert times == [NOW + 5, NOW + 5]
+
+    play(room, test)
