@@ -523,17 +523,34 @@ class Partition:
             [] if read_committed and follower is None else None,
         )
 
-        async def later() -> ReadResult:
-            slice_ = await found
-            if not isinstance(slice_, LogSlice):
-                return refused(slice_)
-            data, next_offset = slice_.data, slice_.next_offset
-            aborted = now.aborted
-            if aborted is not None and len(data):
-                aborted = log.aborted_transactions(fetch_offset, next_offset)
-            return now._replace(data=data, next_offset=next_offset, aborted=aborted)
+        source = asyncio.ensure_future(found)
+        later: asyncio.Future[ReadResult] = source.get_loop().create_future()
 
-        return LaterRead(now, asyncio.ensure_future(later()))
+        def came(source: asyncio.Future[LogSlice | ErrorCode]) -> None:
+            if source.cancelled():
+                later.cancel()
+            elif (error := source.exception()) is not None:
+                if not later.done():
+                    later.set_exception(error)
+            else:
+                result = self._with_records(now, source.result())
+                if later.done():  # nobody wants it any longer
+                    result.close()
+                else:
+                    later.set_result(result)
+
+        source.add_done_callback(came)
+        later.add_done_callback(lambda later: source.cancel() if later.cancelled() else None)
+        return LaterRead(now, later)
+
+    def _with_records(self, now: ReadResult, found: LogSlice | ErrorCode) -> ReadResult:
+        if not isinstance(found, LogSlice):
+            return refused(found)
+        data, next_offset = found.data, found.next_offset
+        aborted = now.aborted
+        if aborted is not None and len(data):
+            aborted = self.log.aborted_transactions(now.next_offset, next_offset)
+        return now._replace(data=data, next_offset=next_offset, aborted=aborted)
 
     def redirected(self, preferred: int) -> ReadResult:
         """The result for a consumer that should read from another replica."""

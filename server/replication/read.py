@@ -177,12 +177,7 @@ def count_throttled(replicas: ReplicaManager, reading: Reading) -> None:
 def close_slices(reading: Reading) -> None:
     """Let go of what was read and is not sent."""
     for _, _, _, result in reading.rows:
-        _close(result)
-
-
-def _close(result: ReadResult) -> None:
-    if not isinstance(result.data, bytes):
-        result.data.close()
+        result.close()
 
 
 def _read(
@@ -415,7 +410,7 @@ def _taken(each: Pending, now: ReadResult, replicas: ReplicaManager) -> ReadResu
         partition.state.leader_epoch != each.leader_epoch
         or replicas.get(*partition.tp) is not partition
     ):
-        _close(later.result())
+        later.result().close()
         return refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     return later.result()
 
@@ -424,4 +419,4 @@ def _give_up(later: asyncio.Future[ReadResult]) -> None:
     if not later.done():
         later.cancel()
     elif not later.cancelled() and later.exception() is None:
-        _close(later.result())
+        later.result().close()

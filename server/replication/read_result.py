@@ -35,6 +35,11 @@ class ReadResult(NamedTuple):
     #: The broker that a consumer should rather read from (KIP-392), -1 for this one.
     preferred_replica: int = -1
 
+    def close(self) -> None:
+        """Let go of records that are not sent."""
+        if not isinstance(self.data, bytes):
+            self.data.close()
+
 
 @final
 class LaterRead(NamedTuple):
