@@ -11,12 +11,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long e2e golden jars bench bench-long docs compat release clean pipeline-demo
+.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars bench bench-long docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
 	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
-	@echo 'make fmt | golden | test-long | e2e | bench | bench-long | docs | compat | pipeline-demo | release | clean'
+	@echo 'make fmt | golden | test-long | test-pythons | e2e | bench | bench-long | docs | compat | pipeline-demo | release | clean'
 
 # The virtual environment
 
@@ -62,6 +62,11 @@ test: lint jars
 
 test-long: lint jars
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
+
+# On each Python from 3.11 on that is here: .ci/test-pythons says how to name others, and systems in a chroot.
+# SHORT=1 for a few minutes' worth; ARGS are pytest's.
+test-pythons:
+	@.ci/test-pythons $(ARGS)
 
 e2e: $(READY)
 	@.ci/stage e2e $(BIN)/pytest -q -m e2e $(ARGS)
