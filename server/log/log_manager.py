@@ -298,7 +298,7 @@ class LogManager:
         directory.log_count -= 1
         log.offline = True
         for segment in log.segments:
-            segment.log.close()
+            segment.close_files()
         try:
             target = directory.file(retired_name(tp, os.urandom(16).hex(), suffix))
             try:

@@ -379,7 +379,7 @@ class LogSegment:
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted`; return the new paths. Readers under way go on."""
         renamed = []
-        self.log.close()
+        self.close_files()
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             path = self._stem + suffix
             try:
@@ -388,6 +388,13 @@ class LogSegment:
                 continue
             renamed.append(path + DELETED_SUFFIX)
         return renamed
+
+    def close_files(self) -> None:
+        """Give all descriptors back, and write nothing: for files that go."""
+        self.log.close()
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.close_file()
 
     def close(self) -> list[str]:
         """Write the last time index entry and the index files, give descriptors back.

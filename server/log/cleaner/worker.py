@@ -233,8 +233,8 @@ class CleanedSegment:
         self._throttle = throttle
         self._stem = stem_of(plan.directory, base_offset)
         self._base_offset = base_offset
-        self.remove()  # what an earlier attempt left behind may be longer
         self._log = LogFile(layer, self._stem + LOG_SUFFIX + CLEANED_SUFFIX)
+        self.remove()  # what an earlier attempt left behind may be longer
         self._offset_index = OffsetIndex(layer, self._stem, base_offset, new=True)
         self._time_index = TimeIndex(layer, self._stem, base_offset, new=True)
         self._transaction_index = TransactionIndex(layer, self._stem, new=True)
@@ -290,5 +290,6 @@ class CleanedSegment:
 
     def remove(self) -> None:
         """Take the files away."""
+        self._log.close()
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             self._layer.unlink(self._stem + suffix + CLEANED_SUFFIX)

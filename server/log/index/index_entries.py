@@ -76,7 +76,7 @@ class IndexEntries(ABC):
         else:
             self._saved = -1
         self._data = data
-        self._drop_file()
+        self.close_file()
 
     def content(self) -> bytes:
         """The bytes of all entries."""
@@ -135,10 +135,11 @@ class IndexEntries(ABC):
     def close(self) -> bool:
         """Save, give memory and descriptor back; return whether the file was written."""
         written = self.seal()
-        self._drop_file()
+        self.close_file()
         return written
 
-    def _drop_file(self) -> None:
+    def close_file(self) -> None:
+        """Give the descriptor back, and write nothing."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -110,7 +110,7 @@ def snapshot_newer_than_the_log() -> AbstractContextManager[Any]:
         if newest > loaded.log_end_offset:
             try:
                 loaded.producers.load_snapshot(data, newest, 0)
-            except loader.CorruptSnapshot:
+            except producer_updates.CorruptSnapshot:
                 return
             loaded.producers.last_map_offset = loaded.log_end_offset
 

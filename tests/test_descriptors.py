@@ -1,0 +1,117 @@
+"""Descriptors of files that are gone: they would keep the disk's space, by the thousand on a busy broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.messages.delete_topics import DeleteTopicsRequest
+from kwire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from server.broker import Broker
+from server.config import BrokerConfig
+from server.executor import Executor
+from server.log.cleaner.task import CleanerTask
+from server.metadata.topic_partition import TopicPartition
+
+from .support.clock import ManualClock
+from .support.replicas import UnsyncedFiles
+from .support.socket_client import SocketClient
+from .test_broker import connect, create, fetch, produce
+
+MINUTE_MS = 60_000
+
+
+class InThisProcess(Executor):
+    """An executor whose worker process is this one, so that its descriptors are seen."""
+
+    def separate(self, *, niceness: int) -> Executor:
+        return self
+
+    async def in_process(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+
+def of_deleted_files(folder: Path) -> list[str]:
+    """What descriptors point to in a folder whose files are deleted, or about to be."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if path.startswith(str(folder)) and (
+            "(deleted)" in path or "delete" in path[len(str(folder)) :]
+        ):
+            found.append(path)
+    return found
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="/proc says what a descriptor is of"
+)
+def test_hour_of_retention_compaction_and_topic_churn_leaves_no_descriptor_of_a_deleted_file(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    settings = {
+        "log.dirs": str(tmp_path),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.index.interval.bytes": "1",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "log.retention.ms": str(10 * MINUTE_MS),
+        "log.segment.delete.delay.ms": str(MINUTE_MS),
+    }
+
+    async def main() -> None:
+        broker = Broker(BrokerConfig(settings), file_layer=UnsyncedFiles(), clock=clock)
+        await broker.start()
+        client = await connect(broker)
+        cleaner = CleanerTask(broker.config, broker.log_manager, InThisProcess(), clock)
+        try:
+            await create(client, "events", "cut", segment_bytes="600")
+            await create(client, "table", segment_bytes="600", cleanup_policy="compact")
+            for minute in range(60):
+                name = f"churn-{minute}"
+                await create(client, name, segment_bytes="600")
+                for topic in ("events", "cut", "table", name):
+                    await use(client, topic, minute)
+                await client.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5)
+                if minute % 10 == 9:
+                    cut = broker.log_manager.get(TopicPartition("cut", 0))
+                    assert cut is not None
+                    cut.truncate_to(cut.log_end_offset - 20, clock.now_ms())
+                    cut.high_watermark = cut.log_end_offset
+                clock.advance(MINUTE_MS)
+                await broker.upkeep.flush_due()
+                await broker.upkeep.retain()
+                assert await cleaner.run_due()
+                await broker.upkeep.run_deletes()
+                assert of_deleted_files(tmp_path) == []
+            assert not cleaner.uncleanable
+        finally:
+            cleaner.close()
+            await client.close()
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+async def use(client: SocketClient, topic: str, minute: int) -> None:
+    """Write some segments; look offsets and times up in those that are sealed."""
+    for number in range(12):
+        end = await produce(client, topic, b"v" * 100, key=b"%d" % (number % 5))
+    for offset in range(max(end - 12, 0), end, 3):
+        await fetch(client, topic, offset)
+    partition = ListOffsetsPartition(partition_index=0, timestamp=0)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+    await client.ask(request, 7)
