@@ -188,6 +188,27 @@ def python_calls(function: Callable[[], None]) -> int:
     return calls
 
 
+#: What stands between the connection and a handler, in server/handlers.
+GATE = ("dispatch.py", "context.py", "registry.py", "authorization.py", "gate.py", "refusals.py")
+
+
+def gate_calls(function: Callable[[], None]) -> list[str]:
+    """Which Python functions of the gate ran inside, in order."""
+    calls = []
+
+    def note(frame: Any, event: str, __: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.parent.name == "handlers" and path.name in GATE:
+            calls.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
 def kernel_calls(wire: Wire, frame: bytes) -> Counter[str]:
     """Which calls into the kernel one request made, by name: all of `os`, sockets and epoll."""
     calls: Counter[str] = Counter()
@@ -293,6 +314,28 @@ def test_produce_runs_a_bounded_number_of_python_functions(
         per_batch = (counts[1] - counts[0]) / 5
         assert per_batch <= 19, f"{per_batch} Python calls for each further batch"
         assert counts[0] <= 82, f"{counts[0]} Python calls for a request of one batch"
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_gate_costs_a_request_four_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is checked, observed or throttled: a produce and a fetch pay for what is asked for."""
+    calls = [
+        "RequestDispatcher.dispatch",
+        "HandlerTable.find",
+        "RequestContext.__init__",
+        "RequestDispatcher._reply",
+    ]
+
+    def body(wire: Wire) -> None:
+        for request in (produce_frame(batch_of(4_000)), fetch_frame(8_000, PARTITIONS)):
+            for _ in range(3):
+                wire.request(request)
+                wire.response()
+            assert gate_calls(lambda request=request: wire.request(request)) == calls
+            wire.response()
 
     run(tmp_path, monkeypatch, body)
 
