@@ -41,7 +41,6 @@ from ..replication.read import (
     count_throttled,
     fetch_records,
 )
-from ..replication.read_result import ReadResult
 from . import refusals
 from .context import Later, RequestContext
 from .endpoints import add_endpoint, leader_of
@@ -122,12 +121,13 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
     behind: list[Key] = []
     for key, asked, topic_name, result in reading.rows:
         has_data = len(result.data) > 0
+        diverging, aborted = result.diverging, result.aborted
         if session is not None:
             news = asked.differs(
                 result.error,
                 result.high_watermark,
                 result.log_start_offset,
-                has_news=has_data or result.diverging is not None or result.preferred_replica >= 0,
+                has_news=has_data or diverging is not None or result.preferred_replica >= 0,
             )
             if not context.incremental:
                 if result.error in MISSING:
@@ -142,7 +142,17 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
             topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[])
             by_name[(name, topic_id)] = topic
             topics.append(topic)
-        data = _partition_data(asked.partition, result)
+        data = PartitionData(
+            partition_index=asked.partition,
+            error_code=result.error,
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable_offset,
+            log_start_offset=result.log_start_offset,
+            diverging_epoch=None if diverging is None else _epoch_end(diverging),
+            aborted_transactions=None if aborted is None else _aborted(aborted),
+            preferred_read_replica=result.preferred_replica,
+            records=result.data,
+        )
         topic.partitions.append(data)
         if result.error:
             _explain(ctx, response, topic_name, data)
@@ -165,28 +175,12 @@ def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: Par
         add_endpoint(response.node_endpoints, leader, NodeEndpoint)
 
 
-def _partition_data(partition: int, result: ReadResult) -> PartitionData:
-    aborted = result.aborted
-    diverging = result.diverging
-    return PartitionData(
-        partition_index=partition,
-        error_code=result.error,
-        high_watermark=result.high_watermark,
-        last_stable_offset=result.last_stable_offset,
-        log_start_offset=result.log_start_offset,
-        diverging_epoch=(
-            None
-            if diverging is None
-            else EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
-        ),
-        aborted_transactions=(
-            None
-            if aborted is None
-            else [
-                AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                for producer_id, first_offset in aborted
-            ]
-        ),
-        preferred_read_replica=result.preferred_replica,
-        records=result.data,
-    )
+def _epoch_end(diverging: tuple[int, int]) -> EpochEndOffset:
+    return EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
+
+
+def _aborted(aborted: list[tuple[int, int]]) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+        for producer_id, first_offset in aborted
+    ]
