@@ -44,5 +44,5 @@ class RequestQuotas(Protocol):
     """Says how long clients are to be throttled; asked only for handlers that are `throttled`."""
 
     def throttle_time_ms(self, ctx: RequestContext) -> int:
-        """What the response tells its client, 0 if it is within its quota (KIP-219)."""
+        """What the response tells its client, 0 if it is within its quota."""
         ...

@@ -32,7 +32,7 @@ from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from . import refusals
-from .authorization import AclOperation, group
+from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
 from .registry import handles
 from .repeats import without_many_repeats
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .context import Later, RequestContext
 
 T = TypeVar("T")
+
+DENIED_GROUP = DENIED[ResourceType.GROUP]
 
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 """READ, DELETE and DESCRIBE as bits by AclOperation code: all that can be allowed on a group."""
@@ -120,8 +122,11 @@ def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group by itself."""
     coordinator = ctx.services.group_coordinator
-    rows: list[DescribedGroup] = []
-    for group_id in without_many_repeats(request.groups):
+    allowed, denied = ctx.partition_by_authorized(
+        AclOperation.DESCRIBE, ResourceType.GROUP, without_many_repeats(request.groups)
+    )
+    rows = [DescribedGroup(group_id=group_id, error_code=DENIED_GROUP) for group_id in denied]
+    for group_id in allowed:
         row = coordinator.describe_group(group_id, ctx.version)
         if request.include_authorized_operations and row.error_code == ErrorCode.NONE:
             row.authorized_operations = GROUP_OPERATIONS
@@ -135,6 +140,11 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
     error, rows = ctx.services.group_coordinator.list_groups(
         request.states_filter or (), request.types_filter or ()
     )
+    if not ctx.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        names = (row.group_id for row in rows)
+        shown, _ = ctx.partition_by_authorized(AclOperation.DESCRIBE, ResourceType.GROUP, names)
+        may_see = set(shown)
+        rows = [row for row in rows if row.group_id in may_see]
     return ListGroupsResponse(error_code=error, groups=rows)
 
 
@@ -144,8 +154,11 @@ def delete_groups(
 ) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
     """Remove groups without members; each has a row with its own error."""
     coordinator = ctx.services.group_coordinator
-    names = dict.fromkeys(request.groups_names)
-    answers = {name: coordinator.delete_group(name) for name in names}
+    allowed, denied = ctx.partition_by_authorized(
+        AclOperation.DELETE, ResourceType.GROUP, dict.fromkeys(request.groups_names)
+    )
+    answers = {name: coordinator.delete_group(name) for name in allowed}
+    answers.update(dict.fromkeys(denied, DENIED_GROUP))
     done = {name: answer for name, answer in answers.items() if isinstance(answer, ErrorCode)}
     return deleted(done) if len(done) == len(answers) else ctx.later(all_deleted(answers))
 

@@ -37,8 +37,7 @@ logger = logging.getLogger(__name__)
 
 NONE = -1
 
-#: What InitProducerId needs. Apache Kafka lets those do without IDEMPOTENT_WRITE who may write to any
-#: topic (KIP-679); while all is allowed there is no difference.
+#: What InitProducerId needs. With ACLs, who may write to any topic needs no IDEMPOTENT_WRITE.
 IDEMPOTENT = cluster(AclOperation.IDEMPOTENT_WRITE)
 TRANSACTIONAL = transactional_id(AclOperation.WRITE)
 

@@ -21,6 +21,7 @@ from kwire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from server.handlers.authorization import ResourceType
 from server.handlers.groups import (
     delete_groups,
     describe_groups,
@@ -32,6 +33,7 @@ from server.handlers.groups import (
 )
 from server.handlers.offsets import offset_commit
 from tests.handlers.group_broker import GroupBroker
+from tests.support.services import with_rooms
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -263,5 +265,37 @@ def test_groups_that_fail_at_once_are_answered_at_once() -> None:
         broker = await GroupBroker().start()
         response = broker.call(delete_groups, DeleteGroupsRequest(groups_names=["other"]), 2)
         assert [row.error_code for row in response.results] == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+    run(test)
+
+
+class Owner:
+    """Allows what is done to one group, and nothing on the cluster."""
+
+    def allows(self, connection: Any, operation: Any, resource_type: Any, name: str) -> bool:
+        return bool(resource_type == ResourceType.GROUP and name == "mine")
+
+
+def test_groups_of_others_are_refused_or_hidden() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        for name in ("other", "mine"):
+            request = join_request(3)
+            request.group_id = name
+            await broker.ask(join_group, request, 3)
+        broker.services = with_rooms(broker.services, authorizer=Owner())
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        described = broker.call(describe_groups, DescribeGroupsRequest(groups=["mine", "other"]), 5)
+        assert [(row.group_id, row.error_code) for row in described.groups] == [
+            ("other", denied),
+            ("mine", 0),
+        ]
+        listed = broker.call(list_groups, ListGroupsRequest(), 4)
+        assert [row.group_id for row in listed.groups] == ["mine"]
+        deleted = broker.call(delete_groups, DeleteGroupsRequest(groups_names=["other", "mine"]), 2)
+        assert [(row.group_id, row.error_code) for row in deleted.results] == [
+            ("mine", ErrorCode.NON_EMPTY_GROUP),
+            ("other", denied),
+        ]
 
     run(test)
