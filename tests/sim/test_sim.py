@@ -14,7 +14,7 @@ from .planted import MISTAKES
 pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("KWIRE_LONG") == "1"
-SEEDS, STEPS = (20_000, 20) if LONG else (1000, 5)
+SEEDS, STEPS = (20_000, 20) if LONG else (200, 8)
 SEEDS_OF_A_MISTAKE = 400 if LONG else 60
 
 
