@@ -98,6 +98,7 @@ class SimulatedNode:
         broker, self.broker = self.broker, None
         assert broker is not None and self.files is not None and self.store is not None
         self.files.stopped = True
+        self.files.close()
         self.network.kill((self.id, self.life), power=power)
         if power:
             self.network.off.add(self.id)

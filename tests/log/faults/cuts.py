@@ -39,6 +39,7 @@ class Original:
                 schedule.manager.checkpoint(START_MS)
                 self.expected.watermark = log.high_watermark
         schedule.manager.checkpoint_high_watermarks()
+        schedule.files.close()
         self.disk = schedule.disk.copy()
         self.log_path = log.active_segment.log.path
         self.size = log.active_segment.size
@@ -99,15 +100,18 @@ class Original:
         if "replication-offset" in path:
             expected.watermark = 0
         files = DiskFiles(disk, Random(size))
-        manager = LogManager([path.rpartition("/")[0] for path in _lock_files(disk)], files)
-        manager.lock()
-        manager.load(lambda topic: TOPICS[topic], START_MS)
-        log = manager.get(TP)
-        require(log is not None, "the log is gone")
-        assert log is not None
-        expected.synced = min(expected.synced, required)
-        check_reopened(log, expected, required, files.rng)
-        require(log.log_end_offset == required, f"{log} ends there, not at {required}")
+        try:
+            manager = LogManager([path.rpartition("/")[0] for path in _lock_files(disk)], files)
+            manager.lock()
+            manager.load(lambda topic: TOPICS[topic], START_MS)
+            log = manager.get(TP)
+            require(log is not None, "the log is gone")
+            assert log is not None
+            expected.synced = min(expected.synced, required)
+            check_reopened(log, expected, required, files.rng)
+            require(log.log_end_offset == required, f"{log} ends there, not at {required}")
+        finally:
+            files.close()
 
 
 def _lock_files(disk: Disk) -> list[str]:

@@ -16,7 +16,7 @@ next fsync succeeds and does not write it. When the process ends, such pages go 
 from __future__ import annotations
 
 import errno
-import gc
+import functools
 import os
 from collections.abc import Callable, Iterator
 from random import Random
@@ -292,31 +292,29 @@ class Fault:
         return f"Fault({self.kind!r}, {self.at}, prefix={self.prefix!r}, sticky={self.sticky})"
 
 
-#: After so many processes the descriptors of those that were killed are given back.
-PROCESSES_PER_COLLECTION = 20
+@functools.cache
+def _null() -> int:
+    """A descriptor that all others are duplicates of."""
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class DiskFiles(FileLayer):
-    """A process's view of a disk."""
-
-    made = 0
+    """A process's view of a disk; its descriptors are real ones, and `close` gives them back."""
 
     def __init__(self, disk: Disk, rng: Random | None = None, fault: Fault | None = None) -> None:
         super().__init__(64)
-        DiskFiles.made += 1
-        if DiskFiles.made % PROCESSES_PER_COLLECTION == 0:
-            gc.collect()  # logs and their layers refer to each other, and hold real descriptors
         self.disk = disk
         self.rng = rng or Random(0)
         self.fault = fault
         self.stopped = False
         self.now_ms = 0
         """What the file system's clock says."""
-        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._nodes: dict[int, tuple[Node, str]] = {}
 
-    def __del__(self) -> None:
-        os.close(self._null)
+    def close(self) -> None:
+        """Close all files, as the end of a process does: its logs refer to each other and may stay for long."""
+        while self._in_use:
+            self._in_use.pop().close()
 
     def _step(self, call: str, path: str) -> str | None:
         # Count a call; returns the kind of fault where the call itself has to play it.
@@ -361,7 +359,7 @@ class DiskFiles(FileLayer):
             kind = self._step("cut", path)
             node.cut(0)
         self._end(kind)
-        fd = os.dup(self._null)
+        fd = os.dup(_null())
         self._nodes[fd] = node, path
         return fd
 

@@ -211,6 +211,7 @@ class Schedule(Operations):
         self._stopped(power=how == "power cut")
 
     def _stopped(self, *, power: bool) -> None:
+        self.files.close()
         fault = self.files.fault
         self.struck = self.struck or (fault is not None and fault.struck)
         for path, node in self.disk.files():
@@ -239,4 +240,5 @@ def run(seed: int, fault: str | None = None) -> Outcome:
     except Exception as e:
         raise Violation(f"KWIRE_SEED={seed} ({schedule.fault_name}): {e!r}") from e
     finally:
+        schedule.files.close()
         told.setLevel(level)
