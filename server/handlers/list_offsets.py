@@ -29,29 +29,27 @@ from kwire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-from ..log.log import Log
+from ..replication.offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    OffsetQuery,
+    end_of_epoch,
+    fetch_offset,
+    old_style_offsets,
+)
 from ..replication.partition import Partition
 from . import refusals
 from .context import RequestContext
 from .registry import handles
-
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
 
 #: The first version in which each special timestamp means something.
 SPECIAL_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 #: From this version on a client knows OFFSET_NOT_AVAILABLE.
 OFFSET_NOT_AVAILABLE_SINCE = 5
-
-CONSUMER = -1
-#: A replica id that may ask any replica, not only the leader.
-DEBUGGING = -2
-
-NOT_FOUND = (-1, -1, -1)
 
 
 def find_partition(
@@ -102,84 +100,28 @@ def _partition(
     partition, error = find_partition(ctx, topic, row.partition_index)
     if partition is None:
         return _row(row, error)
-    error = partition.check_epoch(row.current_leader_epoch)
-    if error and not (
-        error == ErrorCode.NOT_LEADER_OR_FOLLOWER and request.replica_id == DEBUGGING
-    ):
-        return _row(row, error)
-    log = partition.log
-    if log.offline:
-        return _row(row, ErrorCode.KAFKA_STORAGE_ERROR)
-    end = log.high_watermark if request.replica_id == CONSUMER else log.log_end_offset
-    if request.isolation_level == 1:
-        end = log.last_stable_offset
+    asked = OffsetQuery(
+        timestamp, row.current_leader_epoch, request.replica_id, request.isolation_level == 1
+    )
     if ctx.version == 0:
+        offsets = old_style_offsets(partition, asked, row.max_num_offsets)
+        if isinstance(offsets, ErrorCode):
+            return _row(row, offsets)
         answer = _row(row, ErrorCode.NONE)
-        answer.old_style_offsets = segment_offsets(log, timestamp, row.max_num_offsets, end)
+        answer.old_style_offsets = offsets
         return answer
-    offset, found_timestamp, epoch = find_offset(log, timestamp, end)
-    if (
-        request.replica_id == CONSUMER
-        and partition.epoch_start_offset > log.high_watermark
-        and (timestamp == LATEST or (offset < 0 and timestamp not in SPECIAL_SINCE))
-    ):
-        # A leader that does not know yet how much was committed before its time (KIP-207).
-        known = ctx.version >= OFFSET_NOT_AVAILABLE_SINCE
-        return _row(
-            row, ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
-        )
+    found = fetch_offset(partition, asked)
+    if isinstance(found, ErrorCode):
+        if found is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < OFFSET_NOT_AVAILABLE_SINCE:
+            found = ErrorCode.LEADER_NOT_AVAILABLE
+        return _row(row, found)
     return ListOffsetsPartitionResponse(
         partition_index=row.partition_index,
         error_code=0,
-        timestamp=found_timestamp,
-        offset=offset,
-        leader_epoch=epoch if ctx.version >= 4 else -1,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if ctx.version >= 4 else -1,
     )
-
-
-def find_offset(log: Log, timestamp: int, end: int) -> tuple[int, int, int]:
-    """Look a timestamp, or a special one, up in a log of which only offsets below end may be told.
-
-    Shape: (offset, timestamp, leader_epoch), each -1 where there is none; the ends of the log have
-    no timestamp.
-    """
-    if timestamp == LATEST:
-        return end, -1, log.leader_epoch_cache.latest
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        return start, -1, log.leader_epoch_cache.epoch_for_offset(start)
-    if timestamp == LATEST_TIERED:
-        return NOT_FOUND
-    if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
-    else:
-        found = log.offset_for_timestamp(timestamp)
-    if found is None or found[0] >= end:
-        return NOT_FOUND
-    return found
-
-
-def segment_offsets(log: Log, timestamp: int, max_offsets: int, end: int) -> list[int]:
-    """Answer as before KIP-79: where segments begin that are not newer than a time, newest first.
-
-    Unit: `timestamp` is compared with the time a segment's file was last written; -1 latest, -2
-    earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
-    """
-    points = [
-        (max(segment.base_offset, log.log_start_offset), log.layer.modified_ms(segment.log.path))
-        for segment in log.segments
-    ]
-    if log.segments[-1].size > 0:
-        points.append((log.log_end_offset, 1 << 62))
-    if timestamp == LATEST:
-        chosen = points
-    elif timestamp == EARLIEST:
-        chosen = points[:1]
-    else:
-        newest = max((i for i, point in enumerate(points) if point[1] <= timestamp), default=-1)
-        chosen = points[: newest + 1]
-    offsets = sorted((min(offset, end) for offset, _ in chosen), reverse=True)
-    return offsets[: max(max_offsets, 0)]
 
 
 @handles(
@@ -199,11 +141,9 @@ def offset_for_leader_epoch(
             partition, error = find_partition(ctx, topic.topic, row.partition)
             epoch = end = -1
             if partition is not None:
-                error = partition.check_epoch(row.current_leader_epoch)
-                if not error and partition.log.offline:
-                    error = ErrorCode.KAFKA_STORAGE_ERROR
-                if not error:
-                    epoch, end = partition.log.end_offset_for_epoch(row.leader_epoch)
+                error, epoch, end = end_of_epoch(
+                    partition, row.current_leader_epoch, row.leader_epoch
+                )
             rows.append(
                 EpochEndOffset(
                     error_code=error, partition=row.partition, leader_epoch=epoch, end_offset=end
