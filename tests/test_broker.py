@@ -41,6 +41,7 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 from server.broker import Broker
 from server.config import BrokerConfig, ConfigError
 from server.coordination.embedded import EmbeddedStore
+from server.executor import Executor
 from server.log.log_directory import InconsistentBrokerId, InconsistentClusterId, LogDirInUse
 from server.run import run_until_stopped
 
@@ -51,14 +52,14 @@ from .support.socket_client import SocketClient
 Scenario = Callable[[Broker, SocketClient], Awaitable[None]]
 
 
-def new_broker(folder: Path, **config: str) -> Broker:
+def new_broker(folder: Path, executor: Executor | None = None, **config: str) -> Broker:
     settings = {
         "log.dirs": str(folder),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "offsets.topic.num.partitions": "2",
         **{name.replace("_", "."): value for name, value in config.items()},
     }
-    return Broker(BrokerConfig(settings), file_layer=UnsyncedFiles())
+    return Broker(BrokerConfig(settings), file_layer=UnsyncedFiles(), executor=executor)
 
 
 @asynccontextmanager
@@ -455,6 +456,46 @@ def test_stop_takes_less_than_two_seconds_with_clients_that_wait(tmp_path: Path)
         assert time.monotonic() - begin < 2
         for client in clients:
             assert await client.is_closed()
+            await client.close()
+
+    asyncio.run(main())
+
+
+class WorkerThatEndsLate(Executor):
+    """Its work is done at the very moment when it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work: list[asyncio.Future[None]] = []
+
+    async def in_process(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        future = asyncio.get_running_loop().create_future()
+        self.work.append(future)
+        await future
+        return function(*args, **kwargs)
+
+    def close(self) -> None:
+        for future in self.work:
+            if not future.done():
+                future.set_result(None)
+        super().close()
+
+
+def test_what_waits_for_the_worker_is_not_appended_to_closed_logs(tmp_path: Path) -> None:
+    async def main() -> None:
+        worker = WorkerThatEndsLate()
+        broker = new_broker(tmp_path, executor=worker)
+        await broker.start()
+        clients = [await connect(broker) for _ in range(2)]
+        await create(clients[0], "a", compression_type="gzip")
+        partition = broker.replica_manager.partitions["a", 0]  # type: ignore[index]
+        for waiting, value in enumerate((bytes(100_000), b"behind it"), 1):
+            await clients[waiting - 1].send(produce_request("a", value), 9)
+            while len(partition.append_queue or ()) < waiting:
+                await asyncio.sleep(0)
+        await broker.stop()
+        assert partition.log.log_end_offset == 0
+        for client in clients:
             await client.close()
 
     asyncio.run(main())
