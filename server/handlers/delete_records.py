@@ -28,8 +28,6 @@ from .context import Later, RequestContext
 from .list_offsets import find_partition
 from .registry import handles
 
-HIGH_WATERMARK = -1
-
 
 @handles(DeleteRecordsRequest, versions="0-2", authorize=None, refusal=refusals.delete_records)
 def delete_records(
@@ -44,12 +42,12 @@ def delete_records(
         rows = []
         for asked in topic.partitions:
             row = DeleteRecordsPartitionResult(partition_index=asked.partition_index)
-            partition, row.error_code = _leader(ctx, topic.name, asked.partition_index)
+            partition, row.error_code = find_partition(ctx, topic.name, asked.partition_index)
             row.low_watermark = -1
-            if partition is not None:
-                at_end = asked.offset == HIGH_WATERMARK
-                offset = partition.log.high_watermark if at_end else asked.offset
-                row.error_code = partition.delete_records_before(offset)
+            if partition is not None and topic.name in INTERNAL_TOPICS:
+                row.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif partition is not None:
+                row.error_code, offset = partition.delete_records_before(asked.offset)
                 if not row.error_code:
                     moved = True
                     row.low_watermark = partition.low_watermark
@@ -73,19 +71,3 @@ def delete_records(
     loop = asyncio.get_running_loop()
     waiter = LowWatermarkWaiter(loop, waiting, timeout_ms=request.timeout_ms)
     return ctx.later(waiter.future, finish)
-
-
-def _leader(ctx: RequestContext, topic: str, number: int) -> tuple[Partition | None, ErrorCode]:
-    """The partition, if records may be deleted here, or why they may not."""
-    partition, error = find_partition(ctx, topic, number)
-    if partition is None:
-        return None, error
-    if topic in INTERNAL_TOPICS:
-        return None, ErrorCode.INVALID_TOPIC_EXCEPTION
-    if not partition.is_leader:
-        return None, ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if partition.log.offline:
-        return None, ErrorCode.KAFKA_STORAGE_ERROR
-    if not partition.log.config.is_deleting:
-        return None, ErrorCode.POLICY_VIOLATION
-    return partition, ErrorCode.NONE

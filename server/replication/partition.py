@@ -19,6 +19,9 @@ from .membership import Membership, PartitionState
 from .purgatory import Waiters
 from .read_result import FollowerFetch, LaterRead, ReadResult, refused
 
+#: In DeleteRecords, for the offset up to which all is committed.
+HIGH_WATERMARK = -1
+
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 NOT_ENOUGH_REPLICAS = AppendError(
     ErrorCode.NOT_ENOUGH_REPLICAS, "The in-sync replicas are fewer than min.insync.replicas."
@@ -261,15 +264,27 @@ class Partition:
         ]
         return min(self.log.log_start_offset, *starts) if starts else self.log.log_start_offset
 
-    def delete_records_before(self, offset: int) -> ErrorCode:
+    def delete_records_before(self, offset: int) -> tuple[ErrorCode, int]:
         """Raise the log start offset as leader, and let followers know without delay.
 
-        Errors: OFFSET_OUT_OF_RANGE beyond the high watermark.
+        Shape: the error, and the offset meant: -1 stands for the high watermark.
+        Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR; POLICY_VIOLATION where cleanup.policy
+        does not delete; OFFSET_OUT_OF_RANGE beyond the high watermark.
+        Source: Partition.deleteRecordsOnLeader.
         """
-        error = self.log.delete_records_before(offset)
+        log = self.log
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER, offset
+        if log.offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR, offset
+        if not log.config.is_deleting:
+            return ErrorCode.POLICY_VIOLATION, offset
+        if offset == HIGH_WATERMARK:
+            offset = log.high_watermark
+        error = log.delete_records_before(offset)
         if not error:
             self.waiters.end_replica_fetches()
-        return error
+        return error, offset
 
     # -- appending -------------------------------------------------------------------------------
 
