@@ -99,10 +99,16 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
 
 
 def decode_prefix(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> tuple[T, int]:
-    """Decode a message that more bytes may follow, and return it with the position after it."""
+    """Decode a message that more bytes may follow, and return it with the position after it.
+
+    Shape: what is not UTF-8 in strings becomes U+FFFD, as Java reads it: what a broker is sent, it
+    takes. Errors: as decode.
+    """
     try:
         codecs = _codecs.get(cls) or _add_codecs(cls)
         message, pos = _decode_view(cls, codecs, buffer, version, offset)
+    except UnicodeDecodeError:
+        return interpreter.decode_prefix(cls, buffer, version, offset, replace=True)
     except _FAILURES as failure:
         raise _explain_decode(cls, buffer, version, offset, prefix=True) from failure
     if pos > len(buffer):

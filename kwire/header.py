@@ -97,7 +97,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             try:
                 client_id = None if size < 0 else str(buffer[10:body], "utf-8")
             except UnicodeDecodeError:
-                pass  # The general way says where.
+                pass  # The general way replaces what is wrong.
             else:
                 header = RequestHeader(api_key, api_version, correlation_id, client_id)
                 return header, body + version - 1

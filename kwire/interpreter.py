@@ -113,16 +113,24 @@ def decode(cls: type[T], buffer: Any, version: int, offset: int = 0) -> T:
     return message
 
 
-def decode_prefix(cls: type[T], buffer: Any, version: int, offset: int = 0) -> tuple[T, int]:
-    """Decode a message that more bytes may follow; see codec.decode_prefix."""
+def decode_prefix(
+    cls: type[T], buffer: Any, version: int, offset: int = 0, *, replace: bool = False
+) -> tuple[T, int]:
+    """Decode a message that more bytes may follow; see codec.decode_prefix.
+
+    Shape: with `replace` what is not UTF-8 in strings becomes U+FFFD.
+    """
     schema = schema_of(cls)
     check_version(schema, version)
     reader = _Reader(schema, version, memoryview(buffer).cast("B"), offset)
+    reader.replaces = replace
     message = reader.struct(cls)
     return message, reader.pos
 
 
 class _Reader(_Walk):
+    replaces = False
+
     def __init__(self, schema: Schema, version: int, buffer: memoryview, pos: int) -> None:
         super().__init__(schema, version)
         self.buffer = buffer
@@ -188,7 +196,7 @@ class _Reader(_Walk):
         if type_ is not String:
             return bytes(view)
         try:
-            return str(view, "utf-8")
+            return str(view, "utf-8", "replace" if self.replaces else "strict")
         except UnicodeDecodeError as error:
             self.fail(BadUtf8, error.reason, at + error.start)
 

@@ -1,6 +1,7 @@
 """Produce (API key 0).
 
-Behavior: each partition is its own row; one that is refused does not touch its neighbours. With
+Behavior: each partition is its own row; one that is refused does not touch its neighbours, unless
+    it begins with no batch at all or transactional without an id: then all are. With
     acks=0 nothing is answered, and an error closes the connection, as the only way to be heard.
     acks=-1 waits for the high watermark. Records that must be read one by one (a compacted topic,
     another compression.type, old magics, deep validation) are prepared before the append; large
@@ -16,6 +17,7 @@ Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaM
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ErrorCode
@@ -25,12 +27,15 @@ from ..log.validator import AppendError
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from .context import Later, NoReply, RequestContext
 from .produce_answer import Place, answer_of
-from .produce_form import TRANSACTIONAL, check_form
+from .produce_form import TRANSACTIONAL, check_form, first_batch
 from .registry import handles
 from .transaction_verification import BatchVerifier
 
 if TYPE_CHECKING:
-    from ..replication.append import AppendRow
+    from kwire.types import RecordsBytes
+
+    from ..log.append import AppendInfo
+    from ..replication.append import AppendRow, Granted
     from ..replication.partition import Partition
 
 #: Clients that may write to internal topics. Source: AdminUtils.ADMIN_CLIENT_ID.
@@ -38,7 +43,10 @@ ADMIN_CLIENT_ID = "__admin_client"
 
 UNKNOWN_TOPIC = AppendError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 UNKNOWN_ID = AppendError(ErrorCode.UNKNOWN_TOPIC_ID)
-NO_TRANSACTIONAL_ID = AppendError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+NO_TRANSACTIONAL_ID = AppendError(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, before_append=True
+)
+INVALID_ACKS = AppendError(ErrorCode.INVALID_REQUIRED_ACKS, before_append=True)
 
 
 @handles(ProduceRequest, versions="0-13", authorize=None, overlap=True)
@@ -46,17 +54,19 @@ def produce(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Later[ProduceResponse] | NoReply:
     """Append records to partitions that this broker leads."""
-    places, rows, transactional = _rows(ctx, request)
+    places, rows, transactional, is_suspect = _rows(ctx, request)
     acks = request.acks
+    transactional_id = request.transactional_id
+    if is_suspect or (transactional and transactional_id is None):
+        refused = _refusal_of_all(request, transactional)
+        if refused is not None:
+            return answer_of(ctx, acks, places, [refused] * len(rows))
     verifier = None
-    if transactional:
-        transactional_id = request.transactional_id
-        if transactional_id is None:
-            places = [(topic, number, None) for topic, number, _ in places]
-            rows = [NO_TRANSACTIONAL_ID] * len(rows)
-        else:
-            verifier = BatchVerifier(ctx, transactional_id)
-            verifier.add_partitions(rows)
+    if transactional and transactional_id is not None:
+        verifier = BatchVerifier(ctx, transactional_id)
+        verifier.add_partitions(rows)
+    if not -1 <= acks <= 1:
+        return _refuse_acks(ctx, acks, places, rows, verifier)
     appended = ctx.services.replica_manager.appends.append_records(
         rows, acks, request.timeout_ms, ctx.now_ms, verifier=verifier
     )
@@ -67,15 +77,17 @@ def produce(
 
 def _rows(
     ctx: RequestContext, request: ProduceRequest
-) -> tuple[list[Place], list[AppendRow], bool]:
-    """Where each row belongs and what is to be appended there, and whether any is transactional.
+) -> tuple[list[Place], list[AppendRow], bool, bool]:
+    """Where each row belongs and what is to be appended there.
 
-    Shape: what must not live longer than the request, views of its records, is in the second only.
+    Shape: then whether any is transactional, and whether something may be wrong with all of the
+    request, see `_refusal_of_all`. What must not live longer than the request, views of its
+    records, is in the second only.
     """
     partitions: dict[Any, Partition] = ctx.services.replica_manager.partitions
     version = ctx.version
-    valid_acks = -1 <= request.acks <= 1
     transactional = False
+    is_suspect = version < 3
     places: list[Place] = []
     rows: list[AppendRow] = []
     for topic in request.topic_data:
@@ -88,38 +100,85 @@ def _rows(
             number = data.index
             # A plain tuple hashes and compares as the TopicPartition, and costs less to make.
             partition = partitions.get((name, number))
-            if partition is None or closed or not valid_acks:
-                places.append((name, number, None))
-                rows.append(_refusal(ctx, name, number, valid_acks, closed))
-                continue
             records = data.records
-            error = check_form(records, version)
-            if error is None:
-                rows.append((partition, records))
-            elif error is TRANSACTIONAL:
-                transactional = True
-                rows.append((partition, records))
+            error: AppendError | None
+            if partition is None or closed:
+                error = _refusal(ctx, request, name, number, records)
             else:
-                places.append((name, number, None))
-                rows.append(error)
-                continue
-            places.append((name, number, partition))
-    return places, rows, transactional
+                error = check_form(records, version)
+                if error is None or error is TRANSACTIONAL:
+                    transactional = transactional or error is TRANSACTIONAL
+                    places.append((name, number, partition))
+                    rows.append((partition, records))
+                    continue
+            is_suspect = True
+            places.append((name, number, None))
+            rows.append(error)
+    return places, rows, transactional, is_suspect
 
 
 def _refusal(
-    ctx: RequestContext, topic: str | bytes, partition: int, valid_acks: bool, closed: bool
+    ctx: RequestContext,
+    request: ProduceRequest,
+    topic: str | bytes,
+    number: int,
+    records: RecordsBytes,
 ) -> AppendError:
+    """Why records are not for a partition of this broker, in the order of Apache Kafka's checks."""
     services = ctx.services
     if isinstance(topic, bytes):
         return UNKNOWN_ID
     image = services.metadata()
-    if image.partition(topic, partition) is None:
+    if image.partition(topic, number) is None:
         return UNKNOWN_TOPIC
-    if not valid_acks:
-        return AppendError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if closed:
+    error = check_form(records, ctx.version)
+    if error is not None and error is not TRANSACTIONAL:
+        return error
+    if not -1 <= request.acks <= 1:
+        return INVALID_ACKS
+    if topic in INTERNAL_TOPICS:
         return AppendError(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}."
         )
-    return AppendError(services.replica_manager.why_missing(image, topic, partition))
+    return AppendError(services.replica_manager.why_missing(image, topic, number))
+
+
+def _refusal_of_all(request: ProduceRequest, transactional: bool) -> AppendError | None:
+    """What Apache Kafka refuses a whole request for, in all its rows alike.
+
+    Shape: told from the first batch of each partition, known or not, in their order.
+    Errors: CORRUPT_MESSAGE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id.
+    """
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            found = first_batch(data.records)
+            if found is TRANSACTIONAL:
+                return NO_TRANSACTIONAL_ID if request.transactional_id is None else None
+            if found is not None:
+                return found
+    return NO_TRANSACTIONAL_ID if transactional and request.transactional_id is None else None
+
+
+def _refuse_acks(
+    ctx: RequestContext,
+    acks: int,
+    places: list[Place],
+    rows: list[AppendRow],
+    verifier: BatchVerifier | None,
+) -> ProduceResponse | Later[ProduceResponse] | NoReply:
+    """Refuse what has nothing else to be refused for; what verification says goes before acks."""
+    asked: list[AppendError | Awaitable[AppendError | Granted]] = []
+    for row in rows:
+        if isinstance(row, AppendError):
+            asked.append(row)
+        else:
+            asked.append((None if verifier is None else verifier.verify(*row)) or INVALID_ACKS)
+
+    async def results() -> list[AppendInfo | AppendError]:
+        told = [each if isinstance(each, AppendError) else await each for each in asked]
+        return [each if isinstance(each, AppendError) else INVALID_ACKS for each in told]
+
+    known = [each for each in asked if isinstance(each, AppendError)]
+    if len(known) == len(asked):
+        return answer_of(ctx, acks, places, list(known))
+    return ctx.later(results(), lambda found: answer_of(ctx, acks, places, found))

@@ -117,7 +117,8 @@ def _refused_row(place: Place, result: AppendError) -> PartitionProduceResponse:
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in result.record_errors
         ],
-        error_message=result.message,
+        # As Apache Kafka: of what the log refuses only single records have a message.
+        error_message=result.message if result.record_errors or result.before_append else None,
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Batch length, magic and attributes of a batch, wherever the rest of it is wrong.
 _FORM = Struct(">8xi4xb4xh").unpack_from
+_LENGTH = Struct(">8xi").unpack_from
+_LOG_OVERHEAD = 12
 _HEADER_SIZE = 61
 _MAGIC_AT = 16
 _MIN_BATCH_LENGTH = 14
@@ -36,9 +38,12 @@ NO_BATCH = "Produce requests with version %d must have exactly one record batch 
 
 
 def check_form(records: RecordsBytes, version: int) -> AppendError | None:
-    """Check what the request's version says of the form; the log checks the content."""
+    """Check what the request's version says of the form; the log checks the content.
+
+    Shape: below version 3 no batch at all is fine, and nothing is appended.
+    """
     if version < 3:
-        if not records:
+        if records is None:
             return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
         return TRANSACTIONAL if _has_transactional(records) else None
     size = len(records) if records is not None else 0
@@ -48,17 +53,41 @@ def check_form(records: RecordsBytes, version: int) -> AppendError | None:
         return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, records[_MAGIC_AT]))
     length, magic, attributes = _FORM(records)
     if magic != 2 or length + 12 != size:
-        return _misshapen(version, length, magic, size)
+        return _misshapen(version, length, magic, size, attributes)
     if attributes & _ZSTD_OR_TRANSACTIONAL:
         if version < 7 and attributes & _CODEC_MASK == _ZSTD:
-            return AppendError(
-                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"Produce requests with version {version} are not allowed to use ZStandard "
-                "compression",
-            )
+            return _no_zstd(version)
         if attributes & _TRANSACTIONAL:
             return TRANSACTIONAL
     return None
+
+
+def first_batch(records: RecordsBytes | None) -> AppendError | None:
+    """TRANSACTIONAL if records begin with such a batch, CORRUPT_MESSAGE if with none, else None.
+
+    Source: RequestUtils.hasTransactionalRecords, ByteBufferLogInputStream.nextBatch.
+    """
+    size = len(records) if records is not None else 0
+    if size < _LOG_OVERHEAD:
+        return None
+    assert records is not None
+    (length,) = _LENGTH(records)
+    if length < _MIN_BATCH_LENGTH:
+        return _corrupt(
+            f"Record size {length} is less than the minimum record overhead ({_MIN_BATCH_LENGTH})"
+        )
+    if size <= _MAGIC_AT:
+        return None
+    magic = records[_MAGIC_AT]
+    if magic > 2:
+        return _corrupt(f"Invalid magic found in record: {magic}")
+    if magic < 2 or size < max(length + _LOG_OVERHEAD, _HEADER_SIZE):
+        return None
+    return TRANSACTIONAL if _FORM(records)[2] & _TRANSACTIONAL else None
+
+
+def _corrupt(message: str) -> AppendError:
+    return AppendError(ErrorCode.CORRUPT_MESSAGE, message, before_append=True)
 
 
 def _has_transactional(records: RecordsBytes) -> bool:
@@ -69,19 +98,23 @@ def _has_transactional(records: RecordsBytes) -> bool:
         return False  # the log says what is wrong
 
 
-def _misshapen(version: int, length: int, magic: int, size: int) -> AppendError:
+def _no_zstd(version: int) -> AppendError:
+    return AppendError(
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        f"Produce requests with version {version} are not allowed to use ZStandard compression",
+    )
+
+
+def _misshapen(version: int, length: int, magic: int, size: int, attributes: int) -> AppendError:
     """Say what is wrong with records that are not one batch of magic 2 from end to end."""
-    if length < _MIN_BATCH_LENGTH:
-        return AppendError(
-            ErrorCode.CORRUPT_MESSAGE,
-            f"Record size {length} is less than the minimum record overhead ({_MIN_BATCH_LENGTH})",
-        )
-    if not 0 <= magic <= 2:
-        return AppendError(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+    if length < _MIN_BATCH_LENGTH or not 0 <= magic <= 2:
+        return AppendError(ErrorCode.CORRUPT_MESSAGE)  # first_batch says why
     if magic < 2:
         return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, magic))
     if length + 12 > size:
         return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
+    if version < 7 and attributes & _CODEC_MASK == _ZSTD:
+        return _no_zstd(version)
     return AppendError(
         ErrorCode.INVALID_RECORD,
         f"Produce requests with version {version} are only allowed to contain exactly one record "

@@ -73,18 +73,15 @@ def needs_verification(
     # it would not do if the coordinator could not be asked.
     if not attributes & _TRANSACTIONAL or not partition.is_leader:
         return False
+    if producer_id < 0:
+        return False  # it belongs to no transaction, and is appended like any other
     if not ctx.services.transaction_coordinator.config.partition_verification:
         return False
     entry = partition.log.producers.producers.get(producer_id)
     if entry is None or producer_epoch > entry.producer_epoch:
         return True
     if producer_epoch < entry.producer_epoch:
-        return AppendError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"Epoch of producer {producer_id} is {producer_epoch}, which is smaller than the last "
-            f"seen epoch {entry.producer_epoch}",
-            before_append=True,
-        )
+        return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, before_append=True)
     return entry.current_txn_first_offset < 0
 
 
@@ -130,9 +127,9 @@ class BatchVerifier:
         """Say why a batch may not be appended now, None if it may; see Verifier.
 
         Shape: an awaitable asks another broker, or waits until the partition has been added.
+        The log refuses a batch that has overtaken the first of its transaction.
         Errors: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE (older
         producers: INVALID_TXN_STATE); NOT_ENOUGH_REPLICAS where it may be so in a moment;
-        OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that has overtaken the first of its transaction;
         with version 12 and up those of add_partitions.
         """
         ctx = self._ctx
@@ -149,7 +146,7 @@ class BatchVerifier:
         if not needed:
             return None
         _, producer_id, producer_epoch, sequence = _PRODUCER(records)
-        overtaking = partition.log.producers.check_verified(
+        partition.log.producers.begin_verification(
             producer_id,
             producer_epoch,
             sequence,
@@ -167,7 +164,7 @@ class BatchVerifier:
                 return _told_later(ctx, found, Granted(guard))
             if found is not ErrorCode.NONE:
                 return refusal_for(ctx, found)
-        return None if overtaking is None else AppendError(overtaking.error, overtaking.message)
+        return None
 
 
 async def _told_later(
@@ -203,7 +200,7 @@ def verify_offsets_partition(
         )
 
     def ask() -> ErrorCode | Awaitable[ErrorCode]:
-        producers.check_verified(*producer, 0, ctx.now_ms, is_added=False)
+        producers.begin_verification(*producer, 0, ctx.now_ms, is_added=False)
         found: ErrorCode | Awaitable[ErrorCode] = verify(transactional_id, *producer, tp)
         return found
 

@@ -72,6 +72,8 @@ def append_carefully(
     """`Log.append_as_leader` without any assumption about the records."""
     if log.offline:
         return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
+    if not records:  # an old client's message set may be empty
+        return AppendInfo(-1, -1, NO_TIMESTAMP, log.log_start_offset, NO_TIMESTAMP, 0)
     config = log.config
     if not prepared and origin is AppendOrigin.CLIENT and needs_rewrite(records, config):
         rewritten = prepare(records, config, str(log.tp), now_ms, origin)
@@ -115,6 +117,7 @@ def _check_producers(
     # Later batches are checked against what the earlier ones would leave behind.
     producers = log.producers
     staged = ProducerStateManager(producers.expiration_ms)
+    staged.verifying = producers.verifying.copy()
     from_client = origin is AppendOrigin.CLIENT
     for position, header in batches:
         producer_id = header.producer_id
@@ -176,11 +179,10 @@ def _write_as_leader(
     max_timestamp = NO_TIMESTAMP
     stamped: Batches = []
     for position, header in batches:
-        if not header.is_control:
-            if log_append_time:
-                set_log_append_time(records, position, now_ms)
-            elif header.is_log_append_time:
-                _set_create_time(records, position, header.max_timestamp)
+        if log_append_time:  # markers too
+            set_log_append_time(records, position, now_ms)
+        elif header.is_log_append_time and not header.is_control:
+            _set_create_time(records, position, header.max_timestamp)
         set_offset_and_epoch(records, position, offset, leader_epoch)
         header = read_header(records, position)
         stamped.append((position, header))

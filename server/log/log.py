@@ -281,6 +281,7 @@ class Log:
                 or entry.producer_epoch != producer_epoch
                 or entry.last_sequence + 1 != sequence
                 or (entry.current_txn_first_offset >= 0 and not attributes & 0x10)
+                or self.producers.verifying
             ):
                 answer = self._check_producer(
                     entry, producer_epoch, sequence, delta, attributes, producer_id
@@ -334,7 +335,7 @@ class Log:
                 f"Invalid sequence number {sequence} in record batch with producerId {producer_id}",
             )
         if entry is None:
-            return None
+            entry = ProducerStateEntry(producer_id)
         duplicate = entry.find_duplicate(epoch, sequence, (sequence + delta) & INT32_MAX)
         if duplicate is not None:
             return AppendInfo(

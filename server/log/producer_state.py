@@ -56,13 +56,14 @@ class Verification(NamedTuple):
     """A producer whose transaction is not known here yet: the lowest sequence it came with.
 
     Shape: `guard` is another one after each marker, so that an answer that was asked for before it
-    is known to be outdated.
+    is known to be outdated. `is_added` where the batch itself added the partition.
     """
 
     epoch: int
     lowest_sequence: int
     timestamp: int
     guard: object
+    is_added: bool
 
 
 class Refused(NamedTuple):
@@ -185,6 +186,9 @@ class ProducerStateManager:
                 f"Epoch of producer {entry.producer_id} is {epoch}, which is smaller than the "
                 f"last seen epoch {current}",
             )
+        overtaking = self._overtakes(entry, first_sequence) if from_client else None
+        if overtaking is not None:
+            return overtaking
         if from_client and current != NONE:
             last = entry.last_sequence
             if epoch != current:
@@ -242,37 +246,42 @@ class ProducerStateManager:
         is_again = entry.current_txn_first_offset < 0 or epoch == MAX_EPOCH
         return epoch < entry.producer_epoch or not is_again
 
-    def check_verified(
+    def begin_verification(
         self, producer_id: int, epoch: int, first_sequence: int, now_ms: int, *, is_added: bool
-    ) -> Refused | None:
-        """Whether the batch that opens a transaction here, and was verified, is the first of it.
+    ) -> None:
+        """Note that a batch which opens a transaction here is being verified.
 
         Shape: to be called for each try, also when verification fails, since the first batch may
-        fail it and the second not. `is_added` says that the partition was added by the batch
-        itself (transaction version 2): then a producer nobody knows begins with sequence 0.
-        Errors: OUT_OF_ORDER_SEQUENCE_NUMBER. Source: ProducerAppendInfo, VerificationStateEntry.
+        fail it and the second not; `check` refuses what has overtaken the lowest sequence. `is_added`
+        says that the partition was added by the batch itself (transaction version 2).
+        Source: VerificationStateEntry.
         """
-        entry = self.producers.get(producer_id)
-        if is_added and first_sequence and (entry is None or not entry.batches):
-            return Refused(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Invalid sequence number for producer {producer_id}: {first_sequence} (incoming "
-                "seq. number). Expected sequence 0 for transactions v2 idempotent producer with no "
-                "existing state",
-            )
         tried = self.verifying.get(producer_id)
         if tried is None or tried.epoch < epoch:
             lowest, guard = first_sequence, object()
         elif tried.epoch == epoch:
             lowest, guard = min(tried.lowest_sequence, first_sequence), tried.guard
         else:
-            return None  # an old epoch, which the log refuses
-        self.verifying[producer_id] = Verification(epoch, lowest, now_ms, guard)
-        if first_sequence > lowest:
+            return  # an old epoch, which the log refuses
+        self.verifying[producer_id] = Verification(epoch, lowest, now_ms, guard, is_added)
+
+    def _overtakes(self, entry: ProducerStateEntry, first_sequence: int) -> Refused | None:
+        """Refuse a batch that came before the first one of a transaction that is being verified."""
+        tried = self.verifying.get(entry.producer_id)
+        if tried is None:
+            return None
+        if tried.is_added and first_sequence and not entry.batches:
             return Refused(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"Out of order sequence number for producer {producer_id}: {first_sequence} "
-                f"(incoming seq. number), {lowest} (earliest seen sequence)",
+                f"Invalid sequence number for producer {entry.producer_id}: {first_sequence} "
+                "(incoming seq. number). Expected sequence 0 for transactions v2 idempotent producer "
+                "with no existing state",
+            )
+        if first_sequence > tried.lowest_sequence:
+            return Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {entry.producer_id}: {first_sequence} "
+                f"(incoming seq. number), {tried.lowest_sequence} (earliest seen sequence)",
             )
         return None
 

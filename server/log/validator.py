@@ -49,6 +49,7 @@ class AppendError(NamedTuple):
     """Why nothing was appended; record_errors as (index in the batch, message).
 
     Shape: `before_append` where the log was not even asked, so that nothing is said of its offsets.
+    A producer is told the message then, or beside record errors; else it is for the broker's log.
     """
 
     error: ErrorCode
@@ -281,7 +282,7 @@ def _prepare(
     first = batches[0][1]
     if first.is_control:  # not compressed anew, and has no keys of users
         return records
-    if len(batches) > 1 and (first.magic == 2 or first.codec):
+    if len(batches) > 1 and (first.magic == 2 or any(header.codec for _, header in batches)):
         raise Refusal(ErrorCode.INVALID_RECORD, "Compressed outer record has more than one batch")
     dense = True
     if first.magic < 2 or config.is_compacted or config.validation == "deep":

@@ -278,6 +278,86 @@ def test_transactional_batch_without_a_transactional_id_spoils_the_whole_request
     assert room.partition("a", 1).log.log_end_offset == 0
 
 
+def produced(room: Replicas, *parts: tuple[str, int, bytes], version: int, **options: Any) -> Any:
+    """The codes of a request's rows, in their order."""
+    asked = ProduceRequest(
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[
+                    PartitionProduceData(index=number, records=memoryview(bytearray(records)))
+                ],
+            )
+            for name, number, records in parts
+        ],
+        **{"acks": 1, **options},
+    )
+    answer = room.call(produce, asked, version)
+    return [row.error_code for topic in answer.responses for row in topic.partition_responses]
+
+
+def test_what_refuses_the_whole_request_is_told_before_anything_else(room: Replicas) -> None:
+    """In the order of Apache Kafka 3.9.2, which looks at the first batch of each partition first."""
+    room.create("a")
+    no_id, corrupt = (
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CORRUPT_MESSAGE,
+    )
+    bad_magic = bytearray(batch())
+    bad_magic[16] = 3
+    txn, zstd = ("nope", 0, transactional(7, 0)), ("a", 0, transactional(7, 0, codec=4))
+    bad, good = ("nope", 0, bytes(bad_magic)), ("a", 0, batch())
+    assert produced(room, txn, good, version=LATEST) == [no_id] * 2
+    assert produced(room, zstd, version=4) == [no_id]
+    assert produced(room, good, bad, txn, version=LATEST) == [corrupt] * 3
+    assert produced(room, txn, bad, version=LATEST) == [no_id] * 2
+    assert room.partition("a").log.log_end_offset == 0
+
+
+def test_wrong_acks_are_told_after_the_form_and_before_the_leader(room: Replicas) -> None:
+    room.create("a")
+    room.publisher.publish(
+        room.publisher.image.with_topics([topic_image("far", leader=1, replicas=(1,))])
+    )
+    parts = ("nope", 0, batch()), ("a", 0, batch(codec=4)), ("a", 0, batch()), ("far", 0, batch())
+    assert produced(room, *parts, version=4, acks=2) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    ]
+    row = only(room.call(produce, request(batch(), acks=-2), LATEST))
+    assert (row.log_start_offset, row.error_message) == (-1, None)
+
+
+def test_only_single_records_and_verification_have_messages(room: Replicas) -> None:
+    room.create("a", configs={"max.message.bytes": "80"})
+    room.create("c", configs={"message.timestamp.before.max.ms": "1000"})
+    for records in (batch(b"v" * 100), patched(batch(), 57, ">i", 9), batch()[:-1]):
+        row = only(room.call(produce, request(records), LATEST))
+        assert row.error_code and row.error_message is None
+    row = only(room.call(produce, request(batch(timestamp=5), "c"), LATEST))
+    assert row.error_message and row.record_errors
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_old_request_without_any_message_is_fine(room: Replicas, version: int) -> None:
+    room.create("a")
+    row = only(room.call(produce, request(b""), version))
+    assert (row.error_code, row.base_offset) == (0, -1)
+    assert room.partition("a").log.log_end_offset == 0
+
+
+def test_transactional_batch_without_a_producer_belongs_to_no_transaction(room: Replicas) -> None:
+    room.create("a")
+    records = patched(transactional(7, 0), 43, ">qhi", -1, -1, -1)
+    row = only(room.call(produce, request(records, transactional_id="x"), LATEST))
+    assert (row.error_code, row.base_offset) == (0, 0)
+    log = room.partition("a").log
+    assert log.last_stable_offset == log.log_end_offset == 1
+
+
 def test_wrong_broker_names_the_right_one_from_version_10_on(room: Replicas) -> None:
     from tests.support.replicas import registration
 

@@ -102,7 +102,7 @@ def test_any_header_with_a_right_crc_is_an_answer(at: int, change: bytes) -> Non
         assert isinstance(answer, bytes | memoryview | AppendError)
 
 
-@pytest.mark.parametrize("size", [0, 1, 11, 12, 16, 17, 60])
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 60])
 def test_cut_header_is_refused(tmp_path: Path, size: int) -> None:
     log = open_log(tmp_path)
     assert refusal(log, batch()[:size]).error == ErrorCode.CORRUPT_MESSAGE
@@ -181,6 +181,29 @@ def test_timestamps_out_of_bounds_are_refused_record_by_record(tmp_path: Path) -
     append(log, batch(timestamp=NOW - 1000))
     append(log, batch(timestamp=NOW + 10))
     append(log, batch(timestamp=-1))  # no timestamp is no wrong one
+
+
+def test_log_append_time_stamps_markers_too(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(message_timestamp_type="LogAppendTime"))
+    info = log.append_as_leader(
+        marker(7, commit=True), 0, NOW + 77, origin=AppendOrigin.COORDINATOR
+    )
+    assert isinstance(info, AppendInfo)
+    log.high_watermark = log.log_end_offset
+    (stored,) = read_batches(log)
+    assert stored.header.is_control and stored.header.is_log_append_time
+    assert stored.header.max_timestamp == NOW + 77
+    stored.verify_crc()
+
+
+@pytest.mark.parametrize("compression_type", ["producer", "gzip"])
+def test_compressed_message_beside_a_plain_one_is_refused(
+    tmp_path: Path, compression_type: str
+) -> None:
+    log = open_log(tmp_path, config(compression_type=compression_type))
+    plain, packed = (bytes(batch(b"a", magic=0, codec=codec)) for codec in (0, 2))
+    refused = refusal(log, memoryview(bytearray(plain + packed)))
+    assert refused.error == ErrorCode.INVALID_RECORD
 
 
 def test_log_append_time_stamps_the_batch_and_keeps_its_crc_right(tmp_path: Path) -> None:

@@ -75,6 +75,16 @@ def test_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
     assert send(log, 42) == 1
 
 
+def test_batch_that_overtook_the_first_of_its_transaction_is_refused(tmp_path: Path) -> None:
+    """Also one that is not transactional, as Apache Kafka 3.9.2 counts its sequence."""
+    log = open_log(tmp_path)
+    log.producers.begin_verification(7, 0, 2, NOW, is_added=False)
+    assert error(log, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(log, 2) == 0
+    log.producers.begin_verification(8, 0, 5, NOW, is_added=True)
+    assert error(log, 5, pid=8) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_new_epoch_begins_at_sequence_zero_and_fences_the_old(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     send(log, 0, epoch=3)

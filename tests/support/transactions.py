@@ -9,10 +9,11 @@ from server.log.log import AppendOrigin
 from .replicas import NOW, Replicas, batch
 
 
-def transactional(producer_id: int, sequence: int, *values: bytes) -> bytes:
+def transactional(producer_id: int, sequence: int, *values: bytes, codec: int = 0) -> bytes:
     """A batch of an open transaction."""
     return batch(
         *values,
+        codec=codec,
         producer_id=producer_id,
         producer_epoch=0,
         base_sequence=sequence,

@@ -228,6 +228,16 @@ def test_prefix_that_ends_within_its_last_field_is_refused() -> None:
         decode_prefix(RequestHeader, b"\0\0\0\0\0\0\0\0\0\x05clie", 1)
 
 
+def test_string_that_is_not_utf8_is_replaced_in_what_a_broker_is_sent() -> None:
+    """As Java reads it; a client's answers are decoded strictly."""
+    data = encode(HeartbeatRequest(group_id="grouq", generation_id=1, member_id="m"), 0)
+    bad = data.replace(b"q", b"\xf0")
+    message, end = decode_prefix(HeartbeatRequest, bad, 0)
+    assert (message.group_id, message.generation_id, end) == ("grou\ufffd", 1, len(bad))
+    with pytest.raises(BadUtf8):
+        decode(HeartbeatRequest, bad, 0)
+
+
 def test_varint_without_end_is_refused() -> None:
     with pytest.raises(BadLength, match="does not end"):
         decode(MetadataRequest, b"\xff" * 64, 9)
