@@ -6,6 +6,7 @@ import gc
 import os
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,24 @@ STAGES = (
     ("slow", ("slow",)),
 )
 ORDER = ("unit", "slow", "clients", "java", "spark")
+
+ROOT = Path(__file__).parent
+
+#: Files that take longest of their stage begin first, or one of them would run alone at the end.
+LONGEST = (
+    "sim/test_sim.py",
+    "log/faults/test_schedules.py",
+    "soak/test_soak.py",
+    "e2e/test_network_faults.py",
+    "compat/mixed/test_mixed.py",
+    "compat/interchange/test_move.py",
+    "e2e/differential/test_differential.py",
+    "e2e/test_kafka_streams.py",
+    "pipeline/test_aggregate.py",
+    "e2e/test_spark.py",
+    "pipeline/test_faults.py",
+    "pipeline/test_demo.py",
+)
 
 IN_CI = os.environ.get("CI", "").lower() == "true"
 
@@ -43,10 +62,23 @@ def stage_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick stages first, and in them what takes longest; otherwise the random order stays."""
-    # Workers take file after file: a long one that began last would run alone at the end.
-    long = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (ORDER.index(stage_of(item)), item.path not in long))
+    """Quick stages first, and in them what takes longest; otherwise the random order stays.
+
+    Workers take file after file, so a file is in the stage of its last test: what few tests of it need
+    (a Spark session, a JVM) is started when that stage comes, and not kept through all before.
+    """
+    stages: dict[Path, int] = {}
+    slow = set()
+    for item in items:
+        stages[item.path] = max(stages.get(item.path, 0), ORDER.index(stage_of(item)))
+        if item.get_closest_marker("slow"):
+            slow.add(item.path)
+    longest = {ROOT / name: place for place, name in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> tuple[int, int, bool]:
+        return stages[item.path], longest.get(item.path, len(LONGEST)), item.path not in slow
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:
