@@ -50,13 +50,15 @@ lint: $(READY)
 	@.ci/stage types $(BIN)/mypy --no-error-summary
 	@.ci/stage imports $(BIN)/lint-imports --no-cache
 
-check: lint
-	@.ci/stage unit $(BIN)/pytest -q -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
-
-# One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
-# clients, java and spark in this order, file by file in WORKERS processes, and tells at the end what each took.
+# Files of tests go to WORKERS processes, one after the other.
 WORKERS ?= 2
 IN_WORKERS := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+check: lint
+	@.ci/stage unit $(BIN)/pytest -q $(IN_WORKERS) -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
+
+# One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
+# clients, java and spark in this order, and tells at the end what each took.
 test: lint jars
 	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) --durations 15 --durations-min 15 $(ARGS)
 
