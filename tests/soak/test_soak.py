@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 def test_killed_broker_loses_and_repeats_nothing(
     new_broker: Callable[..., BrokerProcess], tmp_path: Path, long_form: bool
 ) -> None:
-    kills = int(os.environ.get("KWIRE_KILLS", "100" if long_form else "15"))
+    kills = int(os.environ.get("KWIRE_KILLS", "100" if long_form else "7"))
     seed = int(os.environ.get("KWIRE_SEED", random.randrange(1 << 32)))
     jars = fetched_jars(f"kafka-{KAFKA_3}")
     java = isinstance(jars, Path)

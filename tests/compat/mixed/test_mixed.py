@@ -46,11 +46,13 @@ def check(outcome: Outcome, cluster: MixedCluster) -> None:
     [(KAFKA, KWIRE, KWIRE), (KAFKA, KAFKA, KWIRE)],
     ids=["one-kafka-two-kwire", "two-kafka-one-kwire"],
 )
-def test_each_broker_is_controller_and_is_killed_and_nothing_is_lost(
+def test_each_kind_of_broker_is_controller_and_is_killed_and_nothing_is_lost(
     tmp_path: Path, kinds: tuple[str, ...]
 ) -> None:
     def steps(operator: Operator) -> None:
         for number, seat in enumerate(cluster.seats):
+            if not LONG and seat.kind in {each.kind for each in cluster.seats[:number]}:
+                continue  # the first of each kind stands for the others
             operator.give_control(seat)
             if LONG:
                 operator.kill_and_restart(cluster.seats[(number + 1) % 3])
