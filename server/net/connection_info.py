@@ -9,7 +9,7 @@ class ConnectionInfo:
     Shape: `connection_id` is unique while the broker runs, in Kafka's form
     `local:port-remote:port-n`; `local_host` is the address the client reached us by; the software
     name and version are what ApiVersions v3 said, "unknown" before (KIP-511). `listener` and
-    `security_protocol` are those of the endpoint it came to.
+    `security_protocol` are those of the endpoint it came to; `principal` is whom it speaks for.
     """
 
     __slots__ = (
@@ -21,6 +21,7 @@ class ConnectionInfo:
         "listener",
         "local_host",
         "local_port",
+        "principal",
         "security_protocol",
     )
 
@@ -34,6 +35,7 @@ class ConnectionInfo:
         local_port: int = 9092,
         listener: str = "PLAINTEXT",
         security_protocol: str = "PLAINTEXT",
+        principal: str = "User:ANONYMOUS",
     ) -> None:
         self.connection_id = connection_id
         self.client_host = client_host
@@ -42,6 +44,7 @@ class ConnectionInfo:
         self.local_port = local_port
         self.listener = listener
         self.security_protocol = security_protocol
+        self.principal = principal
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
 
