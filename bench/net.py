@@ -99,8 +99,9 @@ async def measure(
     size: int, count: int, in_flight: int, stored: Slice | None, limits: NetLimits, cpu: int
 ) -> None:
     endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0)
-    network = SocketNetwork(Executor())
-    listener = Listener(network, endpoint, Answers(stored), limits, SystemClock())
+    acceptor = SocketNetwork(Executor()).listen(endpoint, limits)
+    endpoint = endpoint._replace(port=acceptor.port)
+    listener = Listener(acceptor, endpoint, Answers(stored), limits, SystemClock())
     listener.start()
     received = 0
     plain = Session.received

@@ -52,14 +52,22 @@ from .support.socket_client import SocketClient
 Scenario = Callable[[Broker, SocketClient], Awaitable[None]]
 
 
-def new_broker(folder: Path, executor: Executor | None = None, **config: str) -> Broker:
+def new_broker(
+    folder: Path,
+    store: EmbeddedStore | None = None,
+    /,
+    executor: Executor | None = None,
+    **config: str,
+) -> Broker:
     settings = {
         "log.dirs": str(folder),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "offsets.topic.num.partitions": "2",
         **{name.replace("_", "."): value for name, value in config.items()},
     }
-    return Broker(BrokerConfig(settings), file_layer=UnsyncedFiles(), executor=executor)
+    return Broker(
+        BrokerConfig(settings), file_layer=UnsyncedFiles(), store=store, executor=executor
+    )
 
 
 @asynccontextmanager
@@ -78,7 +86,7 @@ async def running(folder: Path, **config: str) -> AsyncIterator[tuple[Broker, So
 
 
 async def connect(broker: Broker) -> SocketClient:
-    return await SocketClient.open("127.0.0.1", broker.listeners[0].port)
+    return await SocketClient.open("127.0.0.1", broker.serving.listeners[0].port)
 
 
 def run(folder: Path, scenario: Scenario, **config: str) -> None:
@@ -193,7 +201,7 @@ def test_fetch_waits_for_what_another_connection_produces(tmp_path: Path) -> Non
         await create(client, "a")
         await client.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
         await metadata(other, "a")
-        assert broker.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
+        assert broker.rooms.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
         await produce(other, "a", b"1")
         (row,) = rows(await client.receive()).values()
         assert values(row.records) == [b"1"]
@@ -207,7 +215,7 @@ def test_fetch_of_a_client_that_went_away_waits_no_longer(tmp_path: Path) -> Non
         await create(client, "a")
         other = await connect(broker)
         await other.send(fetch_request(("a", 0, 0), max_wait_ms=20_000), 12)
-        waiters = broker.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
+        waiters = broker.rooms.replica_manager.partitions["a", 0].waiters.fetches  # type: ignore[index]
         while not waiters:
             await asyncio.sleep(0)
         await other.close()
@@ -276,12 +284,12 @@ def test_client_is_told_where_it_reached_the_broker_unless_that_was_set(
     monkeypatch.setattr("socket.getfqdn", lambda: "fqdn")
 
     async def scenario(broker: Broker, client: SocketClient) -> None:
-        own = str(broker.listeners[0].port)
+        own = str(broker.serving.listeners[0].port)
         (node,) = (await metadata(client)).brokers
         assert f"{node.host}:{node.port}" == told.replace("own", own)
         (described,) = (await client.ask(DescribeClusterRequest(), 0)).brokers
         assert (described.host, described.port) == (node.host, node.port)
-        (endpoint,) = broker.publisher.image.brokers[broker.node_id].endpoints
+        (endpoint,) = broker.rooms.publisher.image.brokers[broker.opened.node_id].endpoints
         assert f"{endpoint.host}:{endpoint.port}" == registered.replace("own", own)
 
     run(tmp_path, scenario, **config)
@@ -291,7 +299,7 @@ def test_wildcard_without_an_address_to_tell_is_explained(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(broker: Broker, client: SocketClient) -> None:
-        port = broker.listeners[0].port
+        port = broker.serving.listeners[0].port
         assert f"start with --advertise HOST:{port}" in caplog.text
         assert broker.address == f"localhost:{port}"
 
@@ -309,11 +317,14 @@ def test_restart_keeps_topics_configs_records_and_ids(tmp_path: Path) -> None:
             (topic,) = await create(client, "a", partitions=2, retention_ms="12345")
             await produce(client, "a", b"1", b"2", b"3")
             await client.ask(delete_before("a", 2), 2)
-            cluster_id, node_id = broker.services.cluster_id, broker.node_id
+            cluster_id, node_id = broker.rooms.services.cluster_id, broker.opened.node_id
             producer_id = (await client.ask(ask_id, 4)).producer_id
         assert (tmp_path / ".kafka_cleanshutdown").exists()
         async with running(tmp_path) as (broker, client):
-            assert (broker.services.cluster_id, broker.node_id) == (cluster_id, node_id)
+            assert (broker.rooms.services.cluster_id, broker.opened.node_id) == (
+                cluster_id,
+                node_id,
+            )
             (found,) = (await metadata(client, "a")).topics
             assert (found.topic_id, len(found.partitions)) == (topic.topic_id, 2)
             assert (await fetch(client, "a", 1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -332,7 +343,7 @@ def test_broker_that_was_killed_comes_back_with_everything(tmp_path: Path) -> No
             await create(client, "a")
             await produce(client, "a", b"1", producer_id=7, producer_epoch=0, base_sequence=0)
             # As if it ended here: nothing is flushed, checkpointed or marked.
-            broker.log_manager.shutdown = lambda now_ms, **_: None  # type: ignore[method-assign,assignment,misc]
+            broker.opened.log_manager.shutdown = lambda now_ms, **_: None  # type: ignore[method-assign,assignment,misc]
         assert not (tmp_path / ".kafka_cleanshutdown").exists()
         async with running(tmp_path) as (broker, client):
             assert values((await fetch(client, "a")).records) == [b"1"]
@@ -388,8 +399,7 @@ def test_second_broker_on_a_data_directory_is_refused_and_the_first_goes_on(
 
 async def start_refused(folder: Path, error: type[Exception], match: str, **config: Any) -> None:
     store = config.pop("store", None)
-    broker = new_broker(folder, **config)
-    broker._store = store
+    broker = new_broker(folder, store, **config)
     with pytest.raises(error, match=match):
         await broker.start()
     await broker.stop()
@@ -407,7 +417,7 @@ def test_directory_of_another_broker_or_cluster_is_refused_and_left_as_it_is(
         before = checkpoints(tmp_path / "one")
         await start_refused(tmp_path / "one", InconsistentBrokerId, "broker 1", node_id="2")
         store = await EmbeddedStore.open(
-            tmp_path / "two" / "coordination.db", new_broker(tmp_path).clock
+            tmp_path / "two" / "coordination.db", new_broker(tmp_path).seams.clock
         )
         await start_refused(tmp_path / "one", InconsistentClusterId, "cluster", store=store)
         assert checkpoints(tmp_path / "one") == before
@@ -427,10 +437,10 @@ def test_start_that_fails_does_not_call_a_killed_brokers_directory_clean(tmp_pat
         async with running(tmp_path / "one") as (broker, client):
             await create(client, "a")
             await produce(client, "a", b"1")
-            broker.log_manager.shutdown = lambda now_ms, **_: None  # type: ignore[method-assign,assignment,misc]
+            broker.opened.log_manager.shutdown = lambda now_ms, **_: None  # type: ignore[method-assign,assignment,misc]
         before = checkpoints(tmp_path / "one")
         async with running(tmp_path / "two") as (other, _):
-            taken = f"PLAINTEXT://127.0.0.1:{other.listeners[0].port}"
+            taken = f"PLAINTEXT://127.0.0.1:{other.serving.listeners[0].port}"
             await start_refused(tmp_path / "one", OSError, "cannot listen on", listeners=taken)
         assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
         assert checkpoints(tmp_path / "one") == before
@@ -449,7 +459,7 @@ def test_stop_takes_less_than_two_seconds_with_clients_that_wait(tmp_path: Path)
         await create(clients[0], "a", partitions=50)
         for client in clients:
             await client.send(fetch_request(("a", 0, 0), max_wait_ms=60_000), 12)
-        while len(broker.replica_manager.partitions["a", 0].waiters.fetches) < 20:  # type: ignore[index]
+        while len(broker.rooms.replica_manager.partitions["a", 0].waiters.fetches) < 20:  # type: ignore[index]
             await asyncio.sleep(0)
         begin = time.monotonic()
         await broker.stop()
@@ -488,7 +498,7 @@ def test_what_waits_for_the_worker_is_not_appended_to_closed_logs(tmp_path: Path
         await broker.start()
         clients = [await connect(broker) for _ in range(2)]
         await create(clients[0], "a", compression_type="gzip")
-        partition = broker.replica_manager.partitions["a", 0]  # type: ignore[index]
+        partition = broker.rooms.replica_manager.partitions["a", 0]  # type: ignore[index]
         for waiting, value in enumerate((bytes(100_000), b"behind it"), 1):
             await clients[waiting - 1].send(produce_request("a", value), 9)
             while len(partition.append_queue or ()) < waiting:
@@ -504,7 +514,7 @@ def test_what_waits_for_the_worker_is_not_appended_to_closed_logs(tmp_path: Path
 def test_broker_whose_directories_all_fail_cannot_go_on(tmp_path: Path) -> None:
     async def scenario(broker: Broker, client: SocketClient) -> None:
         await create(client, "a")
-        log = broker.replica_manager.partitions["a", 0].log  # type: ignore[index]
+        log = broker.rooms.replica_manager.partitions["a", 0].log  # type: ignore[index]
         log.on_io_error(OSError("the disk is gone"))
         assert broker.failed is not None and broker.failed.done()
         assert "all log directories have failed" in str(broker.failed.result())

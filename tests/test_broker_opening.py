@@ -75,7 +75,7 @@ def test_killed_brokers_logs_are_recovered_however_many_processes_may_help(
         (tmp_path / "recovery-point-offset-checkpoint").unlink()
         broker = Broker(settings(tmp_path, **{"num.recovery.threads.per.data.dir": threads}))
         await broker.start()
-        logs = {str(log.tp): log.log_end_offset for log in broker.log_manager.logs()}
+        logs = {str(log.tp): log.log_end_offset for log in broker.opened.log_manager.logs()}
         assert (logs["a-0"], logs["b-0"]) == (1, 1)
         await broker.stop()
         assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -76,7 +76,7 @@ def test_hour_of_retention_compaction_and_topic_churn_leaves_no_descriptor_of_a_
         broker = Broker(BrokerConfig(settings), file_layer=UnsyncedFiles(), clock=clock)
         await broker.start()
         client = await connect(broker)
-        cleaner = CleanerTask(broker.config, broker.log_manager, InThisProcess(), clock)
+        cleaner = CleanerTask(broker.config, broker.opened.log_manager, InThisProcess(), clock)
         try:
             await create(client, "events", "cut", segment_bytes="600")
             await create(client, "table", segment_bytes="600", cleanup_policy="compact")
@@ -87,15 +87,15 @@ def test_hour_of_retention_compaction_and_topic_churn_leaves_no_descriptor_of_a_
                     await use(client, topic, minute)
                 await client.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5)
                 if minute % 10 == 9:
-                    cut = broker.log_manager.get(TopicPartition("cut", 0))
+                    cut = broker.opened.log_manager.get(TopicPartition("cut", 0))
                     assert cut is not None
                     cut.truncate_to(cut.log_end_offset - 20, clock.now_ms())
                     cut.high_watermark = cut.log_end_offset
                 clock.advance(MINUTE_MS)
-                await broker.upkeep.flush_due()
-                await broker.upkeep.retain()
+                await broker.rooms.upkeep.flush_due()
+                await broker.rooms.upkeep.retain()
                 assert await cleaner.run_due()
-                await broker.upkeep.run_deletes()
+                await broker.rooms.upkeep.run_deletes()
                 assert of_deleted_files(tmp_path) == []
             assert not cleaner.uncleanable
         finally:

@@ -84,11 +84,11 @@ class Wire:
         return counted
 
     async def connect(self) -> None:
-        self.client = socket.create_connection(("127.0.0.1", self.broker.listeners[0].port))
+        self.client = socket.create_connection(("127.0.0.1", self.broker.serving.listeners[0].port))
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        while not self.broker.listeners[0].sessions:
+        while not self.broker.serving.listeners[0].sessions:
             await asyncio.sleep(0)
-        self.session = next(iter(self.broker.listeners[0].sessions))
+        self.session = next(iter(self.broker.serving.listeners[0].sessions))
         self.transport: Any = self.session.transport
         self.transport._sock = CountingSocket(self.transport._sock, self.counts)
         self.transport.pause_reading()  # the test takes the loop's part
@@ -244,7 +244,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Wire], 
         broker = Broker(BrokerConfig(config))
         await broker.start()
         try:
-            assert await broker.services.topics.auto_create(["hot"]) == {}
+            assert await broker.rooms.services.topics.auto_create(["hot"]) == {}
             wire = Wire(broker, monkeypatch)
             await wire.connect()
             body(wire)

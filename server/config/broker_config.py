@@ -119,6 +119,11 @@ class BrokerConfig:
         return log_dirs(self.values)
 
     @property
+    def zookeeper_connect(self) -> str | None:
+        """Where the cluster's ZooKeeper is; None for a broker that stands alone."""
+        return self.get_optional_str("zookeeper.connect") or None
+
+    @property
     def listeners(self) -> tuple[Endpoint, ...]:
         """Where to listen; a KRaft controller's listeners are left out."""
         controller = str(self.values["controller.listener.names"] or "").upper()

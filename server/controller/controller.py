@@ -117,7 +117,6 @@ class Controller:
         Errors: BrokerIdInUse, StoreClosed.
         """
         self.cluster.on_event(self._on_event)
-        self._publisher.subscribe(self._image_changed)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="controller")
         await self._submit(partial(self._begin, cluster_id))
 
@@ -466,12 +465,13 @@ class Controller:
         if self._active_epoch is not None:
             await self._active_epoch.load()
 
-    def _image_changed(self, before: MetadataImage, after: MetadataImage) -> None:
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Read the configs of topics that the controller tells of; to be subscribed before `start`."""
         if not self._known.is_set() and self.broker_id in after.brokers:
             self._known.set()
         if self._active_epoch is not None:
             return
-        # Of topics that the controller tells of, every broker reads the configs itself.
+        # Every broker reads these itself.
         new = [name for name in after.changes_since(before).changed if name not in before.topics]
         if new:
             self._later(partial(self._take_configs, [(TOPICS, name) for name in new]))

@@ -8,7 +8,7 @@ TransactionMarkerRequestCompletionHandler.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
@@ -91,9 +91,10 @@ class MarkerChannels:
         if known:
             written(known)
 
-    def keep(self, broker_ids: Container[int]) -> None:
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
         """Wait no longer for brokers that are gone."""
-        self._sender.keep(broker_ids)
+        if after.brokers is not before.brokers:
+            self._sender.keep(after.brokers)
 
     def close(self) -> None:
         """Send nothing any more."""

@@ -7,7 +7,7 @@ NETWORK_EXCEPTION, since a request holds each id once, here they go together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
@@ -77,9 +77,10 @@ class PartitionVerifier:
         self._sender.add(row.leader, Question(producer, tp, answer))
         return answer
 
-    def keep(self, broker_ids: Container[int]) -> None:
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
         """Wait no longer for brokers that are gone."""
-        self._sender.keep(broker_ids)
+        if after.brokers is not before.brokers:
+            self._sender.keep(after.brokers)
 
     def close(self) -> None:
         """Ask for nothing any more."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..metadata.endpoint import Endpoint
     from ..metadata.image import MetadataImage
-    from ..metadata.publisher import MetadataPublisher
     from ..net.network import Network
 
 logger = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ class PeerWatch:
         self,
         broker_id: int,
         network: Network,
-        publisher: MetadataPublisher,
+        metadata: Callable[[], MetadataImage],
         listener: str,
         lost: Callable[[int], None],
         found: Callable[[int], None],
@@ -50,18 +49,21 @@ class PeerWatch:
         self._found = found
         self._watched: dict[int, tuple[Endpoint, asyncio.Task[None]]] = {}
         self._gone: set[int] = set()
-        self._closed = False
-        publisher.subscribe(self._on_image)
-        self._follow(publisher.image)
+        self._metadata = metadata
+        self._watching = False
 
-    def _on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        if after.brokers is not before.brokers:
+    def start(self) -> None:
+        """Watch the brokers there are."""
+        self._watching = True
+        self._follow(self._metadata())
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Other brokers may be there, or elsewhere."""
+        if self._watching and after.brokers is not before.brokers:
             self._follow(after)
 
     def _follow(self, image: MetadataImage) -> None:
         """Watch exactly the brokers there are, where they are."""
-        if self._closed:
-            return
         places: dict[int, Endpoint] = {}
         for broker_id, broker in image.brokers.items():
             endpoint = broker.endpoint(self._listener)
@@ -116,7 +118,7 @@ class PeerWatch:
 
     def close(self) -> None:
         """Watch nobody any more."""
-        self._closed = True
+        self._watching = False
         for _, task in self._watched.values():
             task.cancel()
         self._watched.clear()

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 #: By id. Source: org.apache.kafka.common.security.auth.SecurityProtocol.
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: Hosts to listen on that stand for every interface.
+WILDCARDS = ("", "0.0.0.0", "::")
 #: Those that this broker speaks.
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 

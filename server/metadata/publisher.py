@@ -31,9 +31,9 @@ class MetadataPublisher:
         """The current image, as a function to hand on."""
         return self._image
 
-    def subscribe(self, listener: ImageListener) -> None:
-        """Tell `listener` of every image from the next one on."""
-        self._listeners.append(listener)
+    def subscribe(self, *listeners: ImageListener) -> None:
+        """Tell listeners of every image from the next one on, in this order."""
+        self._listeners.extend(listeners)
 
     def publish(self, image: MetadataImage) -> None:
         """Make `image` the current one and tell everybody; the same image again tells nobody.

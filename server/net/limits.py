@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..config import BrokerConfig
 
 #: Without a bound, a few hundred connections that send nearly all of a large frame take all memory.
 DEFAULT_QUEUED_BYTES = 64 * 1024 * 1024
@@ -35,6 +39,24 @@ class NetLimits:
     max_batch: int = (
         16  # requests of one connection in one turn of the loop, before others get theirs
     )
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> NetLimits:
+        """What the settings say."""
+        receive_buffer_bytes = -1  # 102400 would have clients wait for a window to open
+        if "socket.receive.buffer.bytes" in config.effective:
+            receive_buffer_bytes = config.get_int("socket.receive.buffer.bytes")
+        return cls(
+            request_max_bytes=config.get_int("socket.request.max.bytes"),
+            queued_max_request_bytes=config.get_int("queued.max.request.bytes"),
+            max_connections=config.get_int("max.connections"),
+            max_connections_per_ip=config.get_int("max.connections.per.ip"),
+            max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+            idle_ms=config.get_int("connections.max.idle.ms"),
+            send_buffer_bytes=config.get_int("socket.send.buffer.bytes"),
+            receive_buffer_bytes=receive_buffer_bytes,
+            backlog=config.get_int("socket.listen.backlog.size"),
+        )
 
 
 def descriptors_for_connections() -> int | None:

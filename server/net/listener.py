@@ -12,7 +12,7 @@ from .dispatcher import Dispatcher
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter
-from .network import Acceptor, Address, Network
+from .network import Acceptor, Address
 from .session import Session
 from .transport import Transport
 
@@ -26,13 +26,13 @@ SHORT_HOUSEKEEPING_S = 0.1
 class Listener:
     """Drives the connections that come to one endpoint until they are closed.
 
-    Shape: `endpoint` has the port that was found, after `bind()`. `memory` and `quotas` are shared by
-    the listeners of a broker.
+    Shape: `acceptor` is bound to `endpoint`. `memory` and `quotas` are shared by the listeners of a
+    broker.
     """
 
     def __init__(
         self,
-        network: Network,
+        acceptor: Acceptor,
         endpoint: Endpoint,
         dispatcher: Dispatcher,
         limits: NetLimits,
@@ -47,11 +47,10 @@ class Listener:
         self.quotas = quotas or ConnectionQuotas(limits)
         #: In the order in which they came.
         self.sessions: dict[Session, None] = {}
-        self._network = network
+        self._acceptor = acceptor
         self._dispatcher = dispatcher
         self._clock = clock
         self._limiter = LineLimiter(logger, clock.monotonic_ms)
-        self._acceptor: Acceptor | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._accepted = 0
         self._idle_checked_ms = clock.monotonic_ms()
@@ -59,22 +58,11 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port it is bound to, after `bind()`."""
+        """The port it is bound to."""
         return self.endpoint.port
 
-    def bind(self) -> None:
-        """Bind, so that `port` is known; connections wait until `start`.
-
-        Errors: OSError when the address cannot be had.
-        """
-        self._acceptor = self._network.listen(self.endpoint, self.limits)
-        self.endpoint = self.endpoint._replace(port=self._acceptor.port)
-
     def start(self) -> None:
-        """Accept connections, after `bind` if that was not done. Errors: as bind."""
-        if self._acceptor is None:
-            self.bind()
-            assert self._acceptor is not None
+        """Accept connections; until then they wait."""
         self._acceptor.start(self)
         self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._housekeeping)
 
@@ -98,8 +86,7 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Accept no more and free the address; connections go on."""
-        if self._acceptor is not None:
-            self._acceptor.close()
+        self._acceptor.close()
 
     # -- ConnectionOwner, called by the acceptor
 
@@ -164,7 +151,7 @@ class Listener:
             self._emptied.set_result(None)
 
     def _resume_accepting(self) -> None:
-        if self._acceptor is not None and not self.quotas.full:
+        if not self.quotas.full:
             self._acceptor.resume()
 
     # -- housekeeping

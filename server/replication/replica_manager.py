@@ -84,13 +84,17 @@ class ReplicaManager:
         clock: Clock,
         membership: Membership[Partition] | None = None,
         executor: Executor | None = None,
+        *,
+        fetchers: Fetchers | None = None,
+        leader_quota: ReplicationQuota | None = None,
+        stray_advice: str = "",
     ) -> None:
         """Take the broker's rooms; without an executor records are prepared by one of its own."""
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
-        self.fetchers: Fetchers = NoFetchers()
+        self.fetchers: Fetchers = fetchers or NoFetchers()
         #: What throttled followers may be sent; None without other brokers.
-        self.leader_quota: ReplicationQuota | None = None
+        self.leader_quota = leader_quota
         self.partitions: dict[TopicPartition, Partition] = {}
         #: Partitions whose log is, or may be, in a directory that failed or could not be read.
         self.offline: set[TopicPartition] = set()
@@ -100,7 +104,7 @@ class ReplicaManager:
         self.appends = Appends(executor or Executor(), clock, self.offline)
         self._strays_reported = False
         #: What to do where logs belong to no partition; ends the warning about them.
-        self.stray_advice = ""
+        self._stray_advice = stray_advice
         self._log_manager = log_manager
         self._settings = settings
         self.clock = clock
@@ -293,7 +297,7 @@ class ReplicaManager:
                 len(strays),
                 ", ".join(sorted(strays)[:5]),
                 ", ..." if len(strays) > 5 else "",
-                self.stray_advice,
+                self._stray_advice,
             )
 
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:

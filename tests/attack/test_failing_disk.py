@@ -36,7 +36,7 @@ def test_broker_stops_when_its_store_cannot_be_written(
         for _ in range(2):
             # The first is told by the commit, the second by the store that is no more.
             with pytest.raises(StoreClosed, match="disk is full"):
-                await broker.cluster.allocate_producer_ids(1)
+                await broker.opened.cluster.allocate_producer_ids(1)
         assert broker.failed is not None
         assert "disk is full" in str(await asyncio.wait_for(broker.failed, 1))
         await broker.stop()

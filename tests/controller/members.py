@@ -144,7 +144,7 @@ class Member:
             on_fatal=self.fatal.set_result,
         )
         self._changed = asyncio.Event()
-        self.publisher.subscribe(lambda old, new: self._changed.set())
+        self.publisher.subscribe(self.controller.on_image, lambda old, new: self._changed.set())
         self.network.members[broker_id] = self
 
     @property

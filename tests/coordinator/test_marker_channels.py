@@ -192,8 +192,8 @@ def test_broker_that_is_gone_is_not_waited_for() -> None:
         cluster.write(markers(TPS[1]))
         await turns()
         cluster.write(markers(TPS[1], producer_id=8))
-        cluster.image = image(0, 2)
-        cluster.channels.keep(cluster.image.brokers)
+        before, cluster.image = cluster.image, image(0, 2)
+        cluster.channels.on_image(before, cluster.image)
         assert cluster.told == [(TPS[1], ErrorCode.NETWORK_EXCEPTION)] * 2
         cluster.write(markers(TPS[1]))
         assert cluster.told[2:] == [(TPS[1], ErrorCode.LEADER_NOT_AVAILABLE)]

@@ -189,7 +189,9 @@ def test_lost_request_and_lost_broker_are_network_exceptions() -> None:
         assert await lost is ErrorCode.NETWORK_EXCEPTION
         gone = cluster.begin(A)
         await turns()
-        cluster.verifier.keep({0})
+        before = cluster.image
+        cluster.lead(1, alive=(0,))
+        cluster.verifier.on_image(before, cluster.image)
         assert await gone is ErrorCode.NETWORK_EXCEPTION
 
     run(test)

@@ -85,11 +85,13 @@ def run(body: Body, *, listening: bool = True) -> None:
         watch = PeerWatch(
             1,
             SocketNetwork(Executor()),
-            publisher,
+            publisher.current,
             "BROKERS",
             lambda broker: told.words.append(f"lost {broker}"),
             lambda broker: told.words.append(f"found {broker}"),
         )
+        publisher.subscribe(watch.on_image)
+        watch.start()
         try:
             await body(peer, told, publisher)
         finally:

@@ -81,7 +81,7 @@ def test_producer_is_answered_and_consumers_read_after_the_flush(tmp_path: Path,
         disk.may.set()
         answer = await client.receive()
         assert answer.responses[0].partition_responses[0].error_code == 0
-        log = broker.replica_manager.partitions["a", 0].log  # type: ignore[index]
+        log = broker.rooms.replica_manager.partitions["a", 0].log  # type: ignore[index]
         assert log.recovery_point == 1
         row = await fetch(other, "a")
         assert (row.high_watermark, values(row.records)) == (1, [b"v"])

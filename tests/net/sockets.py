@@ -22,19 +22,23 @@ async def listening(
     dispatcher: Dispatcher, limits: NetLimits | None = None, host: str = "127.0.0.1"
 ) -> AsyncIterator[Listener]:
     executor = Executor()
-    listener = Listener(
-        SocketNetwork(executor),
-        Endpoint("PLAINTEXT", host, 0),
-        dispatcher,
-        limits or NetLimits(),
-        SystemClock(),
-    )
+    listener = bound(dispatcher, limits or NetLimits(), executor, host)
     listener.start()
     try:
         yield listener
     finally:
         await listener.close()
         executor.close()
+
+
+def bound(
+    dispatcher: Dispatcher, limits: NetLimits, executor: Executor, host: str = "127.0.0.1"
+) -> Listener:
+    """A listener that has a port and does not accept yet."""
+    endpoint = Endpoint("PLAINTEXT", host, 0)
+    acceptor = SocketNetwork(executor).listen(endpoint, limits)
+    endpoint = endpoint._replace(port=acceptor.port)
+    return Listener(acceptor, endpoint, dispatcher, limits, SystemClock())
 
 
 class Peer:

@@ -17,17 +17,15 @@ import pytest
 
 from server.clock import SystemClock
 from server.executor import Executor
-from server.metadata.endpoint import Endpoint
 from server.net import platform, transport
 from server.net.connection_info import ConnectionInfo
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
-from server.net.listener import Listener
 from server.net.log_limit import LineLimiter
 from server.net.session import Session
-from server.net.sockets import SocketNetwork, bind
+from server.net.sockets import bind
 from tests.net.echo import Echo, request
-from tests.net.sockets import Peer, listening
+from tests.net.sockets import Peer, bound, listening
 
 MIB = 1024 * 1024
 
@@ -203,10 +201,7 @@ async def test_port_zero_takes_a_free_port_and_peers_are_counted() -> None:
 @on_loop
 async def test_bound_listener_knows_its_port_and_serves_once_started() -> None:
     executor = Executor()
-    endpoint = Endpoint("PLAINTEXT", "127.0.0.1", 0)
-    network = SocketNetwork(executor)
-    listener = Listener(network, endpoint, Echo(), NetLimits(), SystemClock())
-    listener.bind()
+    listener = bound(Echo(), NetLimits(), executor)
     assert listener.port > 0
     peer = await Peer.connect(listener)
     await peer.send(request(1))

@@ -103,7 +103,7 @@ class SimulatedNode:
         if power:
             self.network.off.add(self.id)
         self.store.die()
-        broker.executor.close()
+        broker.seams.executor.close()
         for task in tasks_of((self.id, self.life)):
             task.cancel()
         if power:

@@ -261,7 +261,7 @@ class WideWorld(World):
             f"broker {node.id}: {partition}, {partition.isr}"
             for node in self.nodes.values()
             if node.broker is not None
-            for partition in node.broker.replica_manager
+            for partition in node.broker.rooms.replica_manager
             if partition.is_leader and len(partition.isr.isr) < len(BROKERS)
         ]
 

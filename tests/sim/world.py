@@ -192,9 +192,9 @@ class World:
         """Look at every leader there is."""
         for node in self.nodes.values():
             broker = node.broker
-            if broker is None or not hasattr(broker, "replica_manager"):
+            if broker is None or broker.rooms is None:
                 continue
-            for partition in broker.replica_manager:
+            for partition in broker.rooms.replica_manager:
                 if partition.tp.topic == TOPIC:
                     self.history.check_leader(node.id, node.life, partition)
 
@@ -211,7 +211,7 @@ class World:
 
     def _end_of(self, node: Any, tp: TopicPartition) -> int:
         assert node.broker is not None
-        partition = node.broker.replica_manager.get(*tp)
+        partition = node.broker.rooms.replica_manager.get(*tp)
         assert partition is not None
         end: int = partition.log.log_end_offset
         return end
@@ -271,9 +271,9 @@ class World:
 
     def _suspect(self, node: SimulatedNode) -> None:
         """Have a broker believe that another's port refuses connections, or that it does no more."""
-        controller = getattr(node.broker, "controller", None)
-        if controller is None:
+        if node.broker is None or node.broker.rooms is None:
             return
+        controller = node.broker.rooms.controller
         other = self.rng.choice([number for number in BROKERS if number != node.id])
         if self.rng.random() < 0.5:
             controller.peer_lost(other)
@@ -302,9 +302,9 @@ class World:
             node.clock.skew_ms = 0
             if not node.is_up:
                 node.start()
-            elif (controller := getattr(node.broker, "controller", None)) is not None:
+            elif node.broker.rooms is not None:
                 for number in BROKERS:
-                    controller.peer_found(number)
+                    node.broker.rooms.controller.peer_found(number)
         for _ in range(20):
             await asyncio.sleep(1.5)
             for node in self.nodes.values():
@@ -319,7 +319,7 @@ class World:
         for node in self.nodes.values():
             if not self._is_started(node) or node.broker is None:
                 return False
-            for partition in node.broker.replica_manager:
+            for partition in node.broker.rooms.replica_manager:
                 if partition.is_leader:
                     if len(partition.isr.isr) < len(BROKERS):
                         return False

@@ -1,6 +1,6 @@
 """What a broker in a cluster has beside one that stands alone: its ways to the other brokers.
 
-Built by `broker.py` where there is a ZooKeeper; a lone broker loads none of it.
+Built where there is a ZooKeeper; a lone broker loads none of it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from ..coordinator.transaction.markers import MarkerSender
     from ..coordinator.transaction_coordinator import TransactionCoordinator
     from ..metadata.image import BrokerRegistration, MetadataImage
-    from ..metadata.publisher import MetadataPublisher
     from ..net.network import Network
     from ..replication.replica_manager import ReplicaManager
-    from .peer_watch import PeerWatch
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class ControllerChannel:
         """Leave the connection to its owner, who keeps one to each broker."""
 
 
-class ClusterLinks:
+class InterBrokerClients:
     """Following leaders, changing the in-sync replicas of what is led, and transactions over brokers.
 
     Shape: `controller()` is this broker's own controller, active or not; it is asked only once the
@@ -70,37 +68,33 @@ class ClusterLinks:
 
     def __init__(
         self,
+        node_id: int,
         config: BrokerConfig,
         clock: Clock,
-        publisher: MetadataPublisher,
-        replicas: ReplicaManager,
-        controller: Callable[[], Controller],
         network: Network,
+        metadata: Callable[[], MetadataImage],
+        controller: Callable[[], Controller],
     ) -> None:
+        self._node_id = node_id
         self._config = config
         self._network = network
         self._clock = clock
-        self._publisher = publisher
-        self._replicas = replicas
+        self._metadata = metadata
         self._controller = controller
-        node_id = replicas.broker_id
         #: For fetching: a request may be held by the leader, so nothing else goes this way.
         self._fetching = self._channels("fetcher")
         #: For everything else.
-        self.requests = self._channels("requests")
+        self._requests = self._channels("requests")
         #: For what the controller says, while this broker is it.
         self._controlling = self._channels("controller")
-        # Markers wait for in-sync replicas, whose change goes by `requests`.
+        # Markers wait for in-sync replicas, whose change goes by `_requests`.
         self._marking = self._channels("markers")
         self._verifying = self._channels("verification")
-        self._markers: MarkerChannels | None = None
-        self._verifier: PartitionVerifier | None = None
         self.alter_partitions = AlterPartitions(
             node_id, self._broker_epoch, self._alter_partition, clock
         )
         #: To be told of images after the settings of this broker are.
         self.quotas = ReplicationQuotas(node_id, config)
-        replicas.leader_quota = self.quotas.leader
         self.fetchers = FetcherTasks(
             node_id,
             self._fetching,
@@ -110,27 +104,18 @@ class ClusterLinks:
             self.quotas.follower,
         )
         self._laggards: asyncio.Task[None] | None = None
-        self._peers: PeerWatch | None = None
         #: Set while no other broker is alive.
         self._alone = asyncio.Event()
         self._alone.set()
-        publisher.subscribe(self._count_brokers)
-        membership = replicas.membership
-        membership.max_lag_ms = config.get_int("replica.lag.time.max.ms")
-        membership.steady_ms = lambda _: clock.monotonic_ms()
-        membership.live_brokers = lambda: publisher.image.brokers
-        membership.propose = self.alter_partitions.propose
-        replicas.fetchers = self.fetchers
-        publisher.subscribe(self._on_image)
 
     def _channels(self, purpose: str) -> BrokerChannels:
         """Connections to the other brokers, made when they are needed."""
         config = self._config
         return BrokerChannels(
             self._network,
-            self._publisher.current,
+            self._metadata,
             config.inter_broker_listener.listener,
-            client_id=f"broker-{self._replicas.broker_id}-{purpose}",
+            client_id=f"broker-{self._node_id}-{purpose}",
             request_timeout_ms=config.get_int(
                 "controller.socket.timeout.ms"
                 if purpose == "controller"
@@ -138,56 +123,27 @@ class ClusterLinks:
             ),
         )
 
-    def markers(self, local: MarkerSender) -> MarkerSender:
-        """The sender of markers to this broker and others."""
-        self._markers = MarkerChannels(
-            self._replicas.broker_id, local, self._publisher.current, self._marking.send
-        )
-        return self._markers
+    def markers(self, local: MarkerSender) -> MarkerChannels:
+        """Who sends markers to this broker and others."""
+        return MarkerChannels(self._node_id, local, self._metadata, self._marking.send)
 
     def verifier(self, coordinator: TransactionCoordinator) -> PartitionVerifier:
         """Who asks coordinators, this broker's or others, for the partitions of transactions."""
-        self._verifier = PartitionVerifier(
-            self._replicas.broker_id, coordinator, self._publisher.current, self._verifying.send
-        )
-        return self._verifier
+        return PartitionVerifier(self._node_id, coordinator, self._metadata, self._verifying.send)
 
-    def _on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        if after.brokers is not before.brokers:
-            for lines in (self._markers, self._verifier):
-                if lines is not None:
-                    lines.keep(after.brokers)
-
-    def start(self) -> None:
-        """Look from time to time who has fallen behind, and all the time who is gone."""
-        self._laggards = asyncio.get_running_loop().create_task(self._drop_laggards())
-        if self._config.get_bool("kwire.failover.on.refusal"):
-            from .peer_watch import PeerWatch
-
-            controller = self._controller()
-            self._peers = PeerWatch(
-                self._replicas.broker_id,
-                self._network,
-                self._publisher,
-                self._config.inter_broker_listener.listener,
-                controller.peer_lost,
-                controller.peer_found,
-            )
+    def start(self, replicas: ReplicaManager) -> None:
+        """Look from time to time who has fallen behind."""
+        self._laggards = asyncio.get_running_loop().create_task(drop_laggards(replicas))
 
     async def close(self) -> None:
         """Follow nobody and ask for nothing any more."""
         if self._laggards is not None:
             self._laggards.cancel()
-        if self._peers is not None:
-            self._peers.close()
         self.alter_partitions.close()
-        for lines in (self._markers, self._verifier):
-            if lines is not None:
-                lines.close()
         await self.fetchers.close()
         for channels in (
             self._fetching,
-            self.requests,
+            self._requests,
             self._controlling,
             self._marking,
             self._verifying,
@@ -233,15 +189,16 @@ class ClusterLinks:
             except TimeoutError:
                 pass
 
-    def _count_brokers(self, _: MetadataImage, image: MetadataImage) -> None:
-        if image.brokers.keys() - {self._replicas.broker_id}:
+    def on_image(self, _: MetadataImage, image: MetadataImage) -> None:
+        """Note whether another broker is alive."""
+        if image.brokers.keys() - {self._node_id}:
             self._alone.clear()
         else:
             self._alone.set()
 
     async def _ask_to_shut_down(self, controller: Controller) -> int:
         """The number of partitions that only this broker can lead. Errors: OSError."""
-        own_id, epoch = self._replicas.broker_id, controller.broker_epoch
+        own_id, epoch = self._node_id, controller.broker_epoch
         if controller.is_active:
             shutdown = await controller.controlled_shutdown(own_id, epoch)
             error, remaining = shutdown.error, len(shutdown.remaining)
@@ -270,10 +227,10 @@ class ClusterLinks:
 
     async def to_controller(self, request: object, version: int) -> object:
         """Send a request to the controller, which is another broker. Errors: ChannelError."""
-        controller_id = self._publisher.image.controller_id
-        if controller_id < 0 or controller_id == self._replicas.broker_id:
+        controller_id = self._metadata().controller_id
+        if controller_id < 0 or controller_id == self._node_id:
             raise ChannelError("no controller is known")
-        return await self.requests.send(controller_id, request, version)
+        return await self._requests.send(controller_id, request, version)
 
     async def _alter_partition(
         self, request: AlterPartitionRequest, version: int
@@ -287,10 +244,12 @@ class ClusterLinks:
         assert isinstance(response, AlterPartitionResponse)
         return response
 
-    async def _drop_laggards(self) -> None:
-        while True:
-            await asyncio.sleep(self._replicas.membership.max_lag_ms / 2000)
-            try:
-                self._replicas.drop_laggards()
-            except Exception:
-                logger.exception("looking for followers that lag failed")
+
+async def drop_laggards(replicas: ReplicaManager) -> None:
+    """Look for followers that have fallen behind, again and again."""
+    while True:
+        await asyncio.sleep(replicas.membership.max_lag_ms / 2000)
+        try:
+            replicas.drop_laggards()
+        except Exception:
+            logger.exception("looking for followers that lag failed")

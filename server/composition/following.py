@@ -1,0 +1,130 @@
+"""What the rooms are told of a new image where they do not read images themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..clock import Clock
+from ..config import BrokerConfig
+from ..coordinator.group.config import GroupConfig
+from ..coordinator.group_coordinator import GroupCoordinator
+from ..coordinator.transaction.config import TransactionConfig
+from ..coordinator.transaction_coordinator import TransactionCoordinator
+from ..log.log_config import LogConfig
+from ..log.log_manager import LogManager
+from ..metadata.image import BROKERS, MetadataImage
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ..metadata.publisher import MetadataPublisher
+from ..metadata.topic_partition import TopicPartition
+from ..replication.partition import Partition
+from ..replication.replica_manager import ReplicaManager
+
+
+class TopicSettings:
+    """The settings of topics, as they are now."""
+
+    def __init__(self, config: BrokerConfig, publisher: MetadataPublisher) -> None:
+        self._config = config
+        self._publisher = publisher
+
+    def of(self, topic: str) -> tuple[LogConfig, int]:
+        """The log config of a topic and its min.insync.replicas."""
+        overrides = self._publisher.image.topic_config(topic)
+        minimum = self._config.topic_config(overrides)["min.insync.replicas"]
+        assert isinstance(minimum, int)
+        return LogConfig.of(self._config, overrides), minimum
+
+    def log_config(self, topic: str) -> LogConfig:
+        """The log config of a topic."""
+        return self.of(topic)[0]
+
+
+class BrokerSettings:
+    """Takes what an image says of this broker's settings to who works by them."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        node_id: int,
+        replicas: ReplicaManager,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        transaction_config: Callable[[], TransactionConfig],
+    ) -> None:
+        self._config = config
+        self._node_id = node_id
+        self._replicas = replicas
+        self._groups = groups
+        self._transactions = transactions
+        self._transaction_config = transaction_config
+        self._begun = False
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Take up dynamic settings: those of the first image, and what has changed later."""
+        if not self._begun:
+            self._begun = True
+            self._take(after)
+        elif any(kind == BROKERS for kind, _ in after.changes_since(before).configs):
+            self._take(after)
+            self._replicas.reconfigure()
+            self._groups.reconfigure(GroupConfig.of(self._config))
+            self._transactions.reconfigure(self._transaction_config())
+
+    def _take(self, image: MetadataImage) -> None:
+        self._config.set_dynamic(
+            broker=image.broker_config(self._node_id), default=image.default_broker_config()
+        )
+
+
+class LogLoading:
+    """Loads the logs with the first image, which names the settings of their topics."""
+
+    def __init__(self, logs: LogManager, settings: TopicSettings, clock: Clock) -> None:
+        self._logs = logs
+        self._settings = settings
+        self._clock = clock
+        self._loaded = False
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Load once."""
+        if not self._loaded:
+            self._loaded = True
+            self._logs.load(self._settings.log_config, self._clock.now_ms())
+
+
+class CoordinatorTopics:
+    """Tells the coordinators of the topics they keep their state in, and of deleted ones."""
+
+    def __init__(self, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
+        self._groups = groups
+        self._transactions = transactions
+
+    def on_leadership(self, partition: Partition, leads: bool) -> None:
+        """This broker begins or ceases to lead a partition."""
+        coordinator: GroupCoordinator | TransactionCoordinator
+        if partition.tp.topic == GROUP_METADATA_TOPIC:
+            coordinator = self._groups
+        elif partition.tp.topic == TRANSACTION_STATE_TOPIC:
+            coordinator = self._transactions
+        else:
+            return
+        if leads:
+            coordinator.lead(partition.tp.partition, partition.state.leader_epoch)
+        else:
+            coordinator.resign(partition.tp.partition)
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Topics are deleted, or have other partitions."""
+        delta = after.changes_since(before)
+        if delta.deleted:
+            self._groups.partitions_deleted(
+                TopicPartition(topic.name, number)
+                for topic in delta.deleted.values()
+                for number in topic.partitions
+            )
+        if GROUP_METADATA_TOPIC in delta.changed:
+            topic = after.topics[GROUP_METADATA_TOPIC]
+            self._groups.offsets_topic_partitions = len(topic.partitions)
+        if TRANSACTION_STATE_TOPIC in delta.changed:
+            topic = after.topics[TRANSACTION_STATE_TOPIC]
+            self._transactions.state_topic_partitions = len(topic.partitions)

@@ -1,0 +1,152 @@
+"""The first phase: what a broker holds of the world before it has anything to do with it.
+
+Directories are locked, the store is open, the broker knows who it is, and its addresses are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..clock import Clock
+from ..config import BrokerConfig, ConfigError
+from ..coordination.cluster import Cluster
+from ..executor import Executor
+from ..log.file_layer import FileLayer
+from ..log.log_manager import LogManager
+from ..metadata.endpoint import Endpoint
+from ..net.limits import NetLimits
+from ..net.network import Acceptor, Network
+
+if TYPE_CHECKING:
+    from ..coordination.store import Store
+    from ..log.log_directory import LogDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """What stands between a broker and the world. Shape: no `store` is the one that the settings name."""
+
+    clock: Clock
+    file_layer: FileLayer
+    executor: Executor
+    network: Network
+    store: Store | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What the broker holds, and who it is.
+
+    Shape: `kept_cluster_id` is what the directories of a lone broker say, for a store that has no cluster
+    yet; `endpoints` have the ports that were found.
+    """
+
+    seams: Seams
+    log_manager: LogManager
+    store: Store
+    cluster: Cluster
+    node_id: int
+    cluster_id: str
+    kept_cluster_id: str | None
+    limits: NetLimits
+    endpoints: tuple[Endpoint, ...]
+    acceptors: tuple[Acceptor, ...]
+
+
+async def open_world(
+    config: BrokerConfig,
+    seams: Seams,
+    cleanup: AsyncExitStack,
+    *,
+    fail: Callable[[Exception], None],
+    directory_failed: Callable[[], None],
+) -> Opened:
+    """Open everything, and have `cleanup` close what was opened.
+
+    Shape: `fail` is told when the broker cannot go on, `directory_failed` when one of several log
+    directories is lost. Errors: those of the rooms, as they name them.
+    """
+
+    def went_offline(directory: LogDirectory) -> None:
+        if all(each.offline for each in log_manager.directories):
+            fail(OSError(f"all log directories have failed, {directory.path} last"))
+        else:
+            directory_failed()
+
+    log_manager = LogManager(config.log_dirs, seams.file_layer, on_offline=went_offline)
+    log_manager.lock()
+    cleanup.callback(log_manager.unlock)
+    store = seams.store or await open_store(config, seams.clock, fail)
+    cleanup.push_async_callback(store.close)
+
+    def close_logs() -> None:
+        threads = config.get_int("num.recovery.threads.per.data.dir")
+        log_manager.shutdown(seams.clock.now_ms(), threads=threads)
+
+    cleanup.callback(close_logs)
+    # Before the logs close, which nobody may write to afterwards.
+    cleanup.callback(seams.executor.close)
+    cluster = Cluster(store, seams.clock)
+    await cluster.ensure_paths()
+    meta = log_manager.meta_properties()
+    kept = meta.cluster_id if meta is not None and not config.zookeeper_connect else None
+    cluster_id = await cluster.cluster_id(kept)
+    node_id = config.node_id
+    if node_id < 0:
+        node_id = await generated_id(config, cluster, None if meta is None else meta.broker_id)
+    log_manager.claim(node_id, cluster_id)
+    limits = NetLimits.of(config)
+    endpoints: list[Endpoint] = []
+    acceptors: list[Acceptor] = []
+    for endpoint in config.listeners:
+        acceptor = seams.network.listen(endpoint, limits)
+        cleanup.callback(acceptor.close)
+        acceptors.append(acceptor)
+        endpoints.append(endpoint._replace(port=acceptor.port))
+    return Opened(
+        seams=seams,
+        log_manager=log_manager,
+        store=store,
+        cluster=cluster,
+        node_id=node_id,
+        cluster_id=cluster_id,
+        kept_cluster_id=kept,
+        limits=limits,
+        endpoints=tuple(endpoints),
+        acceptors=tuple(acceptors),
+    )
+
+
+async def open_store(
+    config: BrokerConfig, clock: Clock, fail: Callable[[Exception], None]
+) -> Store:
+    """Open the store that the settings name. Errors: StoreError, ConfigError."""
+    zookeeper = config.zookeeper_connect
+    if zookeeper is None:
+        from ..coordination.embedded import EmbeddedStore
+        from ..coordination.store import EMBEDDED_STORE
+
+        store = await EmbeddedStore.open(Path(config.log_dirs[0], EMBEDDED_STORE), clock)
+        store.on_failure(fail)
+        return store
+    from ..coordination.zookeeper import ZooKeeperStore
+
+    try:
+        return await ZooKeeperStore.connect(
+            zookeeper, session_timeout_ms=config.get_int("zookeeper.session.timeout.ms")
+        )
+    except ValueError as error:
+        raise ConfigError(f"zookeeper.connect={zookeeper}: {error}") from None
+
+
+async def generated_id(config: BrokerConfig, cluster: Cluster, known: int | None) -> int:
+    """The id of a broker whose settings give it none. Shape: `known` is what its directories say."""
+    if known is not None:
+        return known
+    if config.zookeeper_connect is None:
+        return 1
+    return await cluster.next_broker_id(config.get_int("reserved.broker.max.id"))

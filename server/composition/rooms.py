@@ -1,0 +1,283 @@
+"""The second phase: the rooms of a broker, built from below and told of each other. It does no I/O."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..config import BrokerConfig
+from ..controller.auto_topics import AutoTopics
+from ..controller.controller import Controller, ControllerSettings
+from ..coordinator.group.config import GroupConfig
+from ..coordinator.group_coordinator import GroupCoordinator
+from ..coordinator.internal_topic import InternalTopicLog
+from ..coordinator.transaction.config import TransactionConfig
+from ..coordinator.transaction.producer_ids import ProducerIds
+from ..coordinator.transaction_coordinator import TransactionCoordinator
+from ..coordinator.transaction_markers import TransactionMarkerWriter
+from ..handlers.authorization import AllowAll
+from ..handlers.ceilings import CEILING_3_9, CEILING_4_3
+from ..handlers.context import Features, Services
+from ..handlers.dispatch import RequestDispatcher
+from ..handlers.registry import HandlerTable
+from ..handlers.table import HANDLERS
+from ..log.upkeep import LogUpkeep
+from ..metadata.endpoint import WILDCARDS
+from ..metadata.image import BrokerRegistration
+from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ..metadata.publisher import ImageListener, MetadataPublisher
+from ..replication.fetch_session import FetchSessionCache
+from ..replication.membership import Membership
+from ..replication.partition import Partition
+from ..replication.replica_manager import ReplicaManager
+from .following import BrokerSettings, CoordinatorTopics, LogLoading, TopicSettings
+from .opened import Opened
+
+if TYPE_CHECKING:
+    from ..coordinator.marker_channels import MarkerChannels
+    from ..coordinator.partition_verifier import PartitionVerifier
+    from ..interbroker.clients import InterBrokerClients
+    from ..interbroker.peer_watch import PeerWatch
+
+logger = logging.getLogger(__name__)
+
+STRAY_ADVICE = (
+    ". If the directory comes from a cluster in ZooKeeper, bring its metadata here with the brokers"
+    " stopped: kwire coordination export --zookeeper HOSTS FILE, then kwire coordination import"
+    " --data-dir DIR FILE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """All that is plain calls. Shape: `clients` and `peers` are None where no other broker may be.
+
+    `image_listeners` are told of each new image, in this order.
+    """
+
+    publisher: MetadataPublisher
+    replica_manager: ReplicaManager
+    upkeep: LogUpkeep
+    group_coordinator: GroupCoordinator
+    transaction_coordinator: TransactionCoordinator
+    controller: Controller
+    services: Services
+    dispatcher: RequestDispatcher
+    clients: InterBrokerClients | None
+    peers: PeerWatch | None
+    image_listeners: tuple[ImageListener, ...]
+
+
+def build_rooms(
+    config: BrokerConfig,
+    opened: Opened,
+    cleanup: AsyncExitStack,
+    *,
+    fail: Callable[[Exception], None],
+) -> Rooms:
+    """Build the rooms, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
+    seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
+    clock, executor = seams.clock, seams.executor
+    alone = config.zookeeper_connect is None
+    # Which release this broker stands in for: Apache Kafka brokers may stand beside ZooKeeper.
+    ceiling = CEILING_4_3 if alone else CEILING_3_9
+    publisher = MetadataPublisher()
+    upkeep = LogUpkeep(config, logs, executor, clock)
+    settings = TopicSettings(config, publisher)
+
+    clients: InterBrokerClients | None = None
+    if not alone:
+        from ..interbroker.clients import InterBrokerClients
+
+        # The controller is asked only once the broker is registered.
+        clients = InterBrokerClients(
+            node_id, config, clock, seams.network, publisher.current, lambda: controller
+        )
+    replicas = ReplicaManager(
+        node_id,
+        logs,
+        settings.of,
+        clock,
+        membership=(
+            Membership[Partition](node_id, flush=upkeep.flush_ahead)
+            if clients is None
+            else Membership[Partition](
+                node_id,
+                max_lag_ms=config.get_int("replica.lag.time.max.ms"),
+                live_brokers=lambda: publisher.image.brokers,
+                propose=clients.alter_partitions.propose,
+                flush=upkeep.flush_ahead,
+                steady_ms=lambda _: clock.monotonic_ms(),
+            )
+        ),
+        executor=executor,
+        fetchers=None if clients is None else clients.fetchers,
+        leader_quota=None if clients is None else clients.quotas.leader,
+        stray_advice=STRAY_ADVICE if alone else "",
+    )
+
+    def transaction_config() -> TransactionConfig:
+        return TransactionConfig.of(config, ceiling.transaction_version)
+
+    groups = GroupCoordinator(
+        GroupConfig.of(config), InternalTopicLog(GROUP_METADATA_TOPIC, replicas), clock
+    )
+    producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
+    local_markers = TransactionMarkerWriter(replicas, groups, publisher.current, clock)
+    markers: MarkerChannels | None = None
+    if clients is not None:
+        markers = clients.markers(local_markers)
+    transactions = TransactionCoordinator(
+        transaction_config(),
+        InternalTopicLog(TRANSACTION_STATE_TOPIC, replicas),
+        clock,
+        producer_ids,
+        markers or local_markers,
+    )
+    verifier: PartitionVerifier | None = None
+    if clients is not None:
+        verifier = clients.verifier(transactions)
+
+    registration = registration_of(config, opened)
+    controller = Controller(
+        opened.cluster,
+        publisher,
+        node_id,
+        lambda: registration,
+        settings=controller_settings(config),
+        local=replicas,
+        open_channel=None if clients is None else clients.controller_channel,
+        on_fatal=fail,
+    )
+    peers: PeerWatch | None = None
+    if clients is not None and config.get_bool("kwire.failover.on.refusal"):
+        from ..interbroker.peer_watch import PeerWatch
+
+        peers = PeerWatch(
+            node_id,
+            seams.network,
+            publisher.current,
+            config.inter_broker_listener.listener,
+            controller.peer_lost,
+            controller.peer_found,
+        )
+    handlers = HandlerTable(HANDLERS, ceiling)
+    services = Services(
+        node_id=node_id,
+        cluster_id=opened.cluster_id,
+        # In a cluster all brokers have to name the same address: clients drop a connection whose address changes.
+        advertises=bool(config.advertised_listeners) or not alone,
+        ceiling=ceiling.name,
+        features=Features.of(ceiling.features),
+        config=config,
+        clock=clock,
+        executor=executor,
+        api_ranges=handlers.ranges,
+        metadata=publisher.current,
+        publisher=publisher,
+        cluster=opened.cluster,
+        log_manager=logs,
+        replica_manager=replicas,
+        controller=controller,
+        group_coordinator=groups,
+        transaction_coordinator=transactions,
+        partition_verifier=verifier or transactions,
+        local_markers=local_markers,
+        producer_ids=producer_ids,
+        fetch_sessions=FetchSessionCache(
+            config.get_int("max.incremental.fetch.session.cache.slots")
+        ),
+        authorizer=AllowAll(),
+        topics=AutoTopics(
+            controller,
+            publisher,
+            config,
+            to_controller=None if clients is None else clients.to_controller,
+            alone=alone,
+        ),
+    )
+    topics = CoordinatorTopics(groups, transactions)
+    replicas.on_leadership(topics.on_leadership)
+    own_settings = BrokerSettings(
+        config, node_id, replicas, groups, transactions, transaction_config
+    )
+    loading = LogLoading(logs, settings, clock)
+    image_listeners: tuple[ImageListener, ...]
+    if clients is None:
+        image_listeners = (
+            own_settings.on_image,
+            loading.on_image,
+            replicas.on_image,
+            topics.on_image,
+            controller.on_image,
+        )
+    else:
+        assert markers is not None and verifier is not None
+        image_listeners = (
+            clients.on_image,
+            markers.on_image,
+            verifier.on_image,
+            own_settings.on_image,
+            loading.on_image,
+            clients.quotas.on_image,  # by the settings of this broker
+            replicas.on_image,
+            topics.on_image,
+            controller.on_image,
+            *(() if peers is None else (peers.on_image,)),
+        )
+    publisher.subscribe(*image_listeners)
+
+    cleanup.callback(replicas.close)
+    cleanup.push_async_callback(controller.shutdown)
+    if clients is not None:
+        assert markers is not None and verifier is not None
+        cleanup.push_async_callback(clients.close)
+        cleanup.callback(markers.close)
+        cleanup.callback(verifier.close)
+    return Rooms(
+        publisher=publisher,
+        replica_manager=replicas,
+        upkeep=upkeep,
+        group_coordinator=groups,
+        transaction_coordinator=transactions,
+        controller=controller,
+        services=services,
+        dispatcher=RequestDispatcher(handlers, services, clock),
+        clients=clients,
+        peers=peers,
+        image_listeners=image_listeners,
+    )
+
+
+def controller_settings(config: BrokerConfig) -> ControllerSettings:
+    """What the controller goes by."""
+    alone = config.zookeeper_connect is None
+    return ControllerSettings(
+        listener="" if alone else config.inter_broker_listener.listener,
+        unclean_leader_election=config.get_bool("unclean.leader.election.enable"),
+        delete_topic_enable=config.get_bool("delete.topic.enable"),
+        auto_leader_rebalance=config.get_bool("auto.leader.rebalance.enable"),
+        leader_imbalance_percentage=config.get_int("leader.imbalance.per.broker.percentage"),
+        leader_imbalance_check_s=config.get_int("leader.imbalance.check.interval.seconds"),
+    )
+
+
+def registration_of(config: BrokerConfig, opened: Opened) -> BrokerRegistration:
+    """What other brokers are told: always a fixed address, whatever clients are told."""
+    advertised = {endpoint.listener: endpoint for endpoint in config.advertised_listeners}
+    endpoints = []
+    for own in opened.endpoints:
+        told = advertised.get(own.listener)
+        if told is not None:
+            host, port = told.host, told.port or own.port
+        else:
+            host = socket.getfqdn() if own.host in WILDCARDS else own.host
+            port = own.port
+        endpoints.append(own._replace(host=host, port=port))
+    return BrokerRegistration(
+        opened.node_id, tuple(endpoints), config.get_optional_str("broker.rack")
+    )
