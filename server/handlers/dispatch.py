@@ -122,27 +122,40 @@ class RequestDispatcher:
             return self._failed(ctx)
 
     def _reply(self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE) -> Reply:
-        """Have the request observed, and encode its response."""
-        version = ctx.version
+        """Encode the response, and have the request observed."""
+        observer = self._observer
+        answered_us = 0 if observer is None else self._clock.monotonic_us()
         if self._quotas is not None and ctx.handler.throttled:
             answer = throttled(ctx, answer, self._quotas.throttle_time_ms(ctx))
-        if self._observer is not None:
-            self._observer.observe(ctx, answer, error, self._durations(ctx))
-        try:
-            if type(answer) is NoReply:
-                return NOTHING if answer.close_reason is None else Close(answer.close_reason)
-            parts = [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
-        except EncodeError:
-            # A message may quote names of any length, and then not fit a string.
-            if not shorten_messages(answer):
-                raise
-            parts = encode_parts(answer, version)
-        return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
+        version = ctx.version
+        reply: Reply
+        if type(answer) is NoReply:
+            reply = NOTHING if answer.close_reason is None else Close(answer.close_reason)
+        else:
+            try:
+                parts = [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
+            except EncodeError:
+                # A message may quote names of any length, and then not fit a string.
+                if not shorten_messages(answer):
+                    raise
+                parts = encode_parts(answer, version)
+            flexible = version >= ctx.handler.flexible_from
+            reply = response_frame(ctx.correlation_id, flexible, parts)
+        if observer is not None:
+            self._observe(ctx, answer, error, answered_us)
+        return reply
 
-    def _durations(self, ctx: RequestContext) -> Durations:
-        now_us = self._clock.monotonic_us()
-        handled_us = ctx.handled_us or now_us
-        return Durations(handled_us - ctx.began_us, now_us - handled_us)
+    def _observe(
+        self, ctx: RequestContext, response: object, error: ErrorCode, answered_us: int
+    ) -> None:
+        assert self._observer is not None
+        handled_us = ctx.handled_us or answered_us
+        durations = Durations(
+            handled_us - ctx.began_us,
+            answered_us - handled_us,
+            self._clock.monotonic_us() - answered_us,
+        )
+        self._observer.observe(ctx, response, error, durations)
 
     def _failed(self, ctx: RequestContext) -> Reply:
         """Log the exception being handled and answer UNKNOWN_SERVER_ERROR, or close."""
@@ -161,6 +174,8 @@ class RequestDispatcher:
                 return self._reply(ctx, response, code)
         except Exception:
             logger.exception("refusing %s failed as well", name)
+        if self._observer is not None:
+            self._observe(ctx, None, code, self._clock.monotonic_us())
         return Close(said)
 
     def _not_served(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:

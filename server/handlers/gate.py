@@ -17,23 +17,25 @@ class Durations(NamedTuple):
     """How long a request took in the broker. Unit: microseconds.
 
     Shape: `local` from its arrival at the dispatcher until the handler has returned; `remote` from
-    there until what the handler waits for is done, 0 if that was nothing.
+    there until what the handler waits for is done, 0 if that was nothing; `encode` the making of the
+    reply. What it waited before its turn and what sending it took are the network's to tell.
     """
 
     local_us: int
     remote_us: int
+    encode_us: int
 
 
 class Observer(Protocol):
-    """Is told of each request that was decoded, right before its reply is encoded."""
+    """Is told once of each request that was decoded, right before its reply goes to the network."""
 
     def observe(
         self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations
     ) -> None:
         """Note one request.
 
-        Shape: `response` is the message, or what stands for one (`Encoded`, `NoReply`). `error` is
-        NONE where the handler has answered, with whatever errors its rows have; what the gate
+        Shape: `response` is the message, or what stands for one (`Encoded`, `NoReply`), or None where
+        the connection is closed instead. `error` is NONE where the handler has answered, with whatever errors its rows have; what the gate
         refused the request with, or what the handler's own failure was answered with. A request
         whose connection ends before its reply is ready is not observed.
         """

@@ -14,6 +14,7 @@ from kwire.connection import RequestReceived
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.messages.metadata import MetadataRequest, MetadataResponse
+from kwire.messages.produce import ProduceRequest, ProduceResponse
 from kwire.schema import schema_of
 from kwire.types import Array, String
 from server.handlers.authorization import AclOperation, AllowAll, ResourceType
@@ -24,7 +25,7 @@ from server.handlers.gate import Durations
 from server.handlers.registry import HandlerTable, handles
 from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo
-from server.net.dispatcher import Later
+from server.net.dispatcher import Close, Later
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 
@@ -321,7 +322,7 @@ def test_request_is_observed_with_what_it_took() -> None:
         return HeartbeatResponse()
 
     dispatch(handler, HeartbeatRequest(), 4, clock=clock, observer=notes)
-    assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 0))]
+    assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 0, 0))]
 
 
 def test_request_that_waits_is_observed_once_when_it_is_answered() -> None:
@@ -339,7 +340,7 @@ def test_request_that_waits_is_observed_once_when_it_is_answered() -> None:
         clock.advance(20)
         future.set_result(HeartbeatResponse())
         dispatcher.complete(later, future)
-        assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 20_000))]
+        assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 20_000, 0))]
 
     asyncio.run(run())
 
@@ -357,6 +358,30 @@ def test_refusals_and_mistakes_are_observed_with_their_error() -> None:
     assert [(name, error) for name, _, error, _ in notes.seen] == [
         ("Heartbeat", GROUP_DENIED),
         ("Heartbeat", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ]
+
+
+def test_request_whose_response_cannot_be_encoded_is_observed_once() -> None:
+    notes = Notes()
+    handler = heartbeat_with(HeartbeatResponse(error_code=1 << 20))
+    response = dispatch(handler, HeartbeatRequest(), 4, observer=notes)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [error for _, _, error, _ in notes.seen] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+def test_mistake_that_cannot_be_answered_is_observed() -> None:
+    @handles(ProduceRequest, versions="0-13", authorize=None)
+    def failing(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse:
+        raise ZeroDivisionError
+
+    notes = Notes()
+    table = HandlerTable([failing], CEILING_3_9)
+    dispatcher = RequestDispatcher(table, services_of(), ManualClock(), observer=notes)
+    body = memoryview(bytearray(encode(ProduceRequest(acks=1), 9)))
+    reply = dispatcher.dispatch(RequestReceived(0, 9, 1, "client", body, 0), ConnectionInfo("id"))
+    assert isinstance(reply, Close)
+    assert [(each, error) for _, each, error, _ in notes.seen] == [
+        ("NoneType", ErrorCode.UNKNOWN_SERVER_ERROR)
     ]
 
 
