@@ -53,14 +53,16 @@ lint: $(READY)
 # Files of tests go to WORKERS processes, one after the other.
 WORKERS ?= 2
 IN_WORKERS := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# The same order and the same random numbers each time; make test-long has others each time.
+SAME := --randomly-seed=1
 
 check: lint
-	@.ci/stage unit $(BIN)/pytest -q $(IN_WORKERS) -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
+	@.ci/stage unit $(BIN)/pytest -q $(IN_WORKERS) $(SAME) -m 'not (e2e or zookeeper or jvm or spark or slow)' $(ARGS)
 
 # One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
 # clients, java and spark in this order, and tells at the end what each took.
 test: lint jars
-	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) --durations 15 --durations-min 15 $(ARGS)
+	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(SAME) --durations 15 --durations-min 15 $(ARGS)
 
 test-long: lint jars
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
