@@ -297,6 +297,8 @@ def _prepare(
     codec = target_codec(config)
     if codec is None:
         codec = Codec(first.attributes & CODEC_MASK)
+    if not dense or codec != first.codec:
+        _check_producer_fields(first)
     if first.magic < 2 or not dense:
         from kwire.records.convert import up_convert
 
@@ -316,6 +318,17 @@ def _prepare(
 
         return recompress(records, codec, level=compression_level(codec, config))
     return records
+
+
+def _check_producer_fields(header: BatchHeader) -> None:
+    """Refuse to write a batch anew that no producer could have written: Apache Kafka fails there."""
+    if header.has_producer_id:
+        if header.producer_epoch < 0:
+            raise Refusal(
+                ErrorCode.INVALID_RECORD, f"Invalid producer epoch {header.producer_epoch}"
+            )
+    elif header.is_transactional:
+        raise Refusal(ErrorCode.INVALID_RECORD, "A transactional batch without a producer id")
 
 
 def _read_records(

@@ -358,6 +358,22 @@ def test_transactional_batch_without_a_producer_belongs_to_no_transaction(room: 
     assert log.last_stable_offset == log.log_end_offset == 1
 
 
+@pytest.mark.parametrize(
+    ("records", "fields"),
+    [
+        (transactional(7, 0), (-1, -1, -1)),
+        (batch(producer_id=7, producer_epoch=0, base_sequence=0), (7, -1, 0)),
+    ],
+)
+def test_batch_that_no_producer_writes_is_not_written_anew(
+    room: Replicas, records: bytes, fields: tuple[int, int, int]
+) -> None:
+    """Where its codec has to change; Apache Kafka 3.9.2 fails there."""
+    room.create("a", configs={"compression.type": "gzip"})
+    row = refused(room, patched(records, 43, ">qhi", *fields), transactional_id="x")
+    assert row.error_code == ErrorCode.INVALID_RECORD
+
+
 def test_wrong_broker_names_the_right_one_from_version_10_on(room: Replicas) -> None:
     from tests.support.replicas import registration
 
