@@ -34,11 +34,11 @@ from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, Key
 from ..replication.read import (
     MISSING,
     WRONG_BROKER,
-    FetchParams,
     Reading,
     WaitingFetch,
     close_slices,
     count_throttled,
+    fetch_params,
     fetch_records,
 )
 from . import refusals
@@ -79,21 +79,23 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
         if version < READS_MAGIC_2_SINCE:
             max_bytes = min(max_bytes, MAX_CONVERTED_BYTES)
             convert = partial(converted, ctx)
-    params = FetchParams(
-        max_bytes,
-        allowed,
-        request.min_bytes,
-        request.max_wait_ms,
-        request.isolation_level == 1,
-        replica_id >= 0 or version < READS_FOLLOWERS_SINCE,
-        # Before version 3 a client has no other way past a batch larger than it allows.
-        version < 3,
-        version >= TOPIC_IDS_SINCE,
-        replica_id,
-        -1 if state is None else state.replica_epoch,
-        _brokers_in_rack(ctx, request) if request.rack_id and replica_id < 0 else (),
-        refuse,
-        convert,
+    params = fetch_params(
+        (
+            max_bytes,
+            allowed,
+            request.min_bytes,
+            request.max_wait_ms,
+            request.isolation_level == 1,
+            replica_id >= 0 or version < READS_FOLLOWERS_SINCE,
+            # Before version 3 a client has no other way past a batch larger than it allows.
+            version < 3,
+            version >= TOPIC_IDS_SINCE,
+            replica_id,
+            -1 if state is None else state.replica_epoch,
+            _brokers_in_rack(ctx, request) if request.rack_id and replica_id < 0 else (),
+            refuse,
+            convert,
+        )
     )
     found = fetch_records(services.replica_manager, services.metadata, context, params, ctx.now_ms)
     if type(found) is Reading:
@@ -112,7 +114,7 @@ def _brokers_in_rack(ctx: RequestContext, request: FetchRequest) -> tuple[int, .
 
 def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> FetchResponse:
     session = context.session
-    if context.overtaken:
+    if session is not None and context.overtaken:
         close_slices(reading)
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
     response = FetchResponse(session_id=0 if session is None else session.id, responses=[])

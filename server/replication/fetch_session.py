@@ -57,10 +57,6 @@ class FetchedPartition:
         self.partition = asked.partition
         self.high_watermark = -1
         self.log_start_offset = -1
-        self.update(asked)
-
-    def update(self, asked: FetchPartition) -> None:
-        """Take over what the client asks for now."""
         #: What the partition was when there was nothing to be read; see `Partition.idles`.
         self.idle: tuple[Partition, PartitionState, int] | None = None
         self.fetch_offset = asked.fetch_offset
@@ -115,11 +111,12 @@ class FetchSession:
         for topic in topics:
             for asked in topic.partitions:
                 key = (topic.topic, topic.topic_id, asked.partition)
+                found = FetchedPartition(topic.topic, topic.topic_id, asked)
                 known = partitions.get(key)
-                if known is None:
-                    partitions[key] = FetchedPartition(topic.topic, topic.topic_id, asked)
-                else:
-                    known.update(asked)
+                if known is not None:
+                    found.high_watermark = known.high_watermark
+                    found.log_start_offset = known.log_start_offset
+                partitions[key] = found
         for gone in forgotten:
             for number in gone.partitions:
                 partitions.pop((gone.topic, gone.topic_id, number), None)

@@ -17,7 +17,7 @@ from .append_queue import Turn
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from .membership import Membership, PartitionState
 from .purgatory import Waiters
-from .read_result import FollowerFetch, LaterRead, ReadResult, refused
+from .read_result import FollowerFetch, LaterRead, ReadResult, read_result, refused
 
 #: In DeleteRecords, for the offset up to which all is committed.
 HIGH_WATERMARK = -1
@@ -502,15 +502,18 @@ class Partition:
                 high_watermark = log.high_watermark  # what it has may be committed now
         elif read_committed:
             aborted = log.aborted_transactions(fetch_offset, next_offset) if len(data) else []
-        return ReadResult(
-            ErrorCode.NONE,
-            high_watermark,
-            stable,
-            log.log_start_offset,
-            data,
-            next_offset,
-            None,
-            aborted,
+        return read_result(
+            (
+                ErrorCode.NONE,
+                high_watermark,
+                stable,
+                log.log_start_offset,
+                data,
+                next_offset,
+                None,
+                aborted,
+                -1,
+            )
         )
 
     def _read_later(

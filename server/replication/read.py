@@ -19,7 +19,7 @@ from kwire.errors import ErrorCode
 
 from .partition import Partition
 from .purgatory import FetchWaiter
-from .read_result import FollowerFetch, LaterRead, ReadResult, refused
+from .read_result import FollowerFetch, LaterRead, ReadResult, maker, refused
 
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage, TopicImage
@@ -104,6 +104,10 @@ class Reading(NamedTuple):
     throttle: Throttle | None = None
 
 
+fetch_params = maker(FetchParams)
+_reading = maker(Reading)
+
+
 class WaitingFetch(NamedTuple):
     """A fetch that is answered when `future` is done, with what `read` gives then.
 
@@ -128,14 +132,13 @@ def fetch_records(
     and what `params.refuse` and `params.convert` say.
     """
     reading = _read(replicas, metadata, context, params, now_ms)
-    missing = min(params.min_bytes, params.allowed_bytes) - reading.size
     max_wait_ms = params.max_wait_ms
     throttle = reading.throttle
     is_held_back = throttle is not None and throttle.held_back
     if (
-        missing <= 0
-        or max_wait_ms <= 0
+        max_wait_ms <= 0
         or reading.answer_now
+        or (missing := min(params.min_bytes, params.allowed_bytes) - reading.size) <= 0
         or reading.pending
         or not (reading.waiting or is_held_back)
     ):
@@ -285,7 +288,7 @@ def _read(
                     waiting.append((partition, result.next_offset))
         rows.append((key, asked, topic, result))
     rows += sorted(missing, key=_rank_of_missing)
-    return Reading(rows, size, answer_now, waiting, pending, throttle)
+    return _reading((rows, size, answer_now, waiting, pending, throttle))
 
 
 def _rank_of_missing(row: FetchRow) -> int:
