@@ -34,7 +34,7 @@ from .transaction_verification import BatchVerifier
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
-    from ..log.append import AppendInfo
+    from ..log.validator import AppendInfo
     from ..replication.append import AppendRow, Granted
     from ..replication.partition import Partition
 

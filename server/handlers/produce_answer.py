@@ -14,8 +14,7 @@ from kwire.messages.produce import (
     TopicProduceResponse,
 )
 
-from ..log.append import AppendInfo
-from ..log.validator import AppendError
+from ..log.validator import AppendError, AppendInfo
 from .context import NO_REPLY, NoReply, RequestContext
 from .endpoints import add_endpoint, leader_of
 

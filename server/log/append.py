@@ -1,16 +1,15 @@
-"""The careful way into the log: every append that the fast path of `Log.append_as_leader` leaves.
+"""What is checked and stamped of batches before they are written, as bytes. Pure.
 
-Several batches, old magics, LogAppendTime, coordinators' batches and control records, anything that
-is refused; and followers, whose offsets and epochs come with the batches.
+The leader's way for whatever is not plain enough for `Log.append_as_leader` itself, and the follower's.
+Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateRecords.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records.batch import (
-    BatchHeader,
     batch_size,
     read_header,
     rewrite_crc,
@@ -26,8 +25,7 @@ from kwire.records.layout import (
     TIMESTAMP_TYPE_MASK,
 )
 
-from .producer_state import ProducerStateEntry, ProducerStateManager, Refused
-from .producer_updates import marker_of, note_batch
+from .log_config import LogConfig
 from .validator import (
     AppendError,
     AppendOrigin,
@@ -41,42 +39,32 @@ from .validator import (
 )
 
 if TYPE_CHECKING:
-    from .log import Log
+    from ..metadata.topic_partition import TopicPartition
 
 
-@final
-class AppendInfo(NamedTuple):
-    """What became of an append.
+class Written(NamedTuple):
+    """Batches as they are to be written: the bytes, where each lies in them, and what they are together."""
 
-    Shape: first_offset and last_offset inclusive. log_append_time_ms is -1 with CreateTime, except
-    for a duplicate: then it is the original batch's timestamp, as Apache Kafka answers.
-    """
-
-    first_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
+    records: memoryview
+    batches: Batches
     max_timestamp: int
-    size: int
-    duplicate: bool = False
+    last_offset: int
 
 
-def append_carefully(
-    log: Log,
+def check_as_leader(
     records: memoryview,
-    leader_epoch: int,
+    config: LogConfig,
+    tp: TopicPartition,
     now_ms: int,
     origin: AppendOrigin,
     prepared: bool,
-) -> AppendInfo | AppendError:
-    """`Log.append_as_leader` without any assumption about the records."""
-    if log.offline:
-        return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
-    if not records:  # an old client's message set may be empty
-        return AppendInfo(-1, -1, NO_TIMESTAMP, log.log_start_offset, NO_TIMESTAMP, 0)
-    config = log.config
+) -> tuple[memoryview, Batches] | AppendError:
+    """Check batches without any assumption, and rewrite them first where the topic demands it.
+
+    Shape: the bytes to be stamped, and the batches in them. Errors: as value; those of `Log.append_as_leader` but the producers'.
+    """
     if not prepared and origin is AppendOrigin.CLIENT and needs_rewrite(records, config):
-        rewritten = prepare(records, config, str(log.tp), now_ms, origin)
+        rewritten = prepare(records, config, str(tp), now_ms, origin)
         if isinstance(rewritten, AppendError):
             return rewritten
         records = memoryview(rewritten)
@@ -97,85 +85,26 @@ def append_carefully(
     if len(records) > config.segment_bytes:
         return AppendError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"Message batch size is {len(records)} bytes in append to partition {log.tp}, which "
+            f"Message batch size is {len(records)} bytes in append to partition {tp}, which "
             f"exceeds the maximum configured segment size of {config.segment_bytes}",
         )
-    try:
-        answer = _check_producers(log, records, batches, origin)
-    except CorruptRecord as e:
-        return AppendError(ErrorCode.INVALID_RECORD, str(e))
-    if answer is not None:
-        return answer
+    return records, batches
+
+
+def stamp(
+    records: memoryview,
+    batches: Batches,
+    offset: int,
+    leader_epoch: int,
+    log_append_time: bool,
+    now_ms: int,
+) -> Written:
+    """Give batches their offsets from `offset` on, their leader epoch and their timestamp type.
+
+    Shape: in the buffer where they lie, if it is writable, else in a copy.
+    """
     if records.readonly:
         records = memoryview(bytearray(records))
-    return _write_as_leader(log, records, batches, leader_epoch, now_ms)
-
-
-def _check_producers(
-    log: Log, records: memoryview, batches: Batches, origin: AppendOrigin
-) -> AppendInfo | AppendError | None:
-    # Later batches are checked against what the earlier ones would leave behind.
-    producers = log.producers
-    staged = ProducerStateManager(producers.expiration_ms)
-    staged.verifying = producers.verifying.copy()
-    from_client = origin is AppendOrigin.CLIENT
-    for position, header in batches:
-        producer_id = header.producer_id
-        if producer_id < 0:
-            continue
-        entry = staged.producers.get(producer_id)
-        if entry is None:
-            known = producers.producers.get(producer_id)
-            if from_client and known is not None:
-                duplicate = known.find_duplicate(
-                    header.producer_epoch, header.base_sequence, header.last_sequence
-                )
-                if duplicate is not None:
-                    return AppendInfo(
-                        duplicate.last_offset - duplicate.offset_delta,
-                        duplicate.last_offset,
-                        duplicate.timestamp,
-                        log.log_start_offset,
-                        duplicate.timestamp,
-                        0,
-                        True,
-                    )
-            entry = known.copy() if known is not None else ProducerStateEntry(producer_id)
-            staged.producers[producer_id] = entry
-        view = records[position : position + header.size]
-        refused = _check_producer(staged, entry, header, view, from_client)
-        if refused is not None:
-            return AppendError(refused.error, f"{refused.message} in partition {log.tp}")
-        note_batch(staged, header, view, log.log_end_offset)
-    return None
-
-
-def _check_producer(
-    producers: ProducerStateManager,
-    entry: ProducerStateEntry,
-    header: BatchHeader,
-    view: memoryview,
-    from_client: bool,
-) -> Refused | None:
-    if header.is_control:
-        marker = marker_of(view)
-        if marker is None:
-            return None
-        return producers.check_marker(entry, header.producer_epoch, marker.coordinator_epoch)
-    return producers.check(
-        entry,
-        header.producer_epoch,
-        header.base_sequence,
-        from_client=from_client,
-        transactional=header.is_transactional,
-    )
-
-
-def _write_as_leader(
-    log: Log, records: memoryview, batches: Batches, leader_epoch: int, now_ms: int
-) -> AppendInfo | AppendError:
-    log_append_time = log.config.log_append_time
-    first_offset = offset = log.log_end_offset
     max_timestamp = NO_TIMESTAMP
     stamped: Batches = []
     for position, header in batches:
@@ -188,22 +117,7 @@ def _write_as_leader(
         stamped.append((position, header))
         max_timestamp = max(max_timestamp, header.max_timestamp)
         offset += header.last_offset_delta + 1
-    try:
-        log.make_room(len(records), max_timestamp, offset - 1, now_ms)
-        if leader_epoch != log.leader_epoch_cache.latest and leader_epoch >= 0:
-            log.leader_epoch_cache.assign(leader_epoch, first_offset)
-        log.write(records, first_offset, offset - 1, max_timestamp)
-        _note_all(log, records, stamped)
-    except OSError as e:
-        return log.on_io_error(e)
-    return AppendInfo(
-        first_offset,
-        offset - 1,
-        now_ms if log_append_time else NO_TIMESTAMP,
-        log.log_start_offset,
-        max_timestamp,
-        len(records),
-    )
+    return Written(records, stamped, max_timestamp, offset - 1)
 
 
 def _set_create_time(records: memoryview, position: int, max_timestamp: int) -> None:
@@ -213,24 +127,18 @@ def _set_create_time(records: memoryview, position: int, max_timestamp: int) -> 
     rewrite_crc(records, position)
 
 
-def _note_all(log: Log, records: memoryview, batches: Batches) -> None:
-    for position, header in batches:
-        if header.producer_id >= 0:
-            view = records[position : position + header.size]
-            aborted = note_batch(log.producers, header, view, header.base_offset)
-            if aborted is not None:
-                log.active_segment.transaction_index.append(aborted)
+def check_as_follower(
+    records: memoryview, end_offset: int, tp: TopicPartition
+) -> Written | AppendError:
+    """Check batches that carry their offsets, for a log that ends at end_offset.
 
-
-def append_as_follower(log: Log, records: memoryview, now_ms: int) -> AppendInfo | AppendError:
-    """`Log.append_as_follower`."""
-    if log.offline:
-        return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
+    Shape: a cut last batch is left out; perhaps no batch is left. Errors: as value; CORRUPT_MESSAGE;
+    OFFSET_OUT_OF_RANGE for a batch below the end.
+    """
     batches: Batches = []
     position = 0
-    expected = log.log_end_offset
+    expected = end_offset
     max_timestamp = NO_TIMESTAMP
-    last_offset = -1
     try:
         while (size := batch_size(records, position)) is not None:
             header = read_header(records, position)
@@ -239,32 +147,14 @@ def append_as_follower(log: Log, records: memoryview, now_ms: int) -> AppendInfo
             if (header.base_offset if header.magic == 2 else header.last_offset) < expected:
                 return AppendError(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"Unexpected offset in append to {log.tp}: {header.base_offset} is less than "
+                    f"Unexpected offset in append to {tp}: {header.base_offset} is less than "
                     f"the next offset {expected}",
                 )
             batches.append((position, header))
-            last_offset = header.last_offset
-            expected = last_offset + 1
+            expected = header.last_offset + 1
             max_timestamp = max(max_timestamp, header.max_timestamp)
             position += size
     except CorruptRecord as e:
         return AppendError(ErrorCode.CORRUPT_MESSAGE, str(e))
-    if not batches:
-        return AppendInfo(
-            expected, expected - 1, NO_TIMESTAMP, log.log_start_offset, NO_TIMESTAMP, 0
-        )
-    records = records[:position]  # a leader may have cut the last batch at the fetch size
-    first_offset = batches[0][1].base_offset
-    try:
-        log.make_room(position, max_timestamp, last_offset, now_ms, first_offset)
-        for _, header in batches:
-            epoch = header.partition_leader_epoch
-            if epoch >= 0 and epoch != log.leader_epoch_cache.latest:
-                log.leader_epoch_cache.assign(epoch, header.base_offset)
-        log.write(records, first_offset, last_offset, max_timestamp)
-        _note_all(log, records, batches)
-    except OSError as e:
-        return log.on_io_error(e)
-    return AppendInfo(
-        first_offset, last_offset, NO_TIMESTAMP, log.log_start_offset, max_timestamp, position
-    )
+    # A leader may have cut the last batch at the fetch size.
+    return Written(records[:position], batches, max_timestamp, expected - 1)

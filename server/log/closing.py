@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from .flush_state import FlushTask
 from .log import Log
 from .log_directory import LogDirectory
-from .maintenance import FlushTask, complete_close, prepare_close
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +44,7 @@ def close_logs(
                 if log.offline or directory.offline:
                     continue
                 try:
-                    closing.append((log, directory, prepare_close(log)))
+                    closing.append((log, directory, log.prepare_close()))
                 except OSError as e:
                     failed.add(directory)
                     fail(directory, e)
@@ -58,7 +58,7 @@ def close_logs(
             errors = map(_run, tasks) if pool is None else pool.map(_run, tasks)
             for (log, directory, _), error in zip(closing, errors, strict=True):
                 if error is None:
-                    complete_close(log)
+                    log.complete_close()
                 else:
                     failed.add(directory)
                     fail(directory, error)

@@ -3,30 +3,51 @@
 A directory `<topic>-<partition>` of segments (segment.py), `leader-epoch-checkpoint`,
 `partition.metadata` and producer snapshots. Offsets below `log_start_offset` are gone, those from
 `high_watermark` on may still go. Appends go to the page cache: a killed process loses nothing, a
-power cut what lies above `recovery_point`. Source: UnifiedLog, LocalLog.
+power cut what lies above `recovery_point`.
+
+What a log is made of, each by itself: `log_segments.py` the segments, `reader.py` how they are read,
+`producer_state.py` and `producer_snapshots.py` the producers, `leader_epoch_cache.py`, `flush_state.py` what
+is on the device. What is checked before a write is in `append.py`, `validator.py`, `producer_checks.py`.
+Source: UnifiedLog, LocalLog.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
 from collections.abc import Callable
 from struct import error as StructError
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
-from kwire.errors import ErrorCode
+from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records.compression import Codec
 from kwire.records.crc import crc32c
-from kwire.records.layout import ATTRIBUTES_AT, HEADER, INT32, INT64, LEADER_EPOCH_AT, LOG_OVERHEAD
+from kwire.records.layout import (
+    ATTRIBUTES_AT,
+    HEADER,
+    INT32,
+    INT64,
+    LEADER_EPOCH_AT,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+)
 
-from . import maintenance
-from .append import AppendInfo, append_as_follower, append_carefully
-from .file_layer import OUT_OF_DESCRIPTORS, FileLayer
+from . import retention
+from .append import Written, check_as_follower, check_as_leader, stamp
+from .file_layer import OUT_OF_DESCRIPTORS, FileLayer, OpenFile
+from .flush_state import FlushState, FlushTask
 from .log_config import LogConfig
+from .log_segments import LogSegments
 from .meta_properties import write_topic_id
-from .producer_state import SNAPSHOT_SUFFIX, ProducerStateEntry
+from .producer_checks import check_all, check_next
+from .producer_snapshots import ProducerSnapshots
+from .producer_state import ProducerStateEntry
+from .producer_updates import load_producers, note_batch
 from .reader import LogReader, LogSlice
-from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment, stem_of
-from .validator import AppendError, AppendOrigin, needs_rewrite, prepare, target_codec
+from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
+from .validator import AppendError, AppendInfo, AppendOrigin, needs_rewrite, prepare, target_codec
 
 if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
@@ -51,6 +72,8 @@ _CODEC_OK: dict[Codec | None, tuple[bool, ...]] = {
 # Attribute bits that a client's batch may have on the fast path: codec and transactional.
 _UNUSUAL_ATTRIBUTES = ~0x17
 
+logger = logging.getLogger(__name__)
+
 
 class Log:
     """One partition's log on this broker. Every call is plain and takes the time it needs."""
@@ -62,31 +85,25 @@ class Log:
         "_max_message_bytes",
         "_reader",
         "_segment_bytes",
+        "_segments",
         "_timestamp_after",
         "_timestamp_before",
         "_unusual",
         "active_segment",
-        "awaits_flush",
         "config",
-        "cuts",
         "deletes",
         "dir",
-        "flush_wanted",
-        "flushed_stable_offset",
-        "last_flush_ms",
+        "flush_state",
         "layer",
         "leader_epoch_cache",
         "log_end_offset",
         "log_start_offset",
         "may_rewrite",
-        "name_synced",
         "offline",
         "on_truncation",
         "producers",
-        "recovery_point",
         "segments",
         "snapshots",
-        "synced_cuts",
         "topic_id",
         "tp",
     )
@@ -110,34 +127,26 @@ class Log:
         self.layer = layer
         self.topic_id = topic_id
         self.deletes = deletes
-        self.segments: list[LogSegment] = loaded.segments
+        self._segments = LogSegments(layer, directory, loaded.segments, deletes)
+        self.segments: list[LogSegment] = self._segments.in_order
         self.active_segment = loaded.segments[-1]
         self.log_start_offset: int = loaded.log_start_offset
         self.log_end_offset: int = loaded.log_end_offset
-        self.recovery_point: int = loaded.recovery_point
         self.leader_epoch_cache: LeaderEpochCache = loaded.leader_epoch_cache
         self.producers: ProducerStateManager = loaded.producers
-        self.snapshots: list[int] = loaded.snapshots
-        self._reader = LogReader(layer, self.segments)
+        self.snapshots = ProducerSnapshots(layer, directory, loaded.snapshots)
+        self._reader: LogReader = self._segments.reader
         self._high_watermark = self.log_start_offset
         self._io_error = io_error
         self.offline = False
+        self.flush_state = FlushState(
+            loaded.recovery_point, self.undecided_offset, now_ms, doubtful=loaded.doubtful
+        )
         # What recovery found may be in memory only, and until it is flushed it is not compacted.
-        self.flush_wanted = loaded.doubtful and config.is_compacted
-        self.awaits_flush = False
-        """Whether flush.messages asks that nobody hears of the newest records before a flush."""
-        self.name_synced = False
-        """Whether the directory that this log's directory is in was forced to the device."""
-        self.cuts = 1 if loaded.doubtful else 0
-        """How often the log was truncated: a flush begun before says nothing of what came since.
-        Recovery counts, too: while `synced_cuts` differs, a flush forces the last segment anyway."""
-        self.synced_cuts = 0
-        self.flushed_stable_offset = 0 if loaded.doubtful else self.undecided_offset
-        """Offsets below it are decided by markers that are on the device."""
+        self.flush_state.wanted = loaded.doubtful and config.is_compacted
         self.on_truncation: Callable[..., None] | None = None
         """Told the offset before anything at or above it goes, and whether recovery point or log start
         offset were lowered: writes down the checkpoints that are higher."""
-        self.last_flush_ms = now_ms
         self.config = config
         self.update_config(config)
 
@@ -197,6 +206,11 @@ class Log:
         return min(self._high_watermark, max(first, self.log_start_offset))
 
     @property
+    def recovery_point(self) -> int:
+        """Offsets below it are on the device."""
+        return self.flush_state.recovery_point
+
+    @property
     def undecided_offset(self) -> int:
         """Offsets below it are decided, whether everybody has the markers or not."""
         first = self.producers.first_unstable_offset()
@@ -251,7 +265,7 @@ class Log:
                 count,
             ) = _UNPACK_HEADER(records)
         except StructError:
-            return append_carefully(self, records, leader_epoch, now_ms, origin, prepared)
+            return self._append_carefully(records, leader_epoch, now_ms, origin, prepared)
         if (
             length + LOG_OVERHEAD != size
             or magic != 2
@@ -268,7 +282,7 @@ class Log:
             or origin is not _CLIENT
             or self.offline
         ):
-            return append_carefully(self, records, leader_epoch, now_ms, origin, prepared)
+            return self._append_carefully(records, leader_epoch, now_ms, origin, prepared)
         if crc32c(records[ATTRIBUTES_AT:]) != crc:
             return AppendError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch for {self.tp} fails its CRC check"
@@ -283,8 +297,16 @@ class Log:
                 or (entry.current_txn_first_offset >= 0 and not attributes & 0x10)
                 or self.producers.verifying
             ):
-                answer = self._check_producer(
-                    entry, producer_epoch, sequence, delta, attributes, producer_id
+                answer = check_next(
+                    self.producers,
+                    entry,
+                    producer_epoch,
+                    sequence,
+                    delta,
+                    attributes,
+                    producer_id,
+                    self.tp,
+                    self.log_start_offset,
                 )
                 if answer is not None:
                     return answer
@@ -320,39 +342,65 @@ class Log:
             )
         return AppendInfo(offset, last_offset, -1, self.log_start_offset, max_timestamp, size)
 
-    def _check_producer(
+    def _append_carefully(
         self,
-        entry: ProducerStateEntry | None,
-        epoch: int,
-        sequence: int,
-        delta: int,
-        attributes: int,
-        producer_id: int,
-    ) -> AppendInfo | AppendError | None:
-        if sequence < 0:
-            return AppendError(
-                ErrorCode.INVALID_RECORD,
-                f"Invalid sequence number {sequence} in record batch with producerId {producer_id}",
-            )
-        if entry is None:
-            entry = ProducerStateEntry(producer_id)
-        duplicate = entry.find_duplicate(epoch, sequence, (sequence + delta) & INT32_MAX)
-        if duplicate is not None:
-            return AppendInfo(
-                duplicate.last_offset - duplicate.offset_delta,
-                duplicate.last_offset,
-                duplicate.timestamp,
+        records: memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin,
+        prepared: bool,
+    ) -> AppendInfo | AppendError:
+        # `append_as_leader` without any assumption about the records.
+        if self.offline:
+            return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
+        if not records:  # an old client's message set may be empty
+            return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, NO_TIMESTAMP, 0)
+        checked = check_as_leader(records, self.config, self.tp, now_ms, origin, prepared)
+        if isinstance(checked, AppendError):
+            return checked
+        records, batches = checked
+        first_offset = self.log_end_offset
+        try:
+            answer = check_all(
+                self.producers,
+                records,
+                batches,
+                origin,
+                self.tp,
                 self.log_start_offset,
-                duplicate.timestamp,
-                0,
-                True,
+                first_offset,
             )
-        refused = self.producers.check(
-            entry, epoch, sequence, from_client=True, transactional=attributes & 0x10 != 0
+        except CorruptRecord as e:
+            return AppendError(ErrorCode.INVALID_RECORD, str(e))
+        if answer is not None:
+            return answer
+        log_append_time = self.config.log_append_time
+        stamped = stamp(records, batches, first_offset, leader_epoch, log_append_time, now_ms)
+        try:
+            self.make_room(len(stamped.records), stamped.max_timestamp, stamped.last_offset, now_ms)
+            if leader_epoch != self.leader_epoch_cache.latest and leader_epoch >= 0:
+                self.leader_epoch_cache.assign(leader_epoch, first_offset)
+            self._write_checked(stamped, first_offset)
+        except OSError as e:
+            return self.on_io_error(e)
+        return AppendInfo(
+            first_offset,
+            stamped.last_offset,
+            now_ms if log_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+            stamped.max_timestamp,
+            len(stamped.records),
         )
-        if refused is None:
-            return None
-        return AppendError(refused.error, f"{refused.message} in partition {self.tp}")
+
+    def _write_checked(self, checked: Written, first_offset: int) -> None:
+        records = checked.records
+        self.write(records, first_offset, checked.last_offset, checked.max_timestamp)
+        for position, header in checked.batches:
+            if header.producer_id >= 0:
+                view = records[position : position + header.size]
+                aborted = note_batch(self.producers, header, view, header.base_offset)
+                if aborted is not None:
+                    self.active_segment.transaction_index.append(aborted)
 
     def append_as_follower(self, records: memoryview, now_ms: int) -> AppendInfo | AppendError:
         """Write batches that carry their offsets and epochs, as fetched from the leader.
@@ -360,7 +408,41 @@ class Log:
         Shape: a cut last batch is left out. Errors: CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE for a
         batch below the log end; KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsFollower.
         """
-        return append_as_follower(self, records, now_ms)
+        if self.offline:
+            return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
+        checked = check_as_follower(records, self.log_end_offset, self.tp)
+        if isinstance(checked, AppendError):
+            return checked
+        if not checked.batches:
+            end_offset = self.log_end_offset
+            return AppendInfo(
+                end_offset, end_offset - 1, NO_TIMESTAMP, self.log_start_offset, NO_TIMESTAMP, 0
+            )
+        first_offset = checked.batches[0][1].base_offset
+        try:
+            self.make_room(
+                len(checked.records),
+                checked.max_timestamp,
+                checked.last_offset,
+                now_ms,
+                first_offset,
+            )
+            epochs = self.leader_epoch_cache
+            for _, header in checked.batches:
+                epoch = header.partition_leader_epoch
+                if epoch >= 0 and epoch != epochs.latest:
+                    epochs.assign(epoch, header.base_offset)
+            self._write_checked(checked, first_offset)
+        except OSError as e:
+            return self.on_io_error(e)
+        return AppendInfo(
+            first_offset,
+            checked.last_offset,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            checked.max_timestamp,
+            len(checked.records),
+        )
 
     def write(
         self, records: memoryview, first_offset: int, last_offset: int, max_timestamp: int
@@ -378,8 +460,9 @@ class Log:
         self._reader.remember(first_offset, segment, position)
         self.log_end_offset = end_offset = last_offset + 1
         self.producers.last_map_offset = end_offset
-        if end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush_wanted = self.awaits_flush = True
+        flush_state = self.flush_state
+        if end_offset - flush_state.recovery_point >= self.config.flush_messages:
+            flush_state.wanted = flush_state.awaited = True
 
     def make_room(
         self,
@@ -423,24 +506,12 @@ class Log:
             return
         old.become_inactive()
         self.producers.last_map_offset = base_offset
-        self.take_snapshot()
-        segment = LogSegment(self.layer, self.dir, base_offset, 0, created_ms=now_ms, new=True)
+        self.snapshots.take(self.producers)
+        segment = self._segments.begin(base_offset, now_ms)
         segment.jitter_ms = self._jitter(base_offset)
         segment.update_index_room(self.config.segment_index_bytes)
-        segment.create_files()
-        self.segments.append(segment)
         self.active_segment = segment
-        self.flush_wanted = True
-
-    def take_snapshot(self) -> None:
-        """Write a producer snapshot at the map's end unless there is one. Errors: OSError."""
-        producers = self.producers
-        if producers.needs_snapshot():
-            offset = producers.last_map_offset
-            path = stem_of(self.dir, offset) + SNAPSHOT_SUFFIX
-            self.layer.write_file(path, producers.snapshot())
-            producers.last_snapshot_offset = offset
-            self.snapshots.append(offset)
+        self.flush_state.wanted = True
 
     def on_io_error(self, error: OSError) -> AppendError:
         """Take the log offline, tell the log directory, and give the answer for the client.
@@ -491,7 +562,7 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """(producer_id, first_offset) of aborted transactions with data in [start, end)."""
-        return maintenance.aborted_transactions(self, start_offset, end_offset)
+        return self._segments.aborted_transactions(start_offset, end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
         """First record with at least this timestamp: (offset, timestamp, leader_epoch), or None."""
@@ -512,15 +583,89 @@ class Log:
         """What is known of each producer, for DescribeProducers."""
         return list(self.producers.producers.values())
 
-    # -- changing what is there; see maintenance.py ------------------------------------------------
+    # -- truncation --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Remove all batches at and after offset. Errors: OSError. Source: UnifiedLog.truncateTo."""
-        maintenance.truncate_to(self, offset, now_ms)
+        if offset < 0:
+            raise ValueError(f"cannot truncate {self.tp} to {offset}")
+        if offset >= self.log_end_offset:
+            self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
+            return
+        if self.segments[0].base_offset > offset:
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return
+        self._begin_truncation(offset, offset)
+        segment = self.active_segment = self._segments.cut(offset)
+        end_offset = max(min(segment.next_offset(), offset), segment.base_offset)
+        self.log_end_offset = end_offset
+        self.flush_state.recovery_point = min(self.recovery_point, end_offset)
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.leader_epoch_cache.truncate_from_end(end_offset)
+        self._reload_producers(now_ms)
+        if self.high_watermark > end_offset:
+            self.high_watermark = end_offset
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Remove everything and go on at offset. Errors: OSError."""
-        maintenance.truncate_fully_and_start_at(self, offset, now_ms)
+        self._begin_truncation(0, offset)
+        self.active_segment = self._segments.start_at(offset, now_ms)
+        self.log_end_offset = self.log_start_offset = offset
+        self.flush_state.recovery_point = offset
+        self.leader_epoch_cache.clear()
+        self.producers.clear(offset)
+        self.high_watermark = offset
+        self.update_config(self.config)
+
+    def close_gap(self, now_ms: int) -> None:
+        """Cut an unflushed log that was opened after a crash where offsets are missing. Errors: OSError.
+
+        Shape: only for logs that are not compacted. A power cut may take the end of a segment just
+        after a batch, and leave the next one.
+        """
+        gap = self._segments.first_gap(self.recovery_point, self.log_start_offset)
+        if gap is None:
+            return
+        end_offset, next_offset = gap
+        logger.warning(
+            "%s: offsets %d to %d are missing; the log ends there",
+            self.dir,
+            end_offset,
+            next_offset - 1,
+        )
+        if end_offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(self.log_start_offset, now_ms)
+        else:
+            self.truncate_to(end_offset, now_ms)
+
+    def _begin_truncation(self, offset: int, start_offset: int) -> None:
+        lowered = offset < self.recovery_point or start_offset < self.log_start_offset
+        self.flush_state.cut(offset)
+        self.log_start_offset = min(self.log_start_offset, start_offset)
+        if self.on_truncation is not None:
+            self.on_truncation(offset, lowered=lowered)
+            if self.offline:
+                raise OSError(
+                    errno.EIO, "the checkpoints cannot be written, so nothing is cut", self.dir
+                )
+        # Before the segments: no snapshot may outlive what it describes.
+        self.snapshots.remove_above(offset)
+
+    def _reload_producers(self, now_ms: int) -> None:
+        self.snapshots.remove_above(self.log_end_offset)
+        self.producers.clear(self.log_start_offset)
+        load_producers(
+            self.layer,
+            self.dir,
+            self.segments,
+            self.snapshots.offsets,
+            self.producers,
+            self.log_start_offset,
+            self.log_end_offset,
+            now_ms,
+        )
+
+    # -- deletion ----------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> ErrorCode:
         """Raise the log start offset; segments go at the next retention round.
@@ -540,22 +685,69 @@ class Log:
             self.producers.on_log_start_offset_incremented(offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Apply retention; return how many segments went. Errors: OSError."""
-        return maintenance.delete_old_segments(self, now_ms)
+        """Apply retention; return how many segments went. Errors: OSError.
 
-    def prepare_flush(self) -> maintenance.FlushTask:
-        """What to force to the device; run it off the loop, then call `complete_flush`."""
-        return maintenance.prepare_flush(self)
+        Source: UnifiedLog.deleteOldSegments.
+        """
+        config, end_offset = self.config, self.log_end_offset
+        infos = self._segments.infos(end_offset, times=False)
+        count = retention.start_offset_breached(infos, self.high_watermark, self.log_start_offset)
+        self._delete_first(count, now_ms)
+        if config.is_deleting:
+            sizes = list(self._segments.infos(end_offset, times=False))
+            number = retention.size_breached(sizes, self.high_watermark, config)
+            self._delete_first(number, now_ms)
+            count += number
+            infos = self._segments.infos(end_offset, times=True)
+            number = retention.time_breached(infos, self.high_watermark, config, now_ms)
+            self._delete_first(number, now_ms)
+            count += number
+        return count
 
-    def complete_flush(self, task: maintenance.FlushTask, now_ms: int) -> None:
+    def _delete_first(self, count: int, now_ms: int) -> None:
+        if count == 0:
+            return
+        if count == len(self.segments):
+            self.roll(now_ms)  # there is always one segment
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        deleted = self._segments.take_first(count, due_ms)
+        self.increment_log_start_offset(self.segments[0].base_offset)
+        self.snapshots.retire([segment.base_offset for segment in deleted], self.deletes, due_ms)
+
+    # -- flush and close ---------------------------------------------------------------------------
+
+    def prepare_flush(self) -> FlushTask:
+        """What to force to the device; run it off the loop, then call `complete_flush`.
+
+        Shape: what lies above the recovery point: segments, their indexes, epochs, snapshots.
+        """
+        state = self.flush_state
+        state.wanted = False
+        files: list[OpenFile] = []
+        paths: list[str] = []
+        if state.has_unflushed(self.log_end_offset):
+            was_cut = state.synced_cuts != state.cuts
+            files, paths = self._segments.unflushed(state.recovery_point, was_cut=was_cut)
+            paths += self.snapshots.paths_above(state.recovery_point)
+        epochs = self.leader_epoch_cache.unsynced_path()
+        if epochs is not None:
+            paths.append(epochs)
+        directories = [self.dir]
+        if not state.name_synced:  # nor is the directory's own name on the device
+            directories.append(os.path.dirname(self.dir))
+        return FlushTask(
+            self.layer,
+            directories,
+            files,
+            paths,
+            self.log_end_offset,
+            self.undecided_offset,
+            state.cuts,
+        )
+
+    def complete_flush(self, task: FlushTask, now_ms: int) -> None:
         """Move the recovery point after a flush task ran without an error."""
-        self.name_synced = self.name_synced or task.has_work
-        if task.cuts == self.cuts:
-            self.synced_cuts = task.cuts
-            self.flushed_stable_offset = task.undecided_offset
-            self.recovery_point = max(self.recovery_point, task.end_offset)
-        self.last_flush_ms = now_ms
-        self.awaits_flush = self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        self.flush_state.complete(task, self.log_end_offset, self.config.flush_messages, now_ms)
 
     def flush(self, now_ms: int) -> None:
         """Force everything to the device, here and now. Errors: OSError."""
@@ -563,6 +755,26 @@ class Log:
         task.run()
         self.complete_flush(task, now_ms)
 
+    def prepare_close(self) -> FlushTask:
+        """Write snapshot and index files, give descriptors back; the task has what is to be forced.
+
+        Errors: OSError. When the task has run, call `complete_close`.
+        """
+        self.snapshots.take(self.producers)
+        task = self.prepare_flush()
+        written = self._segments.close()
+        if written or task.has_work:
+            # Of the active segment `close` does not write the last one.
+            task.add_paths([*written, *self.active_segment.index_paths()[-1:]])
+        return task
+
+    def complete_close(self) -> None:
+        """The task of `prepare_close` has run without an error: all of the log is on the device."""
+        self.flush_state.complete_close(self.log_end_offset)
+
     def close(self, *, flush: bool = True) -> None:
         """Write snapshot and indexes, force all to the device if asked, close. Errors: OSError."""
-        maintenance.close(self, flush=flush)
+        task = self.prepare_close()
+        if flush:
+            task.run()
+            self.complete_close()

@@ -23,7 +23,6 @@ from .file_layer import OUT_OF_DESCRIPTORS, FileLayer
 from .log import Log
 from .log_config import LogConfig
 from .log_directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory, retired_name
-from .maintenance import close_gap
 from .meta_properties import MetaProperties, write_topic_id
 from .recovery.loader import load_log
 from .recovery.opening import LogConfigs, OpenedDirectory, Recover, open_directory
@@ -184,7 +183,7 @@ class LogManager:
                 if log.config.is_compacted:
                     directory.lower_cleaned_to(tp, log.log_end_offset)  # recovery may have cut it
                 else:
-                    close_gap(log, now_ms)
+                    log.close_gap(now_ms)
             known = opened.high_watermarks.get(tp, 0)
             if known > log.log_end_offset:
                 logger.warning(
@@ -385,10 +384,7 @@ class LogManager:
         for log in self._logs.values():
             if log.offline:
                 continue
-            unflushed = log.recovery_point < log.log_end_offset
-            if log.flush_wanted or (
-                unflushed and now_ms - log.last_flush_ms >= log.config.flush_ms
-            ):
+            if log.flush_state.is_due(log.log_end_offset, log.config.flush_ms, now_ms):
                 due.append(log)
         return due
 

@@ -58,6 +58,22 @@ class AppendError(NamedTuple):
     before_append: bool = False
 
 
+class AppendInfo(NamedTuple):
+    """What became of an append.
+
+    Shape: first_offset and last_offset inclusive. log_append_time_ms is -1 with CreateTime, except
+    for a duplicate: then it is the original batch's timestamp, as Apache Kafka answers.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    max_timestamp: int
+    size: int
+    duplicate: bool = False
+
+
 class Refusal(Exception):
     """Carries an AppendError out of the depth of a check; never leaves this package."""
 

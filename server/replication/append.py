@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 
-from ..log.append import AppendInfo
-from ..log.validator import AppendError, AppendOrigin, needs_rewrite, prepare
+from ..log.validator import AppendError, AppendInfo, AppendOrigin, needs_rewrite, prepare
 from .append_queue import Turn
 from .purgatory import CommitWaiter
 
@@ -166,7 +165,7 @@ class Appends:
                 )
             results.append(result)
             if type(result) is AppendInfo and (
-                acks == -1 or (acks and log.awaits_flush and not partition.followers)
+                acks == -1 or (acks and log.flush_state.awaited and not partition.followers)
             ):
                 all_committed = all_committed and log.high_watermark > result.last_offset
         if all_committed and not waiting:

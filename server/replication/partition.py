@@ -345,7 +345,7 @@ class Partition:
     def _advance_high_watermark(self, appended_bytes: int, now_ms: int) -> None:
         log = self.log
         end = log.log_end_offset
-        if log.awaits_flush or self.held_bytes:
+        if log.flush_state.awaited or self.held_bytes:
             appended_bytes, end = self._hold_back(appended_bytes)
         alone = not self.followers
         if not alone:
@@ -378,7 +378,7 @@ class Partition:
         log = self.log
         self.held_bytes += appended_bytes
         end = log.log_end_offset
-        if log.awaits_flush:
+        if log.flush_state.awaited:
             self._membership.flush(self)
             end = max(log.high_watermark, min(end, log.recovery_point))
             if end == log.high_watermark:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from kwire.errors import ErrorCode
 
-from ..log.append import AppendInfo
 from ..log.log import LogSlice
 from ..log.segment import INT32_MAX
-from ..log.validator import AppendError
+from ..log.validator import AppendError, AppendInfo
 
 if TYPE_CHECKING:
     from ..log.log import Log
@@ -142,7 +141,9 @@ class CommitWaiter:
     def _waits_at(self, partition: Watched) -> bool:
         # flush.messages is waited for also with acks=1, but with followers the watermark says more.
         acks = self._acks
-        return acks == -1 or (acks == 1 and partition.log.awaits_flush and not partition.followers)
+        return acks == -1 or (
+            acks == 1 and partition.log.flush_state.awaited and not partition.followers
+        )
 
     def start(self) -> None:
         """All rows that were appended at once are known: let time run, or end at once."""

@@ -31,7 +31,7 @@ def two_logs(folder: Path) -> tuple[LogManager, list[Log]]:
     logs = [manager.create(TopicPartition(t, 0), TOPIC_ID, config(), NOW) for t in "ab"]
     for log in logs:
         append(log, batch(b"x"))
-        log.flush_wanted = True
+        log.flush_state.wanted = True
     return manager, logs
 
 

@@ -164,9 +164,9 @@ def test_flush_moves_the_recovery_point_to_what_it_covered(tmp_path: Path) -> No
     log = open_log(tmp_path, config(segment_bytes=180), layer=Watching())
     for n in range(6):
         append(log, batch(b"%d" % n))
-    assert log.flush_wanted  # it rolled
+    assert log.flush_state.wanted  # it rolled
     task = log.prepare_flush()
-    assert not log.flush_wanted
+    assert not log.flush_state.wanted
     append(log, batch(b"later"))
     task.run()
     log.complete_flush(task, NOW)
@@ -183,9 +183,9 @@ def test_flush_moves_the_recovery_point_to_what_it_covered(tmp_path: Path) -> No
 def test_flush_messages_asks_for_a_flush(tmp_path: Path) -> None:
     log = open_log(tmp_path, config(flush_messages=3))
     append(log, batch(b"a", b"b"))
-    assert not log.flush_wanted
+    assert not log.flush_state.wanted
     append(log, batch(b"c"))
-    assert log.flush_wanted
+    assert log.flush_state.wanted
 
 
 def test_changed_settings_count_from_the_next_append(tmp_path: Path) -> None:

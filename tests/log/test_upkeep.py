@@ -14,10 +14,10 @@ from server.config import BrokerConfig
 from server.executor import Executor
 from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT, read_offsets
 from server.log.file_layer import FileLayer
+from server.log.flush_state import FlushTask
 from server.log.log import Log
 from server.log.log_config import LogConfig
 from server.log.log_manager import LogManager
-from server.log.maintenance import FlushTask, prepare_flush
 from server.log.upkeep import LogUpkeep
 from server.metadata.topic_partition import TopicPartition
 
@@ -107,10 +107,11 @@ def test_appends_during_a_flush_share_the_next_one(room: Room) -> None:
         await asyncio.gather(first, *others)
 
     prepared = []
+    prepare = Log.prepare_flush
 
     def counted(each: Log) -> FlushTask:
         prepared.append(each)
-        return prepare_flush(each)
+        return prepare(each)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Log, "prepare_flush", counted)

@@ -18,7 +18,6 @@ KNOWN_CIRCLES = [
         "server.coordination.zookeeper_server.machine",
         "server.coordination.zookeeper_server.requests",
     },
-    {"server.log.append", "server.log.log", "server.log.maintenance"},
 ]
 
 

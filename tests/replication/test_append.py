@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batch_headers
-from server.log.append import AppendInfo
-from server.log.validator import AppendError, AppendOrigin
+from server.log.validator import AppendError, AppendInfo, AppendOrigin
 from server.replication import append
 from server.replication.append import AppendRow, Granted, Verifier
 from server.replication.partition import Partition

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kwire.errors import ErrorCode
-from server.log.append import AppendInfo
 from server.log.log import AppendError
+from server.log.validator import AppendInfo
 from server.replication.isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from server.replication.membership import Membership, PartitionState
 from server.replication.partition import Partition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.log.append import AppendInfo
 from server.log.log import AppendError
+from server.log.validator import AppendInfo
 from server.metadata.image import NO_EPOCH
 from server.replication.membership import PartitionState
 from server.replication.partition import Partition

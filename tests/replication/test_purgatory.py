@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode
-from server.log.append import AppendInfo
-from server.log.validator import AppendError
+from server.log.validator import AppendError, AppendInfo
 from server.replication.append import NOT_YET
 from server.replication.partition import Partition
 from server.replication.purgatory import CommitWaiter, FetchWaiter

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
-from server.log.append import AppendInfo
 from server.log.log import AppendOrigin
+from server.log.validator import AppendInfo
 
 from .replicas import NOW, Replicas, batch
 

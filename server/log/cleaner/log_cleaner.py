@@ -87,7 +87,7 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
     dirty = sealed[max(floor_index(sealed, start), 0) :] if start < active else []
     # What is not on the device yet may go in a power cut: nothing older may be dropped in its favour.
     # That holds for a transaction, too, whose marker may go.
-    limit = min(log.last_stable_offset, active, log.recovery_point, log.flushed_stable_offset)
+    limit = min(log.last_stable_offset, active, log.recovery_point, log.flush_state.stable_offset)
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
         for segment in dirty:
@@ -114,7 +114,7 @@ class CleanRound:
 
     def __init__(self, log: Log, plan: CleanPlan, sources: list[LogSegment]) -> None:
         self.log = log
-        self.cuts = log.cuts
+        self.cuts = log.flush_state.cuts
         self.plan = plan
         self.sources = {segment.base_offset: segment for segment in sources}
         self.groups: list[tuple[SegmentFile, ...]] = []
@@ -219,7 +219,11 @@ class LogCleaner:
     def is_current(self, round_: CleanRound, sources: tuple[SegmentFile, ...]) -> bool:
         """Whether the log is still there, and still has these segments as they were."""
         log = round_.log
-        if log.offline or self._manager.get(log.tp) is not log or log.cuts != round_.cuts:
+        if (
+            log.offline
+            or self._manager.get(log.tp) is not log
+            or log.flush_state.cuts != round_.cuts
+        ):
             return False
         wanted = [round_.sources[source.base_offset] for source in sources]
         at = floor_index(log.segments, wanted[0].base_offset)
@@ -269,7 +273,7 @@ class LogCleaner:
         directory = self._manager.directory_of(tp)
         if directory is None or self._manager.get(tp) is not round_.log:
             return lambda: None
-        if round_.log.cuts != round_.cuts:
+        if round_.log.flush_state.cuts != round_.cuts:
             return lambda: None
         self._retry_at_ms.pop(tp, None)
         write = directory.begin_cleaned_to(tp, end_offset)

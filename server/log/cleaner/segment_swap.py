@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..producer_state import SNAPSHOT_SUFFIX
 from ..recovery.loader import CLEANED_SUFFIX, SWAP_SUFFIX
-from ..segment import DELETED_SUFFIX, INDEX_SUFFIXES, LOG_SUFFIX, LogSegment, stem_of
+from ..segment import INDEX_SUFFIXES, LOG_SUFFIX, LogSegment, stem_of
 
 if TYPE_CHECKING:
     from ..file_layer import FileLayer
@@ -42,7 +41,8 @@ def replace_segments(log: Log, sources: list[LogSegment], size: int, now_ms: int
     _rename_all(layer, stem, SWAP_SUFFIX, "")
     cleaned = LogSegment(layer, log.dir, base_offset, size, created_ms=sources[0].created_ms)
     log.segments[first : first + len(sources)] = [cleaned]
-    _remove_snapshots(log, {source.base_offset for source in sources[1:]}, due_ms)
+    # A snapshot belongs to the segment that begins there.
+    log.snapshots.retire([source.base_offset for source in sources[1:]], log.deletes, due_ms)
 
 
 def _rename_all(layer: FileLayer, stem: str, old: str, new: str) -> None:
@@ -52,18 +52,6 @@ def _rename_all(layer: FileLayer, stem: str, old: str, new: str) -> None:
         except FileNotFoundError:
             if suffix == LOG_SUFFIX:
                 raise
-
-
-def _remove_snapshots(log: Log, gone: set[int], due_ms: int) -> None:
-    # A snapshot belongs to the segment that begins there.
-    for offset in [o for o in log.snapshots if o in gone]:
-        path = stem_of(log.dir, offset) + SNAPSHOT_SUFFIX
-        try:
-            log.layer.rename(path, path + DELETED_SUFFIX)
-        except FileNotFoundError:
-            continue
-        log.deletes.add_files([path + DELETED_SUFFIX], due_ms)
-    log.snapshots[:] = [offset for offset in log.snapshots if offset not in gone]
 
 
 def discard_cleaned(layer: FileLayer, directory: str, base_offset: int) -> None:

@@ -8,9 +8,9 @@ from functools import partial
 from random import Random
 
 from server.log.cleaner.log_cleaner import LogCleaner
+from server.log.flush_state import FlushTask
 from server.log.log import AppendError, AppendInfo, AppendOrigin, Log
 from server.log.log_manager import LogManager
-from server.log.maintenance import FlushTask
 from server.metadata.topic_partition import TopicPartition
 
 from ..cleaner.cleaning import run_round
@@ -231,7 +231,7 @@ class Operations:
         log.high_watermark = log.log_end_offset
         if log.config.flush_messages == 1:
             # What makes the produce request wait until the device has it.
-            require(log.flush_wanted, f"{log}: no flush is due after an append")
+            require(log.flush_state.wanted, f"{log}: no flush is due after an append")
             self._flush(log, expected)
 
     def _end_transaction(self) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from server.log import log_manager, maintenance, producer_updates
+from server.log import log_manager, producer_updates
 from server.log.cleaner import log_cleaner
 from server.log.file_layer import FileLayer, LogFile
+from server.log.flush_state import FlushState, FlushTask
+from server.log.log import Log
 from server.log.log_directory import CLEAN_SHUTDOWN, LogDirectory
 from server.log.producer_state import SNAPSHOT_SUFFIX
 from server.log.recovery import loader, segment_recovery
@@ -36,18 +39,18 @@ class Plant(NamedTuple):
 
 
 def recovery_point_before_fsync() -> AbstractContextManager[Any]:
-    prepare = maintenance.prepare_flush
+    prepare = Log.prepare_flush
 
     def early(log: Any) -> Any:
         task = prepare(log)
-        log.recovery_point = task.end_offset
+        log.flush_state.recovery_point = task.end_offset
         return task
 
-    return patch.object(maintenance, "prepare_flush", early)
+    return patch.object(Log, "prepare_flush", early)
 
 
 def failed_fsync_ignored() -> AbstractContextManager[Any]:
-    force = maintenance.FlushTask.run
+    force = FlushTask.run
 
     def careless(task: Any) -> None:
         try:
@@ -55,18 +58,18 @@ def failed_fsync_ignored() -> AbstractContextManager[Any]:
         except OSError:
             pass
 
-    return patch.object(maintenance.FlushTask, "run", careless)
+    return patch.object(FlushTask, "run", careless)
 
 
 def directory_not_synced() -> AbstractContextManager[Any]:
-    prepare = maintenance.prepare_flush
+    prepare = Log.prepare_flush
 
     def without(log: Any) -> Any:
         task = prepare(log)
         task._directories.clear()
         return task
 
-    return patch.object(maintenance, "prepare_flush", without)
+    return patch.object(Log, "prepare_flush", without)
 
 
 @contextmanager
@@ -158,17 +161,15 @@ def recovery_point_stays_at_truncation() -> AbstractContextManager[Any]:
 
 
 def flush_counts_after_truncation() -> AbstractContextManager[Any]:
-    from server.log.log import Log
+    def complete(self: Any, task: Any, end_offset: int, _: int, now_ms: int) -> None:
+        self.recovery_point = max(self.recovery_point, min(task.end_offset, end_offset))
+        self.last_ms = now_ms
 
-    def complete(self: Any, task: Any, now_ms: int) -> None:
-        self.recovery_point = max(self.recovery_point, min(task.end_offset, self.log_end_offset))
-        self.last_flush_ms = now_ms
-
-    return patch.object(Log, "complete_flush", complete)
+    return patch.object(FlushState, "complete", complete)
 
 
 def gap_left_open() -> AbstractContextManager[Any]:
-    return patch.object(log_manager, "close_gap", lambda *_: None)
+    return patch.object(Log, "close_gap", lambda *_: None)
 
 
 def compaction_before_flush() -> AbstractContextManager[Any]:
@@ -179,8 +180,9 @@ def compaction_before_flush() -> AbstractContextManager[Any]:
             self._log = log
 
         def __getattr__(self, name: str) -> Any:
-            flushed = name in ("recovery_point", "flushed_stable_offset")
-            return getattr(self._log, "log_end_offset" if flushed else name)
+            if name == "flush_state":
+                return SimpleNamespace(stable_offset=self._log.log_end_offset)
+            return getattr(self._log, "log_end_offset" if name == "recovery_point" else name)
 
     def hasty(log: Any, *rest: Any) -> Any:
         return dataclasses.replace(decide(Hasty(log), *rest), log=log)  # type: ignore[arg-type]

@@ -206,7 +206,7 @@ def test_stale_snapshots_are_removed_and_the_newest_kept(tmp_path: Path) -> None
     reopened = open_log(tmp_path, SETTINGS, clean=True)
     names = {int(n[:20]) for n in files(tmp_path) if n.endswith(".snapshot")}
     assert names == (bases - {0}) | {12}
-    assert sorted(reopened.snapshots) == sorted(names)
+    assert sorted(reopened.snapshots.offsets) == sorted(names)
     assert reopened.producers.producers[3].last_sequence == 11
 
 

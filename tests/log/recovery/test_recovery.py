@@ -141,7 +141,7 @@ def test_killed_broker_reads_what_was_unflushed_not_what_is_stored(
         log.close()
         log = open_log(tmp_path, SETTINGS, clean=True)
     else:
-        log.take_snapshot()
+        log.snapshots.take(log.producers)
         log.flush(NOW)
     assert log.recovery_point == 300
     append(log, batch(b"after", pid=3, sequence=300))
