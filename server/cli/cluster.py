@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 from ..config import ConfigError
 from ..config.endpoints import parse_host_port
 from ..config.properties import PropertiesError
+from ..log.meta_properties import META_PROPERTIES
 from .log_output import configure_logging
 from .serve import read_file
-from .zookeeper import DEFAULT_DATA_DIR
 
 if TYPE_CHECKING:
     from ..coordination.zookeeper_server.server import Settings
 
 logger = logging.getLogger(__name__)
 
+#: Not that of `kwire serve`, whose logs the brokers of a cluster would not find.
+DEFAULT_DATA_DIR = "kwire-cluster"
 DEFAULT_LISTEN = "localhost:9092"
 DEFAULT_ZOOKEEPER_LISTEN = "localhost:2181"
 DEFAULT_BROKERS = 3
@@ -129,6 +131,11 @@ def check(options: Namespace, port: int) -> None:
         raise ConfigError(f"--brokers {options.brokers}: a cluster has one broker at least")
     if port and port + options.brokers - 1 > 65535:
         raise ConfigError(f"--listen {options.listen}: no {options.brokers} ports from there on")
+    if (Path(options.data_dir) / META_PROPERTIES).exists():
+        raise ConfigError(
+            f"--data-dir {options.data_dir}: holds the logs of a single broker, which the brokers of a cluster, "
+            "each with a folder of its own below it, would not find; name another one"
+        )
     if options.zookeeper == "":
         raise ConfigError("--zookeeper '': leave it out to have a store served by the command")
 

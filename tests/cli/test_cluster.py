@@ -87,6 +87,15 @@ def test_what_is_no_cluster_is_refused(
     assert said in capsys.readouterr().err
 
 
+def test_data_directory_of_a_single_broker_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its topics would be there, led and empty: their logs are not in a folder of the cluster's brokers."""
+    (tmp_path / "meta.properties").touch()
+    assert main(["cluster", "--data-dir", str(tmp_path)]) == 2
+    assert f"--data-dir {tmp_path}: holds the logs of a single broker" in capsys.readouterr().err
+
+
 def test_session_timeouts_come_from_the_tick() -> None:
     settings = settings_of("localhost:0", 500, "*")
     assert settings.limits == Limits(1000, 10_000)
