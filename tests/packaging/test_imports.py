@@ -12,15 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-#: What is still to be cut apart. Nothing may be added.
-KNOWN_CIRCLES = [
-    {
-        "server.coordination.zookeeper_server.machine",
-        "server.coordination.zookeeper_server.requests",
-    },
-]
-
-
 @pytest.mark.parametrize("package", ["kwire", "server", "pipeline"])
 def test_annotations_make_no_circles_of_imports(package: str) -> None:
     imports = grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
@@ -32,7 +23,7 @@ def test_annotations_make_no_circles_of_imports(package: str) -> None:
     circles = [
         set(found) for found in networkx.strongly_connected_components(graph) if len(found) > 1
     ]
-    assert [circle for circle in circles if circle not in KNOWN_CIRCLES] == []
+    assert circles == []
 
 
 def test_pipeline_takes_of_the_broker_its_file_formats_only() -> None:

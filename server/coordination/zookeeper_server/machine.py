@@ -11,50 +11,32 @@ nodes with a time to live (UNIMPLEMENTED, as by default), reconfiguration (refus
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, NamedTuple
 
-from ..acl import READ, AclId
-from ..store import EventKind, NoNode, StoreError, parent_of
-from ..tree import CONTAINER, Applied, Node, NodeTree, Session, delete_ops
+from ..store import StoreError, parent_of
+from ..tree import CONTAINER, Applied, NodeTree, Session, delete_ops
 from . import requests
-from .access import Refused, authenticate, check_acl
+from .access import Refused, authenticate
+from .connection import Connection, Effects, Now, Stage
 from .jute import JuteError, Reader, read_boolean
 from .records import (
-    NOTIFICATION_XID,
     REQUESTS,
-    SYNC_CONNECTED,
     AuthPacket,
     Code,
     ConnectRequest,
     ConnectResponse,
-    EventType,
     OpCode,
     ReplyHeader,
     RequestHeader,
     TokenRecord,
-    WatcherEvent,
     decode,
     encode,
 )
-from .watches import WatchTable
+from .served_tree import ServedTree
 
 #: How often containers without children are deleted. Source: znode.container.checkIntervalMs.
 CONTAINER_CHECK_MS = 60_000
-EVENT_TYPES = {
-    EventKind.CREATED: EventType.CREATED,
-    EventKind.DELETED: EventType.DELETED,
-    EventKind.CHANGED: EventType.DATA_CHANGED,
-    EventKind.CHILDREN: EventType.CHILDREN_CHANGED,
-}
 NO_PASSWORD = bytes(16)
-
-
-class Now(NamedTuple):
-    """The time: for Stats the wall clock's, for timeouts one that never goes back."""
-
-    wall_ms: int
-    monotonic_ms: int
 
 
 class Limits(NamedTuple):
@@ -65,45 +47,6 @@ class Limits(NamedTuple):
 
 
 DEFAULT_LIMITS = Limits()
-
-
-class Stage(Enum):
-    """What may come on a connection next."""
-
-    NEW = "a ConnectRequest"
-    OPEN = "requests"
-    CLOSED = "nothing"
-
-
-class Connection:
-    """One client's connection, as the machine sees it."""
-
-    __slots__ = (
-        "address",
-        "ids",
-        "last_opcode",
-        "last_xid",
-        "last_zxid",
-        "opened_ms",
-        "port",
-        "received",
-        "sent",
-        "session_id",
-        "stage",
-    )
-
-    def __init__(self, address: str, port: int, now: Now) -> None:
-        self.address = address
-        self.port = port
-        self.stage = Stage.NEW
-        self.session_id = 0
-        self.ids = [AclId("ip", address)]
-        self.opened_ms = now.wall_ms
-        self.received = 0
-        self.sent = 0
-        self.last_opcode = 0
-        self.last_xid = 0
-        self.last_zxid = 0
 
 
 class LiveSession:
@@ -120,32 +63,6 @@ class LiveSession:
     def heard(self, now: Now) -> None:
         """Its client gave a sign of life."""
         self.deadline_ms = now.monotonic_ms + self.timeout_ms
-
-
-class Effects:
-    """What is to be done after a call.
-
-    Shape: `frames` are (connection, message without its length), None to close the connection; they
-    go out in order, and not before all of `applied` is durable.
-    """
-
-    __slots__ = ("applied", "frames")
-
-    def __init__(self) -> None:
-        self.applied: list[Applied] = []
-        self.frames: list[tuple[Connection, bytes | None]] = []
-
-    def send(self, connection: Connection, message: bytes) -> None:
-        """Send a message."""
-        if connection.stage is not Stage.CLOSED:
-            connection.sent += 1
-            self.frames.append((connection, message))
-
-    def close(self, connection: Connection) -> None:
-        """Close a connection behind what was sent before."""
-        if connection.stage is not Stage.CLOSED:
-            connection.stage = Stage.CLOSED
-            self.frames.append((connection, None))
 
 
 class Machine:
@@ -170,8 +87,7 @@ class Machine:
             session_id: LiveSession(session.timeout_ms, now)
             for session_id, session in tree.sessions.items()
         }
-        self.data_watches: WatchTable[Connection] = WatchTable()
-        self.child_watches: WatchTable[Connection] = WatchTable()
+        self.served = ServedTree(tree)
         self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
 
     def prepare(self) -> Effects:
@@ -202,8 +118,8 @@ class Machine:
         """The connection is gone; its session may live on."""
         connection.stage = Stage.CLOSED
         self.connections.pop(connection, None)
-        self.data_watches.remove_watcher(connection)
-        self.child_watches.remove_watcher(connection)
+        self.served.data_watches.remove_watcher(connection)
+        self.served.child_watches.remove_watcher(connection)
         session = self.sessions.get(connection.session_id)
         if session is not None and session.connection is connection:
             session.connection = None
@@ -224,7 +140,7 @@ class Machine:
     def observe(self, applied: Applied) -> Effects:
         """The tree was changed by someone else: tell those who watch."""
         effects = Effects()
-        self._fire(applied, effects)
+        self.served.fire(applied, effects)
         return effects
 
     # Sessions
@@ -280,7 +196,7 @@ class Machine:
         live = self.sessions.pop(session_id)
         applied = self.tree.close_session(session_id, now.wall_ms)
         effects.applied.append(applied)
-        self._fire(applied, effects)
+        self.served.fire(applied, effects)
         return live.connection
 
     def end_owner(self, path: str, now: Now) -> Effects:
@@ -325,7 +241,7 @@ class Machine:
         if empty:
             applied = self.tree.apply(delete_ops(empty), 0, now.wall_ms)
             effects.applied.append(applied)
-            self._fire(applied, effects)
+            self.served.fire(applied, effects)
 
     # Requests
 
@@ -356,7 +272,7 @@ class Machine:
             record: Any = reader
             if opcode in REQUESTS:
                 record = decode(REQUESTS[opcode], reader)
-            call = requests.Call(self, connection, opcode, now, effects)
+            call = requests.Call(self.served, connection, opcode, now, effects)
             body = handler(call, record)
         except JuteError:
             err = Code.MARSHALLING_ERROR
@@ -379,38 +295,3 @@ class Machine:
         if id_ not in connection.ids:
             connection.ids.append(id_)
         effects.send(connection, encode(ReplyHeader(xid, 0, 0)))
-
-    # Watches
-
-    def applied(self, applied: Applied, effects: Effects) -> None:
-        """A request changed the tree: note it, and tell those who watch before it is answered."""
-        effects.applied.append(applied)
-        self._fire(applied, effects)
-
-    def _fire(self, applied: Applied, effects: Effects) -> None:
-        for event, acl in zip(applied.events, applied.event_acls, strict=True):
-            type_ = EVENT_TYPES[event.kind]
-            told: list[Connection] = []
-            if type_ is not EventType.CHILDREN_CHANGED:
-                told = self.data_watches.trigger(event.path, type_)
-            if type_ in (EventType.CHILDREN_CHANGED, EventType.DELETED):
-                told += self.child_watches.trigger(event.path, type_)
-            for connection in dict.fromkeys(told):
-                try:
-                    check_acl(acl, READ, connection.ids)
-                except Refused:
-                    continue  # who may not read a node is not told of it either
-                self.notify(connection, type_, event.path, effects)
-
-    def notify(self, connection: Connection, type_: EventType, path: str, effects: Effects) -> None:
-        """Send one event."""
-        header = ReplyHeader(NOTIFICATION_XID, -1, 0)
-        effects.send(connection, encode(header, WatcherEvent(type_, SYNC_CONNECTED, path)))
-
-    def readable(self, connection: Connection, path: str | None, permission: int = READ) -> Node:
-        """The node of a request that reads. Errors: NoNode, Refused."""
-        node = self.tree.nodes.get(path or "/") if path is not None else None
-        if node is None:
-            raise NoNode(path or "", "no node")
-        check_acl(node.acl, permission, connection.ids)
-        return node

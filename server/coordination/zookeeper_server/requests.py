@@ -67,7 +67,8 @@ from .records import (
 from .watches import WatchMode
 
 if TYPE_CHECKING:
-    from .machine import Connection, Effects, Machine, Now
+    from .connection import Connection, Effects, Now
+    from .served_tree import ServedTree
 
 ERROR_CODES: dict[type[StoreError], Code] = {
     NoNode: Code.NO_NODE,
@@ -92,7 +93,7 @@ CHILDREN, DATA, ANY = 1, 2, 3
 class Call(NamedTuple):
     """A request on its way: what a handler may use and change."""
 
-    machine: Machine
+    served: ServedTree
     connection: Connection
     opcode: int
     now: Now
@@ -118,7 +119,7 @@ def own_node(path: str) -> Node:
 
 def write(call: Call, ops: Iterable[TreeOp]) -> Applied:
     """Apply a transaction for the session of the call. Errors: StoreError."""
-    machine = call.machine
+    served = call.served
     ids = call.connection.ids
 
     def guard(node: Node, permission: int, path: str) -> None:
@@ -127,11 +128,11 @@ def write(call: Call, ops: Iterable[TreeOp]) -> Applied:
             validate_path(path)
 
     try:
-        applied = machine.tree.apply(ops, call.connection.session_id, call.now.wall_ms, guard)
+        applied = served.tree.apply(ops, call.connection.session_id, call.now.wall_ms, guard)
     except StoreError:
-        machine.tree.zxid += 1  # a write that fails has a number, too
+        served.tree.zxid += 1  # a write that fails has a number, too
         raise
-    machine.applied(applied, call.effects)
+    served.applied(applied, call.effects)
     return applied
 
 
@@ -227,7 +228,7 @@ def check(call: Call, record: VersionRequest) -> bytes:
 
 def reconfig(call: Call, _: object) -> bytes:
     """There is nothing to reconfigure."""
-    call.machine.tree.zxid += 1
+    call.served.tree.zxid += 1
     raise Refused(Code.RECONFIG_DISABLED)
 
 
@@ -240,11 +241,11 @@ def exists(call: Call, record: WatchingRequest) -> bytes:
         raise JuteError("a null path")
     if "\0" in record.path:
         raise Refused(Code.BAD_ARGUMENTS)
-    node = call.machine.tree.nodes.get(record.path or "/")
+    node = call.served.tree.nodes.get(record.path or "/")
     if node is not None:
         check_acl(node.acl, READ, call.connection.ids)
     if record.watch:
-        call.machine.data_watches.add(record.path, call.connection)
+        call.served.data_watches.add(record.path, call.connection)
     if node is None:
         raise NoNode(record.path, "no node")
     return encode(StatReply(node.stat()))
@@ -252,10 +253,10 @@ def exists(call: Call, record: WatchingRequest) -> bytes:
 
 def data_reply(call: Call, record: WatchingRequest) -> GetDataReply:
     """Data and Stat; leaves the watch."""
-    node = call.machine.readable(call.connection, record.path)
+    node = call.served.readable(call.connection, record.path)
     if record.watch:
         assert record.path is not None
-        call.machine.data_watches.add(record.path, call.connection)
+        call.served.data_watches.add(record.path, call.connection)
     return GetDataReply(node.data, node.stat())
 
 
@@ -266,10 +267,10 @@ def get_data(call: Call, record: WatchingRequest) -> bytes:
 
 def children(call: Call, record: WatchingRequest) -> tuple[tuple[str, ...], Stat]:
     """The names below a node and its Stat; leaves the watch."""
-    node = call.machine.readable(call.connection, record.path)
+    node = call.served.readable(call.connection, record.path)
     if record.watch:
         assert record.path is not None
-        call.machine.child_watches.add(record.path, call.connection)
+        call.served.child_watches.add(record.path, call.connection)
     return tuple(node.children or ()), node.stat()
 
 
@@ -285,7 +286,7 @@ def get_children2(call: Call, record: WatchingRequest) -> bytes:
 
 def get_acl(call: Call, record: PathRequest) -> bytes:
     """The list; hashes of passwords are shown to those only who may change it."""
-    node = call.machine.readable(call.connection, record.path, READ | ADMIN)
+    node = call.served.readable(call.connection, record.path, READ | ADMIN)
     acl = OPEN if node.acl is None else node.acl
     try:
         check_acl(node.acl, ADMIN, call.connection.ids)
@@ -296,8 +297,8 @@ def get_acl(call: Call, record: PathRequest) -> bytes:
 
 def get_all_children_number(call: Call, record: PathRequest) -> bytes:
     """How many nodes there are below, at any depth."""
-    call.machine.readable(call.connection, record.path)
-    nodes = call.machine.tree.nodes
+    call.served.readable(call.connection, record.path)
+    nodes = call.served.tree.nodes
     prefix = "/" if record.path == "/" else f"{record.path}/"
     count = sum(path.startswith(prefix) for path in nodes) - (prefix == "/")
     return encode(IntReply(count))
@@ -306,7 +307,7 @@ def get_all_children_number(call: Call, record: PathRequest) -> bytes:
 def get_ephemerals(call: Call, record: PathRequest) -> bytes:
     """The ephemeral nodes of the own session below a prefix."""
     prefix = (record.path or "").strip()
-    owned = call.machine.tree.owned_by(call.connection.session_id)
+    owned = call.served.tree.owned_by(call.connection.session_id)
     shown = [path for path in owned if prefix in ("", "/") or path.startswith(record.path or "")]
     return encode(NamesReply(tuple(sorted(shown))))
 
@@ -348,11 +349,11 @@ def who_am_i(call: Call, _: object) -> bytes:
 
 def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> bytes:
     """Leave watches after a reconnect; what happened meanwhile is told at once."""
-    machine, connection = call.machine, call.connection
-    nodes, since = machine.tree.nodes, record.relative_zxid
+    served, connection = call.served, call.connection
+    nodes, since = served.tree.nodes, record.relative_zxid
 
     def tell(type_: EventType, path: str) -> None:
-        machine.notify(connection, type_, path, call.effects)
+        served.notify(connection, type_, path, call.effects)
 
     if any(paths is None for paths in record[1:]):
         raise JuteError("a null vector")
@@ -363,12 +364,12 @@ def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> b
         elif node.mzxid > since:
             tell(EventType.DATA_CHANGED, path)
         else:
-            machine.data_watches.add(path, connection)
+            served.data_watches.add(path, connection)
     for path in record.exist:
         if path in nodes:
             tell(EventType.CREATED, path)
         else:
-            machine.data_watches.add(path, connection)
+            served.data_watches.add(path, connection)
     for path in record.child:
         node = nodes.get(path)
         if node is None:
@@ -376,15 +377,15 @@ def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> b
         elif node.pzxid > since:
             tell(EventType.CHILDREN_CHANGED, path)
         else:
-            machine.child_watches.add(path, connection)
+            served.child_watches.add(path, connection)
     if isinstance(record, SetWatches2Request):
         for paths, mode in (
             (record.persistent, WatchMode.PERSISTENT),
             (record.persistent_recursive, WatchMode.PERSISTENT_RECURSIVE),
         ):
             for path in paths:
-                machine.data_watches.add(path, connection, mode)
-                machine.child_watches.add(path, connection, mode)
+                served.data_watches.add(path, connection, mode)
+                served.child_watches.add(path, connection, mode)
     return b""
 
 
@@ -393,7 +394,7 @@ def add_watch(call: Call, record: WatchTypeRequest) -> bytes:
     modes = (WatchMode.PERSISTENT, WatchMode.PERSISTENT_RECURSIVE)
     if record.path is None or not 0 <= record.type < len(modes):
         raise JuteError(f"no mode {record.type}")
-    for table in (call.machine.data_watches, call.machine.child_watches):
+    for table in (call.served.data_watches, call.served.child_watches):
         table.add(record.path, call.connection, modes[record.type])
     return encode(IntReply(0))
 
@@ -404,9 +405,9 @@ def watch_tables(call: Call, record: WatchTypeRequest) -> list[Any]:
         raise JuteError(f"no type of watch {record.type}")
     tables = []
     if record.type in (CHILDREN, ANY):
-        tables.append(call.machine.child_watches)
+        tables.append(call.served.child_watches)
     if record.type in (DATA, ANY):
-        tables.append(call.machine.data_watches)
+        tables.append(call.served.data_watches)
     return tables
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..embedded import EmbeddedTree
-from .machine import DEFAULT_LIMITS, Connection, Effects, Limits, Machine, Now
+from .connection import Connection, Effects, Now
+from .machine import DEFAULT_LIMITS, Limits, Machine
 from .words import WORDS, Facts, answer, refusal
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ..tree import CONTAINER
-from .machine import Connection, Machine, Now
+from .connection import Connection, Now
+from .machine import Machine
 from .records import OpCode
 
 #: What clients are told is being spoken; tools and libraries read the number.
@@ -141,7 +142,7 @@ def mntr(machine: Machine, facts: Facts, now: Now) -> str:
         "num_alive_connections": len(machine.connections),
         "outstanding_requests": facts.outstanding,
         "znode_count": len(nodes),
-        "watch_count": machine.data_watches.count() + machine.child_watches.count(),
+        "watch_count": machine.served.data_watches.count() + machine.served.child_watches.count(),
         "ephemerals_count": sum(map(len, ephemerals(machine).values())),
         "approximate_data_size": size,
         "global_sessions": len(machine.sessions),
@@ -178,7 +179,7 @@ def ephemerals(machine: Machine) -> dict[int, list[str]]:
 
 def wchs(machine: Machine, facts: Facts, now: Now) -> str:
     """How many watches there are."""
-    table = machine.data_watches
+    table = machine.served.data_watches
     return (
         f"{len(table.by_watcher)} connections watching {len(table.by_path)} paths\n"
         f"Total watches:{table.count()}\n"
@@ -189,7 +190,7 @@ def wchc(machine: Machine, facts: Facts, now: Now) -> str:
     """Watches by session."""
     return "".join(
         f"0x{connection.session_id:x}\n" + "".join(f"\t{path}\n" for path in sorted(paths))
-        for connection, paths in machine.data_watches.by_watcher.items()
+        for connection, paths in machine.served.data_watches.by_watcher.items()
     )
 
 
@@ -197,7 +198,7 @@ def wchp(machine: Machine, facts: Facts, now: Now) -> str:
     """Watches by path."""
     return "".join(
         f"{path}\n" + "".join(f"\t0x{connection.session_id:x}\n" for connection in watchers)
-        for path, watchers in machine.data_watches.by_path.items()
+        for path, watchers in machine.served.data_watches.by_path.items()
     )
 
 

@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 
 from server.coordination.acl import OPEN
 from server.coordination.tree import NodeTree
+from server.coordination.zookeeper_server.connection import Connection, Effects, Now, Stage
 from server.coordination.zookeeper_server.jute import Reader
-from server.coordination.zookeeper_server.machine import (
-    CONTAINER_CHECK_MS,
-    Connection,
-    Effects,
-    Limits,
-    Machine,
-    Now,
-    Stage,
-)
+from server.coordination.zookeeper_server.machine import CONTAINER_CHECK_MS, Limits, Machine
 from server.coordination.zookeeper_server.records import (
     ConnectRequest,
     ConnectResponse,
@@ -167,7 +160,7 @@ def test_lost_connection_ends_its_watches_but_not_its_session() -> None:
     desk.ask(gone, OpCode.GET_CHILDREN, WatchingRequest("/", True))
     desk.machine.disconnected(gone)
     desk.create(other, "/x")
-    assert not desk.machine.child_watches.by_path
+    assert not desk.machine.served.child_watches.by_path
     assert "/e" in desk.tree.nodes
     back, effects = desk.connect(5000, gone.session_id, b"p" * 16)
     assert granted(effects).session_id == gone.session_id
