@@ -16,6 +16,7 @@ from server.handlers.produce import produce
 from server.replication.append import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
 from tests.support.replicas import NOW, Replicas, batch, finish, topic_image, turns, values
 from tests.support.transactions import transactional
+from tests.support.waiting import HeldExecutor
 
 LATEST = 11
 
@@ -547,25 +548,12 @@ def test_topic_deleted_while_its_records_are_rewritten_is_no_leader_any_more(
     asyncio.run(run())
 
 
-class Gate:
-    """An executor whose work is done when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list[asyncio.Future[None]] = []
-
-    async def in_process(self, function: Any, *args: Any) -> Any:
-        future = asyncio.get_running_loop().create_future()
-        self.waiting.append(future)
-        await future
-        return function(*args)
-
-
 def test_later_batches_wait_for_all_before_them_even_if_one_of_them_fails(
     room: Replicas,
 ) -> None:
     async def run() -> None:
         partition = room.create("a", configs={"compression.type": "gzip"})
-        gate = room.replicas.appends.executor = Gate()  # type: ignore[assignment]
+        gate = room.replicas.appends.executor = HeldExecutor()  # type: ignore[assignment]
         first, second = (produce(room.context(LATEST), request(big(v))) for v in (b"1", b"2"))
         await turns()
         gate.waiting[1].set_exception(ZeroDivisionError())
@@ -589,7 +577,7 @@ def test_worker_that_dies_of_the_records_is_an_error_of_theirs(
 
     async def run() -> None:
         room.create("a", configs={"compression.type": "gzip"})
-        gate = room.replicas.appends.executor = Gate()  # type: ignore[assignment]
+        gate = room.replicas.appends.executor = HeldExecutor()  # type: ignore[assignment]
         answer = produce(room.context(LATEST), request(big()))
         await turns()
         gate.waiting[0].set_exception(BrokenExecutor())
