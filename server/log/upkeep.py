@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..clock import Clock
 from ..config import BrokerConfig
@@ -18,7 +18,6 @@ from .checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, RECOVERY_POINT
 from .log_manager import LogManager
 
 if TYPE_CHECKING:
-    from ..replication.partition import Partition
     from .log import Log
 
 #: How often flushes are looked for unless log.flush.scheduler.interval.ms says. Apache Kafka never
@@ -38,6 +37,19 @@ FLUSHES_AT_ONCE = 2
 LOGS_AT_ONCE = 200
 
 logger = logging.getLogger(__name__)
+
+
+class FlushesAhead(Protocol):
+    """A partition of which nobody hears anything before it is flushed."""
+
+    @property
+    def log(self) -> Log:
+        """The log that is to be flushed."""
+        ...
+
+    def on_flushed(self, now_ms: int) -> None:
+        """The log was flushed, as far as it went when that was asked for."""
+        ...
 
 
 class LogUpkeep:
@@ -132,13 +144,13 @@ class LogUpkeep:
 
         await asyncio.gather(*(work_off() for _ in range(FLUSHES_AT_ONCE)))
 
-    def flush_ahead(self, partition: Partition) -> None:
+    def flush_ahead(self, partition: FlushesAhead) -> None:
         """Flush a partition's log and tell it, as flush.messages wants before anybody hears."""
         log = partition.log
         if log not in self._ahead:
             self._ahead[log] = asyncio.create_task(self._flush_ahead(partition))
 
-    async def _flush_ahead(self, partition: Partition) -> None:
+    async def _flush_ahead(self, partition: FlushesAhead) -> None:
         try:
             await self.flush(partition.log)
         finally:

@@ -13,7 +13,7 @@ from server.controller import leadership
 from server.coordinator.marker_channels import MarkerChannels
 from server.coordinator.result import Result
 from server.coordinator.transaction.shard import TransactionShard
-from server.log.cleaner.offset_map import KeyMap
+from server.log.cleaner.offset_map import OffsetMap
 from server.net.broker_channel import BrokerChannel, ChannelError
 from server.net.frame_memory import FrameBlock, FrameMemory
 from server.replication import fetcher, partition
@@ -157,18 +157,22 @@ def go_on_after_a_timeout() -> Patches:
 
 def compact_away_the_last() -> Patches:
     """Compaction drops the last record of a key with those before it."""
-    get = KeyMap.get
+    get = OffsetMap.get
 
-    def after(self: KeyMap, key: bytes) -> int:
+    def after(self: OffsetMap, key: bytes) -> int:
         return get(self, key) + 1
 
-    def all_after(self: KeyMap, keys: Any) -> list[int]:
+    def all_after(self: OffsetMap, keys: Any) -> list[int]:
         return [after(self, key) for key in keys]
 
-    def none(self: KeyMap, start: int, _: int) -> bytearray:
+    def none(self: OffsetMap, start: int, _: int) -> bytearray:
         return bytearray(self.latest_offset + 1 - start)
 
-    return [(KeyMap, "get", after), (KeyMap, "last_offsets", all_after), (KeyMap, "marks", none)]
+    return [
+        (OffsetMap, "get", after),
+        (OffsetMap, "last_offsets", all_after),
+        (OffsetMap, "marks", none),
+    ]
 
 
 MISTAKES: dict[str, Callable[[], Patches]] = {

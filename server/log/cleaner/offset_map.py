@@ -37,7 +37,7 @@ def digest_of(key: bytes) -> bytes:
     return md5(key, usedforsecurity=False).digest()
 
 
-class KeyMap:
+class OffsetMap:
     """Last offset by key, until `is_full`; and the last offset it knows of."""
 
     __slots__ = (

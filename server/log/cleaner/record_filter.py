@@ -30,7 +30,7 @@ from kwire.records.legacy import inner_messages, read_message
 from kwire.records.record import Record, TimestampType
 
 from ..index.transaction_index import AbortedTransaction
-from .offset_map import KeyMap
+from .offset_map import OffsetMap
 from .plan import LastRecord
 from .record_spans import (
     RecordSpan,
@@ -99,7 +99,7 @@ class CleanedTransactions:
         return False
 
 
-def note_keys(header: BatchHeader, view: memoryview, keys: KeyMap, start_offset: int) -> bool:
+def note_keys(header: BatchHeader, view: memoryview, keys: OffsetMap, start_offset: int) -> bool:
     """Put a data batch's keys from start_offset on into the map; False once that is full.
 
     Errors: RecordError where the body is not what the header says.
@@ -159,7 +159,7 @@ class BatchFilter:
 
     def __init__(
         self,
-        keys: KeyMap,
+        keys: OffsetMap,
         transactions: CleanedTransactions,
         *,
         now_ms: int,

@@ -22,7 +22,7 @@ from ..index.transaction_index import SUFFIX as TRANSACTION_SUFFIX
 from ..recovery.loader import CLEANED_SUFFIX
 from ..recovery.segment_recovery import checked_batches
 from ..segment import INDEX_SUFFIXES, LOG_SUFFIX, LogSegment, stem_of
-from .offset_map import KeyMap
+from .offset_map import OffsetMap
 from .plan import CleanedGroup, CleanGroup, CleanPlan, KeysRead, SegmentFile, Uncleanable
 from .record_filter import BatchFilter, CleanedTransactions, note_keys
 
@@ -72,7 +72,7 @@ class CleanSession:
         self._layer = layer
         self._throttle = throttle
         settings = plan.settings
-        self._keys = KeyMap(settings.dedupe_buffer_size, settings.dedupe_buffer_load_factor)
+        self._keys = OffsetMap(settings.dedupe_buffer_size, settings.dedupe_buffer_load_factor)
         self._aborted: list[AbortedTransaction] = []
         self._filter: BatchFilter | None = None
         self._legacy_horizon_ms = 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kwire.errors import CorruptRecord
 from kwire.records.batch import BatchBuilder, RecordBatch
 from kwire.records.record import read_records
-from server.log.cleaner.offset_map import KeyMap
+from server.log.cleaner.offset_map import OffsetMap
 from server.log.cleaner.record_spans import (
     RecordSpan,
     record_heads,
@@ -27,7 +27,7 @@ from server.log.cleaner.worker import Throttle
 def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
     """Also after it has given up its dict."""
     chooser = random.Random(1)
-    keys = KeyMap(max_bytes)
+    keys = OffsetMap(max_bytes)
     model: dict[bytes, int] = {}
     for offset in range(2000):
         key = b"%d" % chooser.randrange(400)
@@ -44,7 +44,7 @@ def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
 def test_many_keys_at_once_are_as_one_after_the_other(max_bytes: int) -> None:
     """In both forms, and the marks are the last offsets of the keys and no others."""
     chooser = random.Random(2)
-    one, many = KeyMap(max_bytes), KeyMap(max_bytes)
+    one, many = OffsetMap(max_bytes), OffsetMap(max_bytes)
     offset = 1000
     while offset < 4000:
         count = chooser.randrange(1, 30)
@@ -73,14 +73,14 @@ def test_many_keys_at_once_are_as_one_after_the_other(max_bytes: int) -> None:
 
 
 def test_keys_that_may_not_all_fit_are_not_put_at_once() -> None:
-    keys = KeyMap(32_000, 0.9)
+    keys = OffsetMap(32_000, 0.9)
     assert not keys.put_all([b"%d" % n for n in range(901)], range(901))
     assert len(keys) == 0
     assert keys.put_all([b"key"] * 100, range(100)) and len(keys) == 1
 
 
 def test_map_is_full_at_as_many_keys_as_fit() -> None:
-    keys = KeyMap(32_000, 0.9)
+    keys = OffsetMap(32_000, 0.9)
     for offset in range(10_000):
         if keys.is_full:
             break
@@ -96,7 +96,7 @@ def test_map_stays_within_its_memory(key_size: int) -> None:
     """From the first key to the last, and while it changes its form."""
     max_bytes = 1 << 19
     tracemalloc.start()
-    keys = KeyMap(max_bytes, 1.0)
+    keys = OffsetMap(max_bytes, 1.0)
     offset = 0
     while not keys.is_full:
         keys.put(b"%0*d" % (key_size, offset), offset)
