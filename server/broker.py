@@ -15,11 +15,11 @@ from .config import BrokerConfig
 from .executor import Executor
 from .log.file_layer import FileLayer
 from .metadata.endpoint import WILDCARDS
-from .net.network import Network
 from .net.sockets import SocketNetwork
 
 if TYPE_CHECKING:
     from .coordination.store import Store
+    from .net.network import Network
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from ..log.file_layer import FileLayer
 from ..log.log_manager import LogManager
 from ..metadata.endpoint import Endpoint
 from ..net.limits import NetLimits
-from ..net.network import Acceptor, Network
 
 if TYPE_CHECKING:
     from ..coordination.store import Store
     from ..log.log_directory import LogDirectory
+    from ..net.network import Acceptor, Network
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..metadata.endpoint import Endpoint
@@ -12,9 +13,11 @@ from .dispatcher import Dispatcher
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter
-from .network import Acceptor, Address
 from .session import Session
 from .transport import Transport
+
+if TYPE_CHECKING:
+    from .network import Acceptor, Address
 
 logger = logging.getLogger(__name__)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
 from . import platform
 from .limits import NetLimits
-from .network import ConnectionOwner
 from .transport import SocketTransport, Threads, Transport
+
+if TYPE_CHECKING:
+    from .network import ConnectionOwner
 
 ACCEPT_AGAIN_S = 0.25
 #: accept() fails with these when something is short for all of us, not for this connection.
