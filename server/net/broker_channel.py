@@ -27,10 +27,11 @@ class ChannelError(OSError):
 
 
 class _Waiting(NamedTuple):
-    """Who waits for a reply, and how long."""
+    """A request without a reply. Shape: `until` is the loop's time at which it is given up."""
 
+    request: object
     reply: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
+    until: float
 
 
 class _Connection:
@@ -44,8 +45,10 @@ class _Connection:
     ) -> None:
         self.transport = transport
         self.client = ClientConnection(client_id)
-        #: By correlation id.
+        #: By correlation id, the oldest first.
         self.waiting: dict[int, _Waiting] = {}
+        #: One for all requests: they are answered, and given up, in their order.
+        self.timer: asyncio.TimerHandle | None = None
         self._on_end = on_end
 
     def get_buffer(self) -> memoryview:
@@ -58,7 +61,6 @@ class _Connection:
             while (response := client.next_response()) is not None:
                 message = response.message()
                 waiting = self.waiting.pop(response.correlation_id)
-                waiting.timer.cancel()
                 if not waiting.reply.done():
                     waiting.reply.set_result(message)
         except Exception as error:  # noqa: BLE001 - whatever it is, the sender must not wait for ever
@@ -100,8 +102,10 @@ class BrokerChannel:
         loop = asyncio.get_running_loop()
         correlation_id = connection.client.request(request, version)
         reply: asyncio.Future[Any] = loop.create_future()
-        timer = loop.call_later(self._timeout_s, self._time_out, connection, request)
-        connection.waiting[correlation_id] = _Waiting(reply, timer)
+        until = loop.time() + self._timeout_s
+        connection.waiting[correlation_id] = _Waiting(request, reply, until)
+        if connection.timer is None:
+            connection.timer = loop.call_at(until, self._time_out, connection)
         connection.transport.send(connection.client.take_output())
         return await reply
 
@@ -148,8 +152,16 @@ class BrokerChannel:
         transport.start(connection)
         return connection
 
-    def _time_out(self, connection: _Connection, request: object) -> None:
-        key = schema_of(type(request)).api_key
+    def _time_out(self, connection: _Connection) -> None:
+        """Give the connection up if its oldest request is due, else look again when it will be."""
+        connection.timer = None
+        if not connection.waiting:
+            return
+        oldest, loop = next(iter(connection.waiting.values())), asyncio.get_running_loop()
+        if loop.time() < oldest.until:
+            connection.timer = loop.call_at(oldest.until, self._time_out, connection)
+            return
+        key = schema_of(type(oldest.request)).api_key
         self._end(connection, f"did not answer within {self._timeout_s:g} s (API key {key})")
 
     def _end(self, connection: _Connection, reason: str) -> None:
@@ -157,9 +169,10 @@ class BrokerChannel:
         if connection is self._connection:
             self._connection = None
         connection.transport.close()
+        if connection.timer is not None:
+            connection.timer.cancel()
         waiting, connection.waiting = connection.waiting, {}
         for each in waiting.values():
-            each.timer.cancel()
             if not each.reply.done():
                 each.reply.set_exception(self._error(reason))
 

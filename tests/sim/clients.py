@@ -160,7 +160,7 @@ class Producer(Client):
             for n, value in enumerate(values):
                 self.history.acknowledge(tp, value, base_offset + n)
             sequence += count
-            await asyncio.sleep(self.rng.random() * 0.4)
+            await asyncio.sleep(self.rng.random() * 0.7)
 
     async def _send(self, tp: TopicPartition, records: bytes) -> int | None:
         while True:
@@ -205,7 +205,7 @@ class Consumer(Client):
                 await self._commit()
             if self.rng.random() < 0.05:
                 await self._resume()
-            await asyncio.sleep(self.rng.random() * 0.5)
+            await asyncio.sleep(self.rng.random() * 0.8)
 
     async def _fetch(self) -> None:
         leader = await self.leader(self.tp)

@@ -22,7 +22,7 @@ READ_TRIES = 50
 
 def compacted_topic() -> CreatableTopic:
     """The topic to be created."""
-    settings = {"cleanup.policy": "compact", "segment.bytes": "1000", "min.insync.replicas": "2"}
+    settings = {"cleanup.policy": "compact", "segment.bytes": "700", "min.insync.replicas": "2"}
     return CreatableTopic(
         name=TP.topic,
         num_partitions=1,
@@ -40,7 +40,7 @@ class Keeper(Producer):
         self.last = {}
         sequence = 0
         while not self.stopping:
-            kinds = KEYS + (LASTING_KEYS if sequence < 3 * LASTING_KEYS else 0)
+            kinds = KEYS + (LASTING_KEYS if sequence < 2 * LASTING_KEYS else 0)
             key = b"key%d" % self.rng.randrange(kinds)
             value = b"%d" % sequence
             builder = BatchBuilder(
@@ -51,7 +51,7 @@ class Keeper(Producer):
                 return
             self.last[key] = value
             sequence += 1
-            await asyncio.sleep(self.rng.random() * 0.6)
+            await asyncio.sleep(self.rng.random() * 1.5)
 
     async def verify(self) -> None:
         """Read everything that is left, and compare."""

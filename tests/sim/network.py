@@ -288,7 +288,7 @@ class SimulatedTransport:
         assert self.pipe is not None
         self.under_way += len(data)
         rng = self._network.rng
-        if len(data) > 1 and rng.random() < 0.35:
+        if len(data) > 1 and rng.random() < 0.25:
             cut = rng.randrange(1, len(data))
             self.pipe.put(data[:cut])
             data = data[cut:]

@@ -136,10 +136,16 @@ def share_the_memory_of_frames() -> Patches:
 def go_on_after_a_timeout() -> Patches:
     """A channel keeps its connection when a reply takes too long, and takes the next one for it."""
 
-    def give_up(self: BrokerChannel, connection: Any, request: object) -> None:
-        oldest = min(connection.waiting)
+    end = BrokerChannel._end
+
+    def give_up(self: BrokerChannel, connection: Any, reason: str) -> None:
+        if "did not answer" not in reason:
+            end(self, connection, reason)
+            return
+        oldest = next(iter(connection.waiting))
         connection.waiting.pop(oldest).reply.set_exception(ChannelError("too late"))
         connection.client._sent.popleft()
+        self._time_out(connection)
 
     def any_response(self: ClientConnection) -> ResponseReceived | None:
         frame = self._frames.next_lasting_frame()
@@ -150,7 +156,7 @@ def go_on_after_a_timeout() -> Patches:
         return ResponseReceived(*sent, frame, 5)
 
     return [
-        (BrokerChannel, "_time_out", give_up),
+        (BrokerChannel, "_end", give_up),
         (ClientConnection, "next_response", any_response),
     ]
 
