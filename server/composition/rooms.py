@@ -127,16 +127,16 @@ def build_rooms(
         GroupConfig.of(config), InternalTopicLog(GROUP_METADATA_TOPIC, replicas), clock
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
-    local_markers = TransactionMarkerWriter(replicas, groups, publisher.current, clock)
+    marker_writer = TransactionMarkerWriter(replicas, groups, publisher.current, clock)
     markers: MarkerChannels | None = None
     if clients is not None:
-        markers = clients.markers(local_markers)
+        markers = clients.markers(marker_writer)
     transactions = TransactionCoordinator(
         transaction_config(),
         InternalTopicLog(TRANSACTION_STATE_TOPIC, replicas),
         clock,
         producer_ids,
-        markers or local_markers,
+        markers or marker_writer,
     )
     verifier: PartitionVerifier | None = None
     if clients is not None:
@@ -186,7 +186,7 @@ def build_rooms(
         group_coordinator=groups,
         transaction_coordinator=transactions,
         partition_verifier=verifier or transactions,
-        local_markers=local_markers,
+        marker_writer=marker_writer,
         producer_ids=producer_ids,
         fetch_sessions=FetchSessionCache(
             config.get_int("max.incremental.fetch.session.cache.slots")

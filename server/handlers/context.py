@@ -135,7 +135,7 @@ class Services:
     transaction_coordinator: TransactionCoordinator
     partition_verifier: Verifier
     #: Writes transaction markers to partitions that this broker leads.
-    local_markers: TransactionMarkerWriter
+    marker_writer: TransactionMarkerWriter
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
     topics: AutoTopics

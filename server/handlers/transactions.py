@@ -414,7 +414,7 @@ def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> Later[WriteTxnMarkersResponse]:
     """Write markers that a coordinator, or an administrator, asks for."""
-    local = ctx.services.local_markers
+    local = ctx.services.marker_writer
     begun = [
         local.write(
             TopicPartition(topic.name, number),
