@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,9 @@ def elsewhere(
 
     async def main(broker: TransactionBroker) -> None:
         verifier = Elsewhere()
-        broker.broker.services = with_rooms(broker.broker.services, partition_verifier=verifier)
+        rooms = broker.broker.rooms
+        services = with_rooms(rooms.services, partition_verifier=verifier)
+        broker.broker.rooms = replace(rooms, services=services)
         producer = await broker.producer()
         assert await broker.add(producer, (TOPIC, 0), (TOPIC, 1)) == [0, 0]
         await test(broker, verifier, producer)

@@ -249,7 +249,7 @@ def test_producer_tries_again_while_the_coordinator_is_away(tmp_path: Path) -> N
     async def test(broker: TransactionBroker) -> None:
         producer = await broker.producer()
         await broker.add(producer, FIRST)
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         partition = coordinator.partition_for(ID)
         coordinator.resign(partition)
         row = broker.send(producer, 0)
@@ -325,7 +325,7 @@ def test_unknown_partition_does_not_keep_other_offsets_out(tmp_path: Path) -> No
 def test_old_producer_is_not_told_that_the_coordinator_loads(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
         producer = await broker.producer()
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         coordinator.lead(coordinator.partition_for(ID), 1)
         errors = [(await broker.commit_offsets(producer, {FIRST: 1}, v))[0] for v in (1, 2)]
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -407,7 +407,7 @@ def test_transactions_are_described_and_listed(tmp_path: Path) -> None:
         assert await listed(state_filters=["Ongoing"], duration_filter=60_000) == set()
         answer = await broker.ask(ListTransactionsRequest(state_filters=["Nonsense"]), 1)
         assert (answer.unknown_state_filters, answer.transaction_states) == (["Nonsense"], [])
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         coordinator.lead(0, 1)
         answer = await broker.ask(ListTransactionsRequest(), 1)
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -89,7 +89,7 @@ def test_all_partitions_of_a_request_are_added_with_one_write(tmp_path: Path) ->
         producer = await broker.producer()
         records = batch(
             b"1",
-            timestamp=broker.broker.clock.now_ms(),
+            timestamp=broker.broker.seams.clock.now_ms(),
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=0,
@@ -98,9 +98,9 @@ def test_all_partitions_of_a_request_are_added_with_one_write(tmp_path: Path) ->
         rows = [PartitionProduceData(index=n, records=memoryview(records)) for n in (0, 1, 9)]
         topics = [TopicProduceData(name=TOPIC, partition_data=rows)]
         request = ProduceRequest(transactional_id=ID, acks=-1, timeout_ms=9, topic_data=topics)
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         name = ("__transaction_state", coordinator.partition_for(ID))
-        state = broker.broker.replica_manager.partitions[name]
+        state = broker.broker.rooms.replica_manager.partitions[name]
         before = state.log.log_end_offset
         (topic,) = (await broker.ask(request, 12)).responses
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -121,7 +121,7 @@ def test_batch_that_cannot_be_added_is_told_why(tmp_path: Path) -> None:
         assert broker.send(producer, 0, version=12, name="other").error_code == mapping
         wrong = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert broker.send(producer, 0, version=12, name=None).error_code == wrong
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         partition = coordinator.partition_for(ID)
         coordinator.resign(partition)
         row = broker.send(producer, 0, version=12)
@@ -191,7 +191,7 @@ def test_batch_waits_while_the_transaction_before_is_ending(tmp_path: Path) -> N
 def test_batch_that_waited_too_long_is_told_so(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
         producer = await broker.producer()
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         sent: list[Any] = []
         coordinator.marker_sender.send = lambda markers, written: sent.append(markers)
         assert broker.send(producer, 0, version=12).error_code == 0
@@ -208,9 +208,9 @@ def test_batch_that_waited_too_long_is_told_so(tmp_path: Path) -> None:
 
 def test_topics_are_named_by_id_from_version_13_on(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
-        topic = broker.broker.publisher.current().topic(TOPIC)
+        topic = broker.broker.rooms.publisher.current().topic(TOPIC)
         assert topic is not None
-        records = batch(b"1", timestamp=broker.broker.clock.now_ms())
+        records = batch(b"1", timestamp=broker.broker.seams.clock.now_ms())
 
         def topics(*ids: bytes) -> list[TopicProduceData]:
             return [
@@ -275,7 +275,7 @@ def test_end_is_told_again_after_a_restart(tmp_path: Path, committed: bool) -> N
         producer = await broker.producer()
         broker.send(producer, 0, version=12)
         after = await next_producer(broker, producer, committed)
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         coordinator.lead(coordinator.partition_for(ID), 1)
         await broker.loaded()
         assert await next_producer(broker, producer, committed) == after
@@ -289,7 +289,7 @@ def test_end_is_told_again_after_a_restart(tmp_path: Path, committed: bool) -> N
 def test_last_epoch_gives_a_new_producer_id(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
         producer = await broker.producer()
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         transaction = coordinator.find(ID)[1].transactions[ID]
         transaction.stored = transaction.stored._replace(producer_epoch=32766)
         last = (producer[0], 32766)
@@ -307,7 +307,7 @@ def test_last_epoch_gives_a_new_producer_id(tmp_path: Path) -> None:
 def test_timeout_at_the_last_epoch_gives_a_new_producer_id(tmp_path: Path) -> None:
     async def test(broker: TransactionBroker) -> None:
         answer = await broker.init(transaction_timeout_ms=1)
-        coordinator = broker.broker.transaction_coordinator
+        coordinator = broker.broker.rooms.transaction_coordinator
         transaction = coordinator.find(ID)[1].transactions[ID]
         transaction.stored = transaction.stored._replace(producer_epoch=32766)
         assert broker.send((answer.producer_id, 32766), 0, version=12).error_code == 0

@@ -49,7 +49,7 @@ class TransactionBroker:
 
     async def start(self, **configs: str) -> None:
         await self.broker.start()
-        if self.broker.replica_manager.get(TOPIC, 0) is None:
+        if self.broker.rooms.replica_manager.get(TOPIC, 0) is None:
             await self.create(TOPIC, 2, **configs)
         for key_type in (0, 1):
             await self.ask(FindCoordinatorRequest(key="any", key_type=key_type), 3)
@@ -64,14 +64,14 @@ class TransactionBroker:
         assert [row.error_code for row in answer.topics] == [0]
 
     async def loaded(self) -> None:
-        await self.broker.group_coordinator.runtime.wait_until_loaded()
-        await self.broker.transaction_coordinator.runtime.wait_until_loaded()
+        await self.broker.rooms.group_coordinator.runtime.wait_until_loaded()
+        await self.broker.rooms.transaction_coordinator.runtime.wait_until_loaded()
 
     def call(self, request: Any, version: int) -> Any:
         """Call a handler: the response, or a future of it, as a client reads it."""
         handler = next(h for h in HANDLERS if h.request_class is type(request))
         stored = decode(type(request), encode(request, version), version)
-        services = self.broker.services
+        services = self.broker.rooms.services
         ctx = RequestContext(
             handler,
             version,
@@ -105,7 +105,9 @@ class TransactionBroker:
         """The response a handler's own mistake would be answered with."""
         key = next(k for k in BY_KEY if request_class(k) is type(request))
         handler = BY_KEY[key]
-        ctx = RequestContext(handler, version, 1, "", 0, ConnectionInfo("1"), self.broker.services)
+        ctx = RequestContext(
+            handler, version, 1, "", 0, ConnectionInfo("1"), self.broker.rooms.services
+        )
         refusal = handler.refusal
         assert refusal is not None
         return decode(response_class(key), encode(refusal(ctx, request, error), version), version)
@@ -168,7 +170,7 @@ class TransactionBroker:
         """Produce a transactional batch: its row, or a future of it."""
         records = batch(
             *(values or (b"value",)),
-            timestamp=self.broker.clock.now_ms(),  # an older one would have the segment rolled
+            timestamp=self.broker.seams.clock.now_ms(),  # an older one would have the segment rolled
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=sequence,
@@ -246,7 +248,7 @@ class TransactionBroker:
     # What came of them
 
     def partition(self, number: int = 0, topic: str = TOPIC) -> Partition:
-        found = self.broker.replica_manager.get(topic, number)
+        found = self.broker.rooms.replica_manager.get(topic, number)
         assert found is not None
         return found
 
