@@ -42,6 +42,9 @@ class Session:
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.driver.memory", "700m")
+            # Thousands of rows, not millions: what is compiled for speed would cost more than it gives.
+            .config("spark.sql.codegen.wholeStage", "false")
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
             .getOrCreate()
