@@ -67,6 +67,14 @@ async def broker_in(folder: Path, *, alone: bool, **config: str) -> Broker:
     return Broker(BrokerConfig(settings), store=tree.session(5000))
 
 
+class Before:
+    """What there was before, of other tests and of what is looked for."""
+
+    def __init__(self) -> None:
+        self.descriptors = descriptors()
+        self.threads = set(threading.enumerate())
+
+
 def descriptors() -> dict[str, str]:
     """What the process has open."""
     gc.collect()
@@ -79,15 +87,17 @@ def descriptors() -> dict[str, str]:
     return found
 
 
-async def check_nothing_is_left(folder: Path, before: dict[str, str]) -> None:
+async def check_nothing_is_left(folder: Path, before: Before) -> None:
     for _ in range(3):
         await asyncio.sleep(0)  # what was cancelled ends
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - before.threads:
         if "kwire" in thread.name:
             thread.join(2)  # it was told to end, and ends
             assert not thread.is_alive(), thread
-    left = {each: path for each, path in descriptors().items() if before.get(each) != path}
+    left = {
+        each: path for each, path in descriptors().items() if before.descriptors.get(each) != path
+    }
     assert left == {}
     manager = LogManager([f"{folder}/one", f"{folder}/two"], FileLayer())
     manager.lock()
@@ -114,7 +124,7 @@ def test_start_that_fails_leaves_nothing_behind(
 
     async def main() -> None:
         broker = await broker_in(tmp_path, alone=alone)
-        before = descriptors()
+        before = Before()
         monkeypatch.setattr(point, fail)
         with pytest.raises(Planned):
             await broker.start()
@@ -137,7 +147,7 @@ def test_start_that_is_given_up_leaves_nothing_behind(
             await asyncio.get_running_loop().create_future()
 
         broker = await broker_in(tmp_path, alone=False)
-        before = descriptors()
+        before = Before()
         monkeypatch.setattr(point, wait)
         starting = asyncio.create_task(broker.start())
         await reached.wait()
@@ -173,7 +183,7 @@ def test_whole_life_leaves_nothing_behind(tmp_path: Path) -> None:
     async def main() -> None:
         for alone in (True, False):
             broker = await broker_in(tmp_path / str(alone), alone=alone)
-            before = descriptors()
+            before = Before()
             await broker.start()
             await broker.stop()
             await broker.stop()  # once more does nothing
