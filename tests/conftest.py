@@ -34,9 +34,11 @@ LONGEST = (
     "e2e/differential/test_differential.py",
     "e2e/test_kafka_streams.py",
     "pipeline/test_aggregate.py",
+    "packaging/test_readme.py",
+    "pipeline/segments/test_spark.py",
     "e2e/test_spark.py",
+    "pipeline/test_audit.py",
     "pipeline/test_faults.py",
-    "pipeline/test_demo.py",
 )
 
 # `make test` judges by the same examples each time, `make test-long` looks for new ones.
