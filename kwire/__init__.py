@@ -1,7 +1,7 @@
 """The wire protocol of Apache Kafka, without sockets, files or clocks.
 
 Messages are in kwire.messages (one module per API), record batches in kwire.records, the state
-machine of a connection in kwire.connection. What is named here is what most users need:
+machine of a connection in kwire.connection. This module exports what most users need:
 
     request = MetadataRequest(topics=None)
     data = encode(request, 12)

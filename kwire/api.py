@@ -1,6 +1,6 @@
-"""The APIs by their keys, and the pair of messages each one has.
+"""The APIs by key, and the request and response message of each.
 
-The module of an API is imported when its messages are first asked for.
+An API's module is imported when its messages are first asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encode and decode messages: the way in to the compiled codecs."""
+"""Encode and decode messages: the entry point to the compiled codecs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 COPY_BYTES = 65536
-"""Up to this size a view is copied before it is decoded, because bytes are faster to read."""
+"""Views up to this size are copied before they are decoded, because bytes are faster to read."""
 
 _FAILURES = (
     Refused,
@@ -50,7 +50,7 @@ _codecs: dict[type, _Codecs] = {}
 def encode(message: object, version: int) -> bytes:
     """Encode a message.
 
-    Errors: EncodeError, BadVersion; they name the field. Records have to be in memory.
+    Errors: EncodeError, BadVersion; both name the field. Records must be in memory.
     """
     try:
         encoded = (_encoder(message, version))(message)
@@ -60,10 +60,10 @@ def encode(message: object, version: int) -> bytes:
 
 
 def encode_parts(message: object, version: int) -> list[Any]:
-    """Encode a message into buffers that belong behind each other, without joining large ones.
+    """Encode a message into buffers that are to be sent one after another; large ones are not joined.
 
-    Shape: records that are not small bytes come as they are, whatever their type, with their bytes
-    counted by len(). Errors: as encode.
+    Shape: records that are not small bytes objects are passed on unchanged, whatever their type;
+    their size is taken from len(). Errors: as encode.
     """
     try:
         encoded = (_encoder(message, version))(message)
@@ -73,12 +73,12 @@ def encode_parts(message: object, version: int) -> list[Any]:
 
 
 def encoded_size(parts: list[Any]) -> int:
-    """The bytes that buffers made by encode_parts have together."""
+    """The total size in bytes of the buffers made by encode_parts."""
     return sum(map(len, parts))
 
 
 def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
-    """Decode a message that fills the buffer from the offset on.
+    """Decode a message that takes up the buffer from the offset to its end.
 
     Shape: records are views of the buffer, everything else is copied.
     Errors: WireError, which names the field and the byte.
@@ -99,10 +99,10 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
 
 
 def decode_prefix(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> tuple[T, int]:
-    """Decode a message that more bytes may follow, and return it with the position after it.
+    """Decode a message that may be followed by more bytes; return it and the position after it.
 
-    Shape: what is not UTF-8 in strings becomes U+FFFD, as Java reads it: what a broker is sent, it
-    takes. Errors: as decode.
+    Shape: bytes in strings that are not UTF-8 become U+FFFD, as in Java: a broker accepts them.
+    Errors: as decode.
     """
     try:
         codecs = _codecs.get(cls) or _add_codecs(cls)

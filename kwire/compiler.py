@@ -1,12 +1,13 @@
 """Writes one encode and one decode function for each message and version, on first use.
 
-What makes them fast: fixed-size neighbours, with the length that follows them, are one struct call;
-lengths below 128 and absent tagged fields cost a comparison; there are no calls per field.
+What makes them fast: adjacent fields of fixed size, and a length that follows them, take one struct
+call; a length below 128 or an absent tagged field costs one comparison; no function is called per
+field.
 
-What keeps them safe: reads beyond the end raise, and slices beyond it move the position past the
-end, where the next read or the final comparison finds it. Only counts are checked before use,
-because lists are made from them. Every check that fails raises Refused, and the caller lets
-interpreter.py find out what exactly is wrong.
+What keeps them safe: a read beyond the end raises, and a slice beyond it moves the position past the
+end, which the next read or the final comparison notices. Only counts are checked before use, because
+lists are made from them. Every failed check raises Refused, and the caller has interpreter.py find
+out exactly what is wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Decoder = Callable[[Any, int, int], tuple[Any, int]]
 
 
 def compile_encoder(cls: type, version: int) -> Encoder:
-    """Make `encode(message)`, which gives bytes, or a list of buffers if there are records.
+    """Make `encode(message)`, which returns bytes, or a list of buffers if there are records.
 
     Errors: BadVersion.
     """
@@ -36,7 +37,7 @@ def compile_encoder(cls: type, version: int) -> Encoder:
 
 
 def compile_decoder(cls: type, version: int, from_view: bool) -> Decoder:
-    """Make `decode(buffer, pos, end)`, which gives the message and the position after it.
+    """Make `decode(buffer, pos, end)`, which returns the message and the position after it.
 
     Shape: the buffer is a memoryview if from_view, else bytes. Errors: BadVersion.
     """

@@ -1,4 +1,4 @@
-"""What compiled codecs call: the rare cases, kept out of their straight lines."""
+"""What compiled codecs call for the rare cases, so that their own code stays short."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kwire.interpreter import MAX_STRING_BYTES
 from kwire.varint import read_uvarint, uvarint
 
 SMALL_RECORDS_BYTES = 1024
-"""Up to this size records in memory are copied to their neighbours: cheaper than a buffer more."""
+"""Records in memory up to this size are joined to the bytes around them: cheaper than one more buffer."""
 
 FEW = 16
-"""Below this many numbers of an array there is a Struct kept ready."""
+"""Arrays of fewer numbers than this have a Struct kept ready."""
 
 
 class Refused(Exception):
-    """A compiled codec met something wrong; interpreter.py tells what."""
+    """A compiled codec met something wrong; interpreter.py finds out what."""
 
 
 def _read_string_length(buffer: Any, pos: int) -> tuple[int, int]:
@@ -68,7 +68,7 @@ def _unknown_tag_section(made: Any) -> bytes:
 
 
 def _put_small_records(parts: list[Any], out: list[Any], records: Any) -> list[Any]:
-    """Add records that are small, if in memory to the others; gives the parts to go on with."""
+    """Add small records, joined to the other parts if in memory; return the parts to continue with."""
     if isinstance(records, bytes | bytearray | memoryview):
         parts.append(records)
         return parts

@@ -3,7 +3,7 @@
     broker  bytes -> frames -> next_request() -> RequestReceived ... reply(request, parts) -> take_output()
     client  request(message, version) -> take_output() ... bytes -> frames -> next_response() -> ResponseReceived
 
-Replies leave the broker in the order of their requests, whatever order they are given in.
+Replies leave the broker in the order of their requests, whatever order they are produced in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEY_VERSION_CORRELATION = Struct(">hhi")
 _SIZE_AND_CORRELATION = Struct(">ii")
 _FLEXIBLE = Struct(">iix")  # with an empty tag section
 _FIRST_PART_BYTES = 4096
-#: What a client takes from a broker in one response; Apache Kafka has no bound but memory.
+#: The largest response that a client accepts; Apache Kafka's clients have no limit but memory.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MAX_CORRELATION_ID = 0x7FFFFFFF
 
@@ -51,9 +51,9 @@ _METHODS = (
 
 
 class RequestReceived:
-    """A request's header and where its body begins, and the place of its reply.
+    """A request's header, where its body begins, and the slot for its reply.
 
-    Shape: `frame` is a view whose memory is used again after `release()`; the body is
+    Shape: `frame` is a view whose memory is reused after `release()`; the body is
     `frame[body_offset:]`.
     """
 
@@ -98,8 +98,8 @@ class RequestReceived:
 class ServerConnection:
     """The broker's end of one connection.
 
-    Errors: next_request() raises WireError when the peer broke the protocol; the connection is of no
-    use after that.
+    Errors: next_request() raises WireError when the peer has broken the protocol; the connection
+    cannot be used after that.
     """
 
     __slots__ = ("_output", "_slots", "frames")
@@ -110,7 +110,7 @@ class ServerConnection:
         self._output: list[Part] = []
 
     def next_request(self) -> RequestReceived | None:
-        """Return the next request, whose reply slot is taken thereby; None until more bytes come."""
+        """Return the next request and reserve its reply slot; None until more bytes come."""
         frame = self.frames.next_frame()
         if frame is None:
             return None
@@ -150,12 +150,12 @@ class ServerConnection:
 
     @property
     def pending(self) -> int:
-        """Requests without a reply, or whose reply waits for an earlier one."""
+        """Number of requests without a reply, or whose reply waits for an earlier one."""
         return len(self._slots)
 
 
 class _Sent(NamedTuple):
-    """A request that has no response yet."""
+    """A request that has not been answered yet."""
 
     correlation_id: int
     api_key: int
@@ -165,7 +165,7 @@ class _Sent(NamedTuple):
 class ResponseReceived(NamedTuple):
     """A response, and the request that it belongs to.
 
-    Shape: `frame` is in memory that nothing else uses, header included; the body is
+    Shape: `frame`, which includes the header, is in memory that nothing else uses; the body is
     `frame[body_offset:]`.
     """
 
@@ -176,7 +176,7 @@ class ResponseReceived(NamedTuple):
     body_offset: int
 
     def message(self) -> Any:
-        """Decode the body; what it has of bytes are views of `frame`. Errors: WireError."""
+        """Decode the body; its records are views of `frame`. Errors: WireError."""
         return decode(response_class(self.api_key), self.frame, self.api_version, self.body_offset)
 
 
@@ -185,9 +185,9 @@ class ClientConnection:
 
     Shape: whoever has the socket sends what `take_output()` gives, receives into `get_buffer()`, calls
     `received()`, and takes responses until there is none.
-    Errors: next_response() raises WireError when the broker broke the protocol: a size that cannot be, a
-    response that nobody asked for or that belongs to another request. The connection is of no use after
-    that.
+    Errors: next_response() raises WireError when the broker has broken the protocol: an impossible size,
+    or a response that nobody asked for or that belongs to another request. The connection cannot be used
+    after that.
     """
 
     def __init__(
@@ -203,17 +203,17 @@ class ClientConnection:
         """Write a request and return its correlation id.
 
         Shape: `answered` is whether there will be a response (a Produce with acks=0 has none).
-        Errors: EncodeError, ValueError for a message that is no request.
+        Errors: EncodeError; ValueError for a message that is not a request.
         """
         api_key = schema_of(type(message)).api_key
         if api_key is None:
-            raise ValueError(f"{type(message).__name__} is no request")
+            raise ValueError(f"{type(message).__name__} is not a request")
         return self.request_of(int(api_key), version, encode_parts(message, version), answered)
 
     def request_of(
         self, api_key: int, version: int, body: Sequence[Part], answered: bool = True
     ) -> int:
-        """Write a request whose body is encoded, and return its correlation id."""
+        """Write a request whose body is already encoded, and return its correlation id."""
         correlation_id = self._last_id = self._last_id + 1 & _MAX_CORRELATION_ID
         header = encode_request_header(
             RequestHeader(api_key, version, correlation_id, self.client_id)
@@ -231,13 +231,13 @@ class ClientConnection:
         return output
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go; to be released before `received`."""
+        """Return where the next bytes go; release it before calling `received`."""
         buffer = self._frames.get_buffer()
         assert buffer is not None  # PlainMemory has no bound
         return buffer
 
     def received(self, count: int) -> None:
-        """Take note of bytes that are in the buffer."""
+        """Record that `count` bytes have been received into the buffer."""
         self._frames.advance(count)
 
     def next_response(self) -> ResponseReceived | None:
@@ -257,12 +257,12 @@ class ClientConnection:
 
     @property
     def pending(self) -> int:
-        """Requests without a response."""
+        """Number of requests without a response."""
         return len(self._sent)
 
 
 def read_unknown_header(frame: memoryview) -> RequestHeader:
-    """Read the header of a request of an unknown API, as far as all headers have been alike."""
+    """Read the header of a request for an unknown API: the part that all header versions share."""
     api_key, api_version, correlation_id = _KEY_VERSION_CORRELATION.unpack_from(frame)
     size = int.from_bytes(frame[8:10], "big", signed=True)
     client_id = bytes(frame[10 : 10 + size]).decode(errors="replace") if size >= 0 else None
@@ -284,7 +284,7 @@ def response_frame(correlation_id: int, flexible: bool, body: list[Part]) -> lis
 
 
 def looks_like(beginning: bytes) -> str:
-    """Say what a stream that is not Kafka's seems to be, from its first bytes; "" if unknown."""
+    """Say which other protocol a stream seems to be, from its first bytes; "" if unknown."""
     if beginning[:4] in _METHODS:
         return "HTTP"
     if beginning[:2] == b"\x16\x03":

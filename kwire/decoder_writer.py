@@ -12,7 +12,7 @@ from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
 
 
 class DecoderWriter(SourceWriter):
-    """Writes a decode function: `run` holds (code, target) of fixed-size fields not yet read."""
+    """Writes a decode function; `run` holds (code, target) of the fixed-size fields not yet read."""
 
     def __init__(self, schema: Schema, version: int, from_view: bool) -> None:
         super().__init__(schema, version)
@@ -48,7 +48,7 @@ class DecoderWriter(SourceWriter):
         self.run = []
 
     def struct(self, cls: type) -> str:
-        """Write the reading of a struct, and give the name of the local that holds it."""
+        """Write code that reads a struct, and return the name of the local that holds it."""
         made = self.fresh("o")
         self.line(f"{made} = new({self.name(cls, 'S', cls)})")
         schema = schema_of(cls)
@@ -96,14 +96,14 @@ class DecoderWriter(SourceWriter):
             self.line(f"{target} = {made}")
 
     def length(self, code: str, flexible: bool, wide: str = "read_uvarint") -> str:
-        """Write the reading of a length or count; of a flexible one it is one more than that."""
+        """Write code that reads a length or count; in flexible versions the local holds one more."""
         size = self.fresh("n")
         self.run.append(("B" if flexible else code, size))
         self.flush()
         if flexible:
             self.line(f"if {size} > 127:")
             if wide == "read_uvarint":
-                # Two bytes are the lengths of most batches and metadata: worth no call.
+                # Most batches and metadata have lengths of two bytes: read them without a call.
                 self.line(f"    if buf[pos] < 128: {size} += (buf[pos] << 7) - 128; pos += 1")
                 self.line(f"    else: {size}, pos = {wide}(buf, pos - 1)")
             else:
@@ -173,7 +173,7 @@ class DecoderWriter(SourceWriter):
         self.null(size, target, flexible, nullable)
 
     def is_fixed(self, cls: type) -> bool:
-        """Whether structs of this version have nothing but fields of fixed size, and some."""
+        """Whether structs of this version have fields, all of them of fixed size."""
         sent = [
             declared
             for declared in schema_of(cls).fields
@@ -182,7 +182,7 @@ class DecoderWriter(SourceWriter):
         return bool(sent) and all(isinstance(declared.type, Fixed) for declared in sent)
 
     def fixed_structs(self, cls: type, items: str, count: str) -> None:
-        """Write the reading of structs of fixed size, up to the first that has tagged fields."""
+        """Write code that reads structs of fixed size, up to the first that has tagged fields."""
         made, tags = self.fresh("o"), self.fresh("n")
         codes, targets, absent = "", [], []
         for declared in schema_of(cls).fields:

@@ -12,7 +12,7 @@ from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
 
 
 class EncoderWriter(SourceWriter):
-    """Writes an encode function: `run` holds (code, expression) of fixed-size fields to write."""
+    """Writes an encode function; `run` holds (code, expression) of the fixed-size fields to write."""
 
     def main(self, cls: type) -> str:
         self.lines.append("def encode(message):")
@@ -28,7 +28,7 @@ class EncoderWriter(SourceWriter):
         return "encode"
 
     def pack(self, *last: tuple[str, str]) -> str:
-        """An expression that packs the run, and perhaps one more field, with one call."""
+        """Return an expression that packs the run, and perhaps one more field, with one call."""
         codes = "".join(code for code, _ in [*self.run, *last])
         values = [value for _, value in [*self.run, *last] if value]
         if not values:
@@ -42,7 +42,7 @@ class EncoderWriter(SourceWriter):
             self.run = []
 
     def length(self, code: str, size: str, flexible: bool, wide: str = "uvarint") -> None:
-        """Write the run and after it a length or count; of a flexible one it is one more."""
+        """Write the run, then a length or count; in flexible versions `size` is one more."""
         if not flexible:
             self.run.append((code, size))
             self.flush()
@@ -50,7 +50,7 @@ class EncoderWriter(SourceWriter):
         narrow = self.pack(("B", size))
         before = f"{self.pack()} + " if self.run else ""
         if wide == "uvarint":
-            # Two bytes are the lengths of most batches and metadata: worth no call.
+            # Most batches and metadata have lengths of two bytes: write them without a call.
             two = self.pack(("B", f"{size} & 127 | 128"), ("B", f"{size} >> 7"))
             wide = f"{two} if {size} < 16384 else {before}{wide}({size})"
         else:
@@ -85,7 +85,7 @@ class EncoderWriter(SourceWriter):
         self.run = []
 
     def differs(self, declared: Field, value: str, negate: str = "") -> str:
-        """A condition: the value is not the default, or with "not" it is."""
+        """Return a condition that the value is not the default or, with `negate`, that it is."""
         if declared.is_struct:
             if declared.default is None:
                 return f"{value} is None" if negate else f"{value} is not None"
@@ -99,7 +99,7 @@ class EncoderWriter(SourceWriter):
         if default == "None":
             return f"{value} is None" if negate else f"{value} is not None"
         if isinstance(declared.type, Array) and default == "[]":
-            # None is not the default, so neither is it silently dropped.
+            # None is not the default either, so it must not be dropped silently.
             same = f"(not {value} and {value} is not None)"
             return same if negate else f"({value} or {value} is None)"
         return f"{value} {'==' if negate else '!='} {default}"
@@ -186,7 +186,7 @@ class EncoderWriter(SourceWriter):
         self.indent -= 1
 
     def tag_function(self, cls: type, tagged: list[Field]) -> str:
-        """Write a function that gives the tagged fields of a struct as bytes."""
+        """Write a function that returns the tagged fields of a struct as bytes."""
         if not tagged and not known_tags(schema_of(cls)):
             return "unknown_tag_section"
         name = self.tag_functions.get(cls)

@@ -1,7 +1,7 @@
 """What can go wrong on the wire: the protocol's error codes, and the exceptions of the codecs.
 
-An ErrorCode is a value that travels in a reply. A WireError says that the peer (or, for
-EncodeError, our own caller) broke the protocol; it never travels.
+An ErrorCode is a value sent in a reply. A WireError says that the peer (or, for EncodeError, our own
+caller) broke the protocol; it is never sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ RETRIABLE = True
 
 
 class ErrorCode(IntEnum):
-    """The protocol's error codes, with whether a client may simply try again.
+    """The protocol's error codes, each with whether a client may simply try again.
 
     Source: org.apache.kafka.common.protocol.Errors of 3.9.2 and 4.3.0.
     """
@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
     CORRUPT_MESSAGE = 2, RETRIABLE
     """A batch failed its CRC check, has no records, or is otherwise damaged."""
     UNKNOWN_TOPIC_OR_PARTITION = 3, RETRIABLE
-    """This broker does not host the topic or partition, or nobody does."""
+    """This broker does not host the topic or partition, or it does not exist."""
     INVALID_FETCH_SIZE = 4
     """The fetch asked for an unusable number of bytes."""
     LEADER_NOT_AVAILABLE = 5, RETRIABLE
@@ -50,15 +50,15 @@ class ErrorCode(IntEnum):
     MESSAGE_TOO_LARGE = 10
     """A batch exceeds max.message.bytes."""
     STALE_CONTROLLER_EPOCH = 11
-    """The request carries a controller epoch older than the one known."""
+    """The request carries a controller epoch older than the broker's."""
     OFFSET_METADATA_TOO_LARGE = 12
     """The metadata string of a committed offset exceeds offset.metadata.max.bytes."""
     NETWORK_EXCEPTION = 13, RETRIABLE
-    """The connection broke before the answer came; made by clients only."""
+    """The connection broke before the answer came; only clients produce this code."""
     COORDINATOR_LOAD_IN_PROGRESS = 14, RETRIABLE
     """The coordinator is still reading its partition and cannot answer yet."""
     COORDINATOR_NOT_AVAILABLE = 15, RETRIABLE
-    """There is no coordinator at the moment, or its internal topic is not there yet."""
+    """There is no coordinator at the moment, or its internal topic does not exist yet."""
     NOT_COORDINATOR = 16, RETRIABLE
     """This broker is not the coordinator of the group or transactional id."""
     INVALID_TOPIC_EXCEPTION = 17
@@ -66,15 +66,15 @@ class ErrorCode(IntEnum):
     RECORD_LIST_TOO_LARGE = 18
     """The set of records exceeds the segment size."""
     NOT_ENOUGH_REPLICAS = 19, RETRIABLE
-    """Fewer replicas are in sync than min.insync.replicas asks for."""
+    """Fewer replicas are in sync than min.insync.replicas requires."""
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, RETRIABLE
-    """The records were appended but then too few replicas were in sync."""
+    """The records were appended, but then too few replicas were in sync."""
     INVALID_REQUIRED_ACKS = 21
     """acks is neither 0, 1 nor -1."""
     ILLEGAL_GENERATION = 22
     """The generation is not the group's current one."""
     INCONSISTENT_GROUP_PROTOCOL = 23
-    """The member's protocols share nothing with those of the group."""
+    """The member and the group have no protocol in common."""
     INVALID_GROUP_ID = 24
     """The group id is not allowed."""
     UNKNOWN_MEMBER_ID = 25
@@ -130,25 +130,25 @@ class ErrorCode(IntEnum):
     INVALID_TRANSACTION_TIMEOUT = 50
     """The transaction timeout exceeds transaction.max.timeout.ms."""
     CONCURRENT_TRANSACTIONS = 51, RETRIABLE
-    """Another operation on the same transaction is still going on."""
+    """Another operation on the same transaction is still in progress."""
     TRANSACTION_COORDINATOR_FENCED = 52
-    """The transaction marker was sent by a coordinator that was replaced."""
+    """The transaction marker was sent by a coordinator that has been replaced."""
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     """The principal may not use the transactional id."""
     SECURITY_DISABLED = 54
     """Authorization is not enabled on this cluster."""
     OPERATION_NOT_ATTEMPTED = 55
-    """The operation was not tried, because another of the same request failed."""
+    """The operation was not attempted, because another one in the same request failed."""
     KAFKA_STORAGE_ERROR = 56, RETRIABLE
     """Reading or writing the log directory failed."""
     LOG_DIR_NOT_FOUND = 57
     """The path is not among the broker's log directories."""
     SASL_AUTHENTICATION_FAILED = 58
-    """The SASL exchange ended in a refusal."""
+    """SASL authentication failed."""
     UNKNOWN_PRODUCER_ID = 59
-    """The log holds nothing of this producer id any more."""
+    """The log no longer holds anything from this producer id."""
     REASSIGNMENT_IN_PROGRESS = 60
-    """A reassignment of the partition is going on."""
+    """A reassignment of the partition is in progress."""
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     """Delegation tokens are not enabled."""
     DELEGATION_TOKEN_NOT_FOUND = 62
@@ -172,7 +172,7 @@ class ErrorCode(IntEnum):
     INVALID_FETCH_SESSION_EPOCH = 71, RETRIABLE
     """The fetch session's epoch is not the expected one."""
     LISTENER_NOT_FOUND = 72, RETRIABLE
-    """The leader has no listener of the name the request came in on."""
+    """The leader has no listener with the name of the one the request came in on."""
     TOPIC_DELETION_DISABLED = 73
     """Deleting topics is switched off."""
     FENCED_LEADER_EPOCH = 74, RETRIABLE
@@ -186,11 +186,11 @@ class ErrorCode(IntEnum):
     OFFSET_NOT_AVAILABLE = 78, RETRIABLE
     """The leader has not yet caught up with its own high watermark after an election."""
     MEMBER_ID_REQUIRED = 79
-    """The member has to join again with the member id in this answer (KIP-394)."""
+    """The member has to join again with the member id in this response (KIP-394)."""
     PREFERRED_LEADER_NOT_AVAILABLE = 80, RETRIABLE
     """The preferred leader cannot be elected."""
     GROUP_MAX_SIZE_REACHED = 81
-    """The group has group.max.size members."""
+    """The group already has group.max.size members."""
     FENCED_INSTANCE_ID = 82
     """Another member uses the same group.instance.id now."""
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, RETRIABLE
@@ -198,23 +198,23 @@ class ErrorCode(IntEnum):
     ELECTION_NOT_NEEDED = 84, RETRIABLE
     """The partition already has the leader the election would give."""
     NO_REASSIGNMENT_IN_PROGRESS = 85
-    """There is no reassignment of the partition."""
+    """No reassignment of the partition is in progress."""
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     """A member of the group is subscribed to the topic."""
     INVALID_RECORD = 87
-    """A record is not valid; record_errors and error_message tell which and why."""
+    """A record is not valid; record_errors and error_message say which and why."""
     UNSTABLE_OFFSET_COMMIT = 88, RETRIABLE
-    """There are offsets whose transaction is still open."""
+    """Some of the offsets belong to a transaction that is still open."""
     THROTTLING_QUOTA_EXCEEDED = 89, RETRIABLE
-    """A quota is exceeded."""
+    """A quota was exceeded."""
     PRODUCER_FENCED = 90
-    """A newer producer with the same transactional id took over."""
+    """A newer producer with the same transactional id has taken over."""
     RESOURCE_NOT_FOUND = 91
     """There is no such resource."""
     DUPLICATE_RESOURCE = 92
     """The resource appears twice."""
     UNACCEPTABLE_CREDENTIAL = 93
-    """The credential does not fulfil the requirements."""
+    """The credential does not meet the requirements."""
     INCONSISTENT_VOTER_SET = 94
     """The sender or receiver is not in the expected set of voters."""
     INVALID_UPDATE_VERSION = 95
@@ -230,13 +230,13 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100, RETRIABLE
     """This broker does not know the topic id."""
     DUPLICATE_BROKER_REGISTRATION = 101
-    """A living broker registered with the same id."""
+    """A live broker is already registered with the same id."""
     BROKER_ID_NOT_REGISTERED = 102
     """The broker id is not registered."""
     INCONSISTENT_TOPIC_ID = 103, RETRIABLE
-    """The topic id in the log differs from that of the request."""
+    """The topic id in the log differs from the one in the request."""
     INCONSISTENT_CLUSTER_ID = 104
-    """The cluster id is not that of this cluster."""
+    """The cluster id is not this cluster's."""
     TRANSACTIONAL_ID_NOT_FOUND = 105
     """There is no such transactional id."""
     FETCH_SESSION_TOPIC_ID_ERROR = 106, RETRIABLE
@@ -244,9 +244,9 @@ class ErrorCode(IntEnum):
     INELIGIBLE_REPLICA = 107
     """The replica may not join the in-sync replicas, as when its broker is fenced."""
     NEW_LEADER_ELECTED = 108
-    """The partition change ended the sender's leadership."""
+    """The partition change made another replica the leader."""
     OFFSET_MOVED_TO_TIERED_STORAGE = 109
-    """The offset lies in tiered storage only."""
+    """The offset is in tiered storage only."""
     FENCED_MEMBER_EPOCH = 110
     """The member's epoch is not the group's; it has to join again."""
     UNRELEASED_INSTANCE_ID = 111
@@ -268,7 +268,7 @@ class ErrorCode(IntEnum):
     INVALID_REGISTRATION = 119
     """The controller's registration is not valid."""
     TRANSACTION_ABORTABLE = 120
-    """The transaction can only be aborted from here (KIP-890)."""
+    """The transaction can now only be aborted (KIP-890)."""
     INVALID_RECORD_STATE = 121
     """The record is not in a state that allows the acknowledgement."""
     SHARE_SESSION_NOT_FOUND = 122, RETRIABLE
@@ -294,14 +294,14 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     """The Streams topology epoch is older than the group's."""
     SHARE_SESSION_LIMIT_REACHED = 133, RETRIABLE
-    """The broker holds as many share sessions as it may."""
+    """The broker already holds as many share sessions as it may."""
 
 
 class WireError(Exception):
-    """Bytes that are not what the protocol says, or a message that cannot be put into bytes.
+    """Bytes that break the protocol, or a message that cannot be encoded.
 
-    Shape: `api` is the message's name, `path` the field (`topic_data[0].name`), `offset` the byte
-    in the buffer the message was read from; what is not known is "" or -1.
+    Shape: `api` is the message's name, `path` the field (`topic_data[0].name`), `offset` the position
+    in the buffer that the message was read from; "" or -1 where unknown.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Truncated(WireError):
 class BadLength(WireError):
     """A length or count is negative or larger than what remains, or bytes are left at the end.
 
-    Also null where it is not allowed, and a varint that does not end.
+    Also: null where it is not allowed, or a varint that does not end.
     """
 
 
@@ -349,7 +349,7 @@ class BadVersion(WireError):
 
 
 class EncodeError(WireError):
-    """A value is of the wrong type or range, or is one that the version cannot carry."""
+    """A value has the wrong type, is out of range, or cannot be carried by the version."""
 
 
 class RecordError(WireError):
@@ -361,8 +361,8 @@ class CorruptRecord(RecordError):
 
 
 class UnsupportedCodec(RecordError):
-    """The batch names a compression codec its magic does not have, or that is not installed."""
+    """The batch names a compression codec that its magic does not have or that is not installed."""
 
 
 class TooLarge(RecordError):
-    """The batch decompresses to more bytes than allowed."""
+    """The batch decompresses to more bytes than are allowed."""

@@ -1,11 +1,11 @@
 """The length-prefixed stream: where received bytes go, and the frames found in them.
 
-    frame := size (INT32, big-endian, what follows it) · payload (request header and body)
+    frame := size (INT32, big-endian: bytes after it) · payload (request header and body)
 
-A frame is parsed where it was received. Between two events a connection keeps memory only for
-bytes of a frame that is not complete, or of requests that have to wait: the block that bytes are
-received into belongs to all connections in turn (`scratch`), and what must stay is moved to a block
-of its own (`home`), or stays where it is when moving would cost more than keeping.
+A frame is parsed where it was received. Between two events a connection keeps memory only for an
+incomplete frame, or for requests that have to wait: the block that bytes are received into
+(`scratch`) is used by all connections in turn, and bytes that must be kept are moved to a block of
+their own (`home`), or stay where they are when moving them would cost more than keeping the block.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FRAME_SIZE = "frame size"
 class Block(Protocol):
     """A piece of memory that bytes are received into."""
 
-    #: All of it, writable.
+    #: The whole block, writable.
     view: memoryview
 
     def limit(self, end: int, need: int) -> int:
-        """Return up to which position it may be filled now: `end` when reading has to wait."""
+        """Return the position up to which it may be filled now; `end` when reading has to wait."""
         ...
 
     def filled(self, end: int) -> None:
@@ -34,11 +34,11 @@ class Block(Protocol):
         ...
 
     def complete(self) -> None:
-        """Say that the frame it is the home of has arrived."""
+        """Note that the frame that it is the home of has arrived."""
         ...
 
     def close(self) -> None:
-        """Give it back; views of it that still exist stay valid and cost the memory its reuse."""
+        """Give the block back; while views of it exist they stay valid, and its memory is not reused."""
         ...
 
 
@@ -46,7 +46,7 @@ class ReceiveMemory(Protocol):
     """Where blocks come from."""
 
     def scratch(self, expected_bytes: int) -> Block:
-        """Return a block for bytes of which nothing is known yet."""
+        """Return a block to receive into while nothing is known about the bytes to come."""
         ...
 
     def settle(self, block: Block, need: int, end: int, owner: object) -> bool:
@@ -61,10 +61,10 @@ class ReceiveMemory(Protocol):
         complete: bool,
         grown_from: Block | None = None,
     ) -> Block:
-        """Return a block that begins with a copy of `held` and can take `need` bytes.
+        """Return a block that begins with a copy of `held`, for a frame of `need` bytes.
 
-        Shape: it may be shorter than `need`; when full it is moved on with another call, which
-        names it as `grown_from`. `complete`: it holds whole requests that wait, not a part of one.
+        Shape: it may be shorter than `need`; when it is full, another call with it as `grown_from`
+        returns a longer one. `complete`: it holds whole requests that wait, not part of one.
         """
         ...
 
@@ -91,10 +91,10 @@ class PlainBlock:
 
 
 class PlainMemory:
-    """The memory of one stream whose frames are kept for as long as anybody looks at them.
+    """Memory for one stream, whose frames stay valid for as long as anything refers to them.
 
-    A frame that does not arrive at once gets a home of the size it announced, so that no byte of it is
-    moved again. The system commits the pages of a large one only as they are written.
+    A frame that does not arrive in one piece gets a home of the size it announced, so that none of its
+    bytes are moved again. The system commits the pages of a large home only as they are written.
     """
 
     def __init__(self, scratch_bytes: int = 65536) -> None:
@@ -125,9 +125,9 @@ class PlainMemory:
 class FrameReader:
     """Cuts a stream of bytes into frames without copying those that arrive in one piece.
 
-    Use: `get_buffer()`, receive into it, release it, `advance(n)`, then `next_frame()` until it gives
-    None or the caller has enough, then `rest()`. Frames are views whose memory may be used again
-    after `rest()`: release them before.
+    Use: `get_buffer()`, receive into it, release it, `advance(n)`, then `next_frame()` until it returns
+    None or the caller has enough, then `rest()`. Frames are views whose memory may be reused after
+    `rest()`: release them first.
     """
 
     __slots__ = (
@@ -154,7 +154,7 @@ class FrameReader:
         self._expected = 0  # size of the last frame too large for the shared block
 
     def get_buffer(self) -> memoryview | None:
-        """Return where the next bytes go, or None while there is no memory to be had."""
+        """Return where the next bytes go, or None while no memory is available."""
         block = self._block
         if block is None:
             block = self._block = self._memory.scratch(self._expected)
@@ -168,7 +168,7 @@ class FrameReader:
         return block.view[end:limit] if limit > end else None
 
     def advance(self, received_bytes: int) -> None:
-        """Take note of bytes that were received into the buffer."""
+        """Record how many bytes were received into the buffer."""
         self._end = end = self._end + received_bytes
         block = self._block
         if block is None:
@@ -176,7 +176,7 @@ class FrameReader:
         block.filled(end)
 
     def feed(self, data: bytes | bytearray | memoryview) -> int:
-        """Copy in as much as the buffer takes, and return how much that is; for programs and tests."""
+        """Copy in as much as fits into the buffer and return how much that was; for programs and tests."""
         buffer = self.get_buffer()
         if buffer is None:
             return 0
@@ -208,16 +208,16 @@ class FrameReader:
         return block.view[start + SIZE_BYTES : need]
 
     def next_lasting_frame(self) -> memoryview | None:
-        """Return the next frame in memory that is not used again; for a stream on PlainMemory.
+        """Return the next frame in memory that is not reused; for a stream on PlainMemory.
 
-        Shape: its home if it has one, else a copy. Errors: as `next_frame`.
+        Shape: a view of its home if it has one, else of a copy. Errors: as `next_frame`.
         """
         at_home = self._home
         frame = self.next_frame()
         return frame if frame is None or at_home else memoryview(bytes(frame))
 
     def rest(self) -> None:
-        """Keep what has to stay until more bytes come, and give the rest of the memory back."""
+        """Keep the bytes needed until more come, and give the rest of the memory back."""
         block = self._block
         if block is None:
             return
@@ -254,7 +254,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes received and not yet handed out."""
+        """Bytes received but not yet returned as frames."""
         return self._end - self._start
 
     @property
@@ -264,13 +264,13 @@ class FrameReader:
 
     @property
     def beginning(self) -> bytes:
-        """The first bytes of what is held, for a log line that says what it looks like."""
+        """The first of the bytes held, for a log line that says what they look like."""
         if self._block is None:
             return b""
         return bytes(self._block.view[self._start : min(self._end, self._start + 16)])
 
     def _peek(self) -> int:
-        """Return where the frame at the start ends, once its size is there; else 0."""
+        """Return where the frame at the start ends, or 0 until its size has arrived."""
         if self._need:
             return self._need
         start, block = self._start, self._block

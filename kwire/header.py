@@ -5,7 +5,7 @@ request header   int16 api_key · int16 api_version · int32 correlation_id
 response header  int32 correlation_id · tagged fields (v1)
 
 A message in a flexible version has a header with tagged fields. Exceptions: ControlledShutdown v0
-has request header v0; an ApiVersions response always has header v0, so that a client which does not
+has request header v0; an ApiVersions response always has header v0, so that a client that does not
 know the broker's version can read it.
 """
 
@@ -29,7 +29,7 @@ _first_flexible: dict[tuple[int, bool], int] = {}
 
 
 class RequestHeader(NamedTuple):
-    """Whom a request comes from and how it is to be read."""
+    """Which client a request comes from, and how to read it."""
 
     api_key: int
     api_version: int
@@ -40,8 +40,8 @@ class RequestHeader(NamedTuple):
 def request_header_version(api_key: int, api_version: int) -> int:
     """The version of the header that goes before a request.
 
-    Errors: BadVersion if there is no such API. A version beyond those known is taken as flexible, so
-    that the header of a newer ApiVersions can be read.
+    Errors: BadVersion if there is no such API. An API version above the known ones is taken to be
+    flexible, so that the header of a newer ApiVersions can be read.
     """
     if api_key == ApiKey.CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
@@ -80,7 +80,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
         api_key, api_version, correlation_id = _START.unpack_from(buffer)
     except struct.error:
         raise Truncated(
-            f"{len(buffer)} bytes are no request header", api="RequestHeader", offset=0
+            f"{len(buffer)} bytes are too few for a request header", api="RequestHeader", offset=0
         ) from None
     first_flexible = _first_flexible.get((api_key, False))
     if first_flexible is None or api_version == 0:
@@ -89,7 +89,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             return RequestHeader(api_key, api_version, correlation_id, None), 8
     else:
         version = 2 if api_version >= first_flexible else 1
-    # By hand, because every request has one: a client id, and hardly ever a tagged field.
+    # Written by hand, because every request has one: a client id and hardly ever a tagged field.
     if len(buffer) > 10:
         size = _WITH_CLIENT_ID.unpack_from(buffer)[3]
         body = 10 + size if size > 0 else 10
@@ -97,7 +97,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             try:
                 client_id = None if size < 0 else str(buffer[10:body], "utf-8")
             except UnicodeDecodeError:
-                pass  # The general way replaces what is wrong.
+                pass  # The general decoder replaces what is not UTF-8.
             else:
                 header = RequestHeader(api_key, api_version, correlation_id, client_id)
                 return header, body + version - 1
@@ -130,7 +130,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 def decode_response_header(
     buffer: bytes | memoryview, api_key: int, api_version: int
 ) -> tuple[int, int]:
-    """Read the header at the start of a response: its correlation id, and the offset of the body."""
+    """Read the header at the start of a response; return its correlation id and the body's offset."""
     version = response_header_version(api_key, api_version)
     message, body = decode_prefix(headers.ResponseHeader, buffer, version)
     return message.correlation_id, body

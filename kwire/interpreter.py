@@ -1,7 +1,7 @@
-"""The slow reference codec: it walks the declaration, field by field.
+"""The slow reference codec, which walks the declaration field by field.
 
-The compiled codecs must agree with it byte for byte. When one of them fails, the same input runs
-through here again to find out which field and which byte were at fault.
+The compiled codecs must agree with it byte for byte. When one of them fails, the same input is run
+through this one to find out which field and which byte were at fault.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def check_version(schema: Schema, version: int) -> None:
 
 
 def min_size(type_: WireType, version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of this type takes, at least 1.
+    """The fewest bytes that a value of this type can take, at least 1.
 
-    Kafka too refuses a count larger than the bytes that remain, even of elements without bytes.
+    Like Kafka, this refuses a count larger than the bytes that remain, even for empty elements.
     """
     if isinstance(type_, Fixed):
         return type_.size
@@ -55,7 +55,7 @@ def min_size(type_: WireType, version: int, flexible: bool) -> int:
 
 
 def is_default(declared: Field, value: object) -> bool:
-    """Whether a value is what a field takes that is not sent."""
+    """Whether a value is the one that a field has when it is not sent."""
     if declared.is_struct and value is None:
         return declared.tag >= 0 or declared.default is None
     if declared.is_struct and declared.default is not None:
@@ -70,7 +70,7 @@ def known_tags(schema: Schema) -> dict[int, Field]:
 
 
 class _Walk:
-    """Where in a message a codec is, for error messages."""
+    """A codec's position in a message, for error messages."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
@@ -101,7 +101,7 @@ class _Walk:
 
 
 def decode(cls: type[T], buffer: Any, version: int, offset: int = 0) -> T:
-    """Decode a message that fills the buffer from the offset on; see codec.decode."""
+    """Decode a message that takes up the buffer from the offset to its end; see codec.decode."""
     message, pos = decode_prefix(cls, buffer, version, offset)
     if pos != len(buffer):
         raise BadLength(
@@ -116,9 +116,9 @@ def decode(cls: type[T], buffer: Any, version: int, offset: int = 0) -> T:
 def decode_prefix(
     cls: type[T], buffer: Any, version: int, offset: int = 0, *, replace: bool = False
 ) -> tuple[T, int]:
-    """Decode a message that more bytes may follow; see codec.decode_prefix.
+    """Decode a message that may be followed by more bytes; see codec.decode_prefix.
 
-    Shape: with `replace` what is not UTF-8 in strings becomes U+FFFD.
+    Shape: with `replace`, bytes in strings that are not UTF-8 become U+FFFD.
     """
     schema = schema_of(cls)
     check_version(schema, version)
@@ -255,7 +255,7 @@ class _Reader(_Walk):
             made.unknown_tags[tag] = data
             return
         if self.version not in declared.tagged:
-            self.fail(BadTag, f"tag {tag} ({declared.name}) is not of this version", at)
+            self.fail(BadTag, f"tag {tag} ({declared.name}) is not in this version", at)
         if size > self.end - self.pos:
             self.fail(Truncated, f"tag {tag} of {size} bytes, {self.end - self.pos} left", self.pos)
         outer_end = self.end
@@ -269,7 +269,7 @@ class _Reader(_Walk):
 def encode(message: Any, version: int, keep_records: bool = True) -> bytes:
     """Encode a message; see codec.encode.
 
-    Shape: without keep_records their bytes are left out, for those that are not in memory.
+    Shape: without keep_records, the bytes of records are left out, for records not in memory.
     """
     schema = schema_of(type(message))
     check_version(schema, version)
@@ -348,7 +348,7 @@ class _Writer(_Walk):
                 self.out += value
 
     def refuse(self, value: object) -> NoReturn:
-        self.fail(EncodeError, f"{value!r} is not of this version")
+        self.fail(EncodeError, f"{value!r} cannot be sent in this version")
 
     def struct(self, message: Any, cls: type[Any]) -> None:
         schema = schema_of(cls)
@@ -389,7 +389,7 @@ class _Writer(_Walk):
     ) -> None:
         for tag in unknown:
             if tag in known:
-                self.fail(EncodeError, f"unknown tag {tag} is that of {known[tag].name}")
+                self.fail(EncodeError, f"unknown tag {tag} belongs to {known[tag].name}")
         tagged.update(unknown)
         self.out += uvarint(len(tagged))
         for tag in sorted(tagged):

@@ -5,8 +5,8 @@
         group_id: str = field(String)
         group_instance_id: str | None = field(String, "3+", nullable="3+", default=None)
 
-Attributes are in wire order. An object carries no version; what a version does not have takes
-its default when read and must be default, or `ignorable`, when written. The codecs of
+Attributes are in wire order. An object carries no version. A field that a version does not have is
+set to its default when read; when written, it must have its default or be `ignorable`. The codecs of
 interpreter.py and compiler.py are derived from this and nothing else.
 """
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Absent:
-    """Marks an argument that was not given, where None means null."""
+    """Marks an argument that was not given, because None means null."""
 
     def __repr__(self) -> str:
         return "<default>"
@@ -45,7 +45,7 @@ class VersionRange:
 
     @classmethod
     def parse(cls, text: str) -> VersionRange:
-        """Read "3", "3-7", "3+" (without end) or "none"."""
+        """Read "3", "3-7", "3+" (no upper end) or "none"."""
         known = cls._known.get(text)
         if known is None:
             if text == "none":
@@ -108,7 +108,7 @@ class Field:
 
     @property
     def fresh_default(self) -> bool:
-        """Whether each object needs a default of its own, because it can be changed."""
+        """Whether each object needs its own default, because the default is mutable."""
         return self.default is ABSENT and (
             isinstance(self.type, Array) or (self.is_struct and self.tag < 0)
         )
@@ -137,9 +137,10 @@ def field(
 ) -> Any:
     """Declare a field of a message or struct.
 
-    Shape: `versions` has the field, `nullable` allows null, `tagged` (as `versions` if only `tag`
-    is given) carries it as a tagged field; `flexible` overrides the message's for this field.
-    A value a version cannot carry is an EncodeError, or dropped if `ignorable`.
+    Shape: each of these is a range of versions: `versions` have the field, `nullable` allow null,
+    `tagged` (same as `versions` if only `tag` is given) carry it as a tagged field; `flexible`
+    overrides the message's range for this field.
+    A value that a version cannot carry raises EncodeError, or is dropped if `ignorable`.
     A tagged struct that was not sent is None, and one equal to its defaults is not sent.
     """
     declared = Field(type_, VersionRange.parse(versions), VersionRange.parse(nullable))
@@ -178,7 +179,7 @@ class Struct:
     unknown_tags: dict[int, bytes] | None
 
     def __init__(self, **values: object) -> None:
-        # Replaced on first use, because writing 700 constructors at import would cost the start-up.
+        # Replaced on first use, because writing 700 constructors at import would slow start-up.
         cls = type(self)
         type.__setattr__(cls, "__init__", _write_init(cls))
         cls.__init__(self, **values)
@@ -224,7 +225,7 @@ def _write_init(cls: type[Struct]) -> Callable[..., None]:
 
 
 def _declare(cls: type[T]) -> type[T]:
-    """Make the class anew with its fields as slots."""
+    """Make the class again, with its fields as slots."""
     body = dict(vars(cls))
     fields = []
     for name, value in vars(cls).items():
@@ -239,11 +240,11 @@ def _declare(cls: type[T]) -> type[T]:
     return type(cls.__name__, (Struct,), body)
 
 
-# field() is deliberately not named as a field specifier: type checkers then take its call as the
-# default, so that every argument of the constructor may be left out.
+# field() is deliberately not named as a field specifier: type checkers then take the call to it as
+# the default, so that every argument of the constructor may be left out.
 @dataclass_transform(kw_only_default=True)
 def struct(cls: type[T]) -> type[T]:
-    """Declare a struct, used within messages."""
+    """Declare a struct, for use within messages."""
     return _declare(cls)
 
 
@@ -259,8 +260,8 @@ def message(
     """Declare a message that can be encoded by itself.
 
     Shape: `kind` is request, response, header, coordinator-key, coordinator-value, metadata or
-    data; `key_type` is the number at the start of a coordinator's record key; `api_key` is that of
-    the request, or of the KRaft or remote-log record.
+    data; `key_type` is the number at the start of a coordinator's record key; `api_key` is the key of
+    the API, or of the KRaft or remote-log record.
     """
 
     def declare(cls: type[T]) -> type[T]:

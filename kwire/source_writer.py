@@ -10,7 +10,7 @@ from kwire.types import Array, Records, WireType
 
 
 def has_records(cls: type) -> bool:
-    """Whether there are records fields in the message, or in a struct of it."""
+    """Whether the message, or a struct in it, has a field of records."""
     return any(_type_has_records(declared.type) for declared in schema_of(cls).fields)
 
 
@@ -21,7 +21,7 @@ def _type_has_records(type_: WireType) -> bool:
 
 
 class SourceWriter:
-    """Source text under construction, with the objects that it refers to by name."""
+    """Source text under construction, and the objects that it refers to by name."""
 
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
@@ -40,12 +40,12 @@ class SourceWriter:
         self.lines.append("    " * self.indent + text)
 
     def fresh(self, stem: str) -> str:
-        """A local name not used before."""
+        """Return a local name that has not been used before."""
         self.counter += 1
         return f"{stem}{self.counter}"
 
     def name(self, key: Any, stem: str, value: Any) -> str:
-        """The global name of an object, the same for the same key."""
+        """Return the global name of an object; the same key always gets the same name."""
         known = self.named.get(key)
         if known is None:
             known = self.named[key] = f"{stem}{len(self.named)}"
@@ -58,7 +58,7 @@ class SourceWriter:
         )
 
     def default(self, declared: Field) -> str:
-        """An expression for the default of a field."""
+        """Return an expression for the default of a field."""
         if declared.default is ABSENT:
             if isinstance(declared.type, Array):
                 return "[]"

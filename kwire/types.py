@@ -8,7 +8,7 @@ bool       1, zero or not                           same
 uuid       16                                       same
 string     int16 length, UTF-8; null is -1          uvarint length + 1; null is 0
 bytes      int32 length; null is -1                 uvarint length + 1; null is 0
-records    as bytes; handed on as a view            as bytes
+records    as bytes; passed on as a view            as bytes
 []T        int32 count, elements; null is -1        uvarint count + 1; null is 0
 struct     its fields; nullable: int8 -1 or 1 first same, then the tagged fields
 """
@@ -20,7 +20,7 @@ import binascii
 from typing import Any, TypeAlias
 
 ZERO_UUID = bytes(16)
-"""The id of nothing, as Kafka's Uuid.ZERO_UUID."""
+"""The id that stands for none, as Kafka's Uuid.ZERO_UUID."""
 
 ONE_UUID = bytes(15) + b"\x01"
 """The id of the KRaft metadata topic, as Kafka's Uuid.ONE_UUID."""
@@ -42,7 +42,7 @@ class Fixed:
 
 
 class Sized:
-    """A type of which the length goes before the bytes."""
+    """A type whose bytes are preceded by their length."""
 
     __slots__ = ("name", "zero")
 
@@ -68,8 +68,8 @@ class Array:
 
 
 RecordsBytes: TypeAlias = Any
-"""Record batches: a memoryview when decoded; to be encoded, anything bytes-like, or what
-encode_parts shall hand on untouched, with its length in bytes as len()."""
+"""Record batches. Decoded, they are a memoryview. To be encoded, they can be anything bytes-like, or
+any object whose len() is its size in bytes, which encode_parts passes on untouched."""
 
 WireType = Fixed | Sized | Array | type
 """What a field can be declared as; a `type` is a class made by @struct."""

@@ -1,4 +1,4 @@
-"""Variable-length integers, 7 bits a byte, the lowest first, the top bit set on all but the last.
+"""Variable-length integers: 7 bits per byte, lowest first, the top bit set on all bytes but the last.
 
 unsigned   as they are; at most 5 bytes for 32 bits, 10 for 64
 zig-zag    signed, 0 -1 1 -2 2 ... written as unsigned 0 1 2 3 4 ...
@@ -20,7 +20,7 @@ def read_uvarint(
 ) -> tuple[int, int]:
     """Read an unsigned varint, and return it with the position after it.
 
-    Errors: Truncated, or BadLength if it does not end within max_bytes or exceeds the 32 or 64 bits.
+    Errors: Truncated, or BadLength if it does not end within max_bytes or exceeds 32 or 64 bits.
     """
     try:
         byte = buffer[pos]

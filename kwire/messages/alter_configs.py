@@ -24,7 +24,7 @@ class AlterConfigsResource:
 class AlterConfigsRequest:
     """Replaces all configs of resources.
 
-    Source: AlterConfigsRequest.json; KIP-133; IncrementalAlterConfigs took its place.
+    Source: AlterConfigsRequest.json; KIP-133; superseded by IncrementalAlterConfigs.
     """
 
     resources: list[AlterConfigsResource] = field(Array(AlterConfigsResource))

@@ -30,7 +30,7 @@ class AssignReplicasToDirsRequestDirectoryData:
 
 @message(api_key=ApiKey.ASSIGN_REPLICAS_TO_DIRS, kind="request", versions="0", flexible="0+")
 class AssignReplicasToDirsRequest:
-    """A broker tells the KRaft controller in which directories its replicas are.
+    """A broker tells the KRaft controller which directories its replicas are in.
 
     Source: AssignReplicasToDirsRequest.json; KIP-858.
     """

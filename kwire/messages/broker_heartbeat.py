@@ -27,7 +27,7 @@ class BrokerHeartbeatRequest:
 
 @message(api_key=ApiKey.BROKER_HEARTBEAT, kind="response", versions="0-2", flexible="0+")
 class BrokerHeartbeatResponse:
-    """What the controller wants of the broker. Source: BrokerHeartbeatResponse.json."""
+    """What the controller wants the broker to do. Source: BrokerHeartbeatResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -9,7 +9,7 @@ from kwire.types import Array, Int16, Int32, Int64, String
 
 @message(api_key=ApiKey.CONTROLLED_SHUTDOWN, kind="request", versions="0-3", flexible="3+")
 class ControlledShutdownRequest:
-    """A broker asks the controller to move its leaderships away before it stops.
+    """A broker asks the controller to give its partitions other leaders before it stops.
 
     Source: ControlledShutdownRequest.json; KIP-380 (v2 broker epoch).
     """

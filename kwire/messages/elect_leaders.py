@@ -15,7 +15,7 @@ class TopicPartitions:
 
 @message(api_key=ApiKey.ELECT_LEADERS, kind="request", versions="0-2", flexible="2+")
 class ElectLeadersRequest:
-    """Has partitions elect a leader; null partitions means all.
+    """Starts leader elections for partitions; null partitions means all.
 
     Source: ElectLeadersRequest.json; KIP-183, KIP-460 (v1 election type).
     """

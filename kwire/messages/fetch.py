@@ -41,7 +41,7 @@ class ForgottenTopic:
 
 @message(api_key=ApiKey.FETCH, kind="request", versions="0-18", flexible="12+")
 class FetchRequest:
-    """Asks for records from given offsets on; replicas copy the leader's log with it too.
+    """Asks for records from given offsets on; followers copy the leader's log with it too.
 
     Source: FetchRequest.json; KIP-98 (v4 isolation level), KIP-227 (v7 sessions), KIP-320 (v9
     leader epochs), KIP-392 (v11 rack), KIP-516 (v13 topic ids), KIP-903 (v15 replica state).
@@ -57,7 +57,7 @@ class FetchRequest:
     max_bytes: int = field(Int32, "3+", default=2147483647, ignorable=True)
     isolation_level: int = field(Int8, "4+", ignorable=True)  # 0 read_uncommitted, 1 read_committed
     session_id: int = field(Int32, "7+", ignorable=True)  # 0 for none
-    # 0 begins a session, -1 goes without.
+    # 0 begins a session, -1 uses none.
     session_epoch: int = field(Int32, "7+", default=-1, ignorable=True)
     topics: list[FetchTopic] = field(Array(FetchTopic))
     forgotten_topics_data: list[ForgottenTopic] = field(Array(ForgottenTopic), "7+")
@@ -123,7 +123,7 @@ class NodeEndpoint:
 
 @message(api_key=ApiKey.FETCH, kind="response", versions="0-18", flexible="12+")
 class FetchResponse:
-    """Stored batches of each partition, whole as they lie in the log.
+    """Whole batches of each partition, as they are stored in the log.
 
     Source: FetchResponse.json.
     """

@@ -9,7 +9,7 @@ from kwire.types import Array, Bool, Int8, Int16, Int32, String, Uuid
 
 @message(api_key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, kind="request", versions="0", flexible="0+")
 class GetTelemetrySubscriptionsRequest:
-    """A client asks which metrics it shall push.
+    """A client asks which metrics it should push.
 
     Source: GetTelemetrySubscriptionsRequest.json; KIP-714.
     """

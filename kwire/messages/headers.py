@@ -10,7 +10,7 @@ from kwire.types import Int16, Int32, String
 class RequestHeader:
     """What goes before every request.
 
-    Shape: v0 was ControlledShutdown's alone; v2 adds tagged fields, but client_id stays as it was.
+    Shape: only ControlledShutdown used v0; v2 adds tagged fields, but client_id stays as it was.
     Source: RequestHeader.json.
     """
 

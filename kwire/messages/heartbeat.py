@@ -9,7 +9,7 @@ from kwire.types import Int16, Int32, String
 
 @message(api_key=ApiKey.HEARTBEAT, kind="request", versions="0-4", flexible="4+")
 class HeartbeatRequest:
-    """A member of a classic group tells that it is alive.
+    """A member of a classic group reports that it is alive.
 
     Source: HeartbeatRequest.json; KIP-345 (v3 static members).
     """
@@ -22,7 +22,7 @@ class HeartbeatRequest:
 
 @message(api_key=ApiKey.HEARTBEAT, kind="response", versions="0-4", flexible="4+")
 class HeartbeatResponse:
-    """Whether the member may go on. Source: HeartbeatResponse.json."""
+    """Whether the member is still part of the generation. Source: HeartbeatResponse.json."""
 
     throttle_time_ms: int = field(Int32, "1+", ignorable=True)
     error_code: int = field(Int16)

@@ -15,7 +15,7 @@ class JoinGroupRequestProtocol:
 
 @message(api_key=ApiKey.JOIN_GROUP, kind="request", versions="0-9", flexible="6+")
 class JoinGroupRequest:
-    """A member joins a classic group, or again after a rebalance began.
+    """A member joins a classic group, or joins again once a rebalance has begun.
 
     Source: JoinGroupRequest.json; KIP-62 (v1 rebalance timeout), KIP-345 (v5 static members),
     KIP-394 (v4 member id required), KIP-559 (v7 protocol type), KIP-800 (v8 reason).
@@ -23,9 +23,9 @@ class JoinGroupRequest:
 
     group_id: str = field(String)
     session_timeout_ms: int = field(Int32)
-    # Before v1 the session timeout counts.
+    # Before v1 the session timeout is used.
     rebalance_timeout_ms: int = field(Int32, "1+", default=-1, ignorable=True)
-    member_id: str = field(String)  # "" before the coordinator gave one
+    member_id: str = field(String)  # "" until the coordinator has assigned one
     group_instance_id: str | None = field(String, "5+", nullable="5+", default=None)
     protocol_type: str = field(String)
     protocols: list[JoinGroupRequestProtocol] = field(Array(JoinGroupRequestProtocol))

@@ -71,7 +71,7 @@ class LeaderAndIsrTopicError:
 
 @message(api_key=ApiKey.LEADER_AND_ISR, kind="response", versions="0-7", flexible="4+")
 class LeaderAndIsrResponse:
-    """How the broker fared with each partition. Source: LeaderAndIsrResponse.json."""
+    """The outcome for each partition. Source: LeaderAndIsrResponse.json."""
 
     error_code: int = field(Int16)
     partition_errors: list[LeaderAndIsrPartitionError] = field(

@@ -35,7 +35,7 @@ class MemberResponse:
 
 @message(api_key=ApiKey.LEAVE_GROUP, kind="response", versions="0-5", flexible="4+")
 class LeaveGroupResponse:
-    """How each member left. Source: LeaveGroupResponse.json."""
+    """The outcome for each member. Source: LeaveGroupResponse.json."""
 
     throttle_time_ms: int = field(Int32, "1+", ignorable=True)
     error_code: int = field(Int16)

@@ -24,7 +24,7 @@ class ListOffsetsTopic:
 
 @message(api_key=ApiKey.LIST_OFFSETS, kind="request", versions="0-11", flexible="6+")
 class ListOffsetsRequest:
-    """Asks for the offset of a time, or the first or last offset, of partitions.
+    """Asks for the first or last offset of partitions, or the offset at a time.
 
     Source: ListOffsetsRequest.json; KIP-79 (v1 one offset per time), KIP-320 (v4 leader
     epochs), KIP-734 (v7 max timestamp), KIP-405 (v8 local log start).
@@ -40,7 +40,7 @@ class ListOffsetsRequest:
 class ListOffsetsPartitionResponse:
     partition_index: int = field(Int32)
     error_code: int = field(Int16)
-    old_style_offsets: list[int] = field(Array(Int64), "0")  # v0 answers several offsets
+    old_style_offsets: list[int] = field(Array(Int64), "0")  # v0 returns several offsets
     timestamp: int = field(Int64, "1+", default=-1)
     offset: int = field(Int64, "1+", default=-1)
     leader_epoch: int = field(Int32, "4+", default=-1)

@@ -15,7 +15,7 @@ class ListPartitionReassignmentsTopics:
 
 @message(api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, kind="request", versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Asks for the reassignments going on; null topics means all.
+    """Asks for the reassignments in progress; null topics means all.
 
     Source: ListPartitionReassignmentsRequest.json; KIP-455.
     """

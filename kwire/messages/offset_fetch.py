@@ -33,7 +33,7 @@ class OffsetFetchRequestGroup:
 
 @message(api_key=ApiKey.OFFSET_FETCH, kind="request", versions="0-10", flexible="6+")
 class OffsetFetchRequest:
-    """Asks for the committed offsets of a group, from v8 on of several.
+    """Asks for the committed offsets of a group, or from v8 on of several groups.
 
     Source: OffsetFetchRequest.json; KIP-447 (v7 require_stable), KIP-709 (v8 several groups),
     KIP-848 (v9 member epoch).

@@ -23,7 +23,7 @@ class PushTelemetryRequest:
 
 @message(api_key=ApiKey.PUSH_TELEMETRY, kind="response", versions="0", flexible="0+")
 class PushTelemetryResponse:
-    """Whether the metrics were taken. Source: PushTelemetryResponse.json."""
+    """Whether the metrics were accepted. Source: PushTelemetryResponse.json."""
 
     throttle_time_ms: int = field(Int32)
     error_code: int = field(Int16)

@@ -58,7 +58,7 @@ class StopReplicaPartitionError:
 
 @message(api_key=ApiKey.STOP_REPLICA, kind="response", versions="0-4", flexible="2+")
 class StopReplicaResponse:
-    """How the broker fared with each partition. Source: StopReplicaResponse.json."""
+    """The outcome for each partition. Source: StopReplicaResponse.json."""
 
     error_code: int = field(Int16)
     partition_errors: list[StopReplicaPartitionError] = field(Array(StopReplicaPartitionError))

@@ -66,7 +66,7 @@ class TaskOffset:
 
 @message(api_key=ApiKey.STREAMS_GROUP_HEARTBEAT, kind="request", versions="0", flexible="0+")
 class StreamsGroupHeartbeatRequest:
-    """A member of a Streams group tells that it is alive, its topology and its tasks.
+    """A member of a Streams group reports that it is alive, its topology and its tasks.
 
     Source: StreamsGroupHeartbeatRequest.json; KIP-1071.
     """

@@ -69,6 +69,6 @@ class UpdateMetadataRequest:
 
 @message(api_key=ApiKey.UPDATE_METADATA, kind="response", versions="0-8", flexible="6+")
 class UpdateMetadataResponse:
-    """Whether the broker took the metadata over. Source: UpdateMetadataResponse.json."""
+    """Whether the broker accepted the metadata. Source: UpdateMetadataResponse.json."""
 
     error_code: int = field(Int16)

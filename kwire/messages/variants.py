@@ -1,6 +1,6 @@
 """Layouts of 3.9.2's early-access share groups that 4.3.0 changed without a new version.
 
-The rest of kwire uses 4.3.0's; these serve to read what 3.9.2 wrote.
+The rest of kwire uses 4.3.0's layouts; these are for reading what 3.9.2 wrote.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class WritableTxnMarker:
 
 @message(api_key=ApiKey.WRITE_TXN_MARKERS, kind="request", versions="0-2", flexible="1+")
 class WriteTxnMarkersRequest:
-    """A transaction coordinator has markers written to partitions.
+    """A transaction coordinator asks for markers to be written to partitions.
 
     Source: WriteTxnMarkersRequest.json; KIP-98.
     """

@@ -1,6 +1,7 @@
 """Record batches as bytes: headers, checksums and the walk from one batch to the next.
 
-What lies where is `layout.py`. Recovery rule: a batch cut short ends the walk; a damaged one raises.
+`layout.py` says where each field is. Recovery rule: a truncated batch ends the walk; a damaged one
+raises.
 Source: DefaultRecordBatch, AbstractLegacyRecordBatch, ByteBufferLogInputStream.
 """
 
@@ -54,7 +55,7 @@ from kwire.records.record import (
 )
 
 MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
-"""Default bound for one batch: what fits into a request by default (socket.request.max.bytes)."""
+"""Default limit for one batch: what fits into a request by default (socket.request.max.bytes)."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -62,9 +63,9 @@ Buffer = bytes | bytearray | memoryview
 class BatchHeader(NamedTuple):
     """The 13 fields of a batch header, in wire order.
 
-    Shape: for magic 0 and 1 the same fields as far as they exist: base_offset is the stored
+    Shape: for magic 0 and 1 the same fields, as far as they exist: base_offset is the stored
     offset, which for a compressed message is that of its *last* record, so `last_offset` is right
-    for all magics; max_timestamp is the message's; records_count is 1, or -1 (unknown) where the
+    for every magic; max_timestamp is the message's; records_count is 1, or -1 (unknown) if the
     message is compressed.
     """
 
@@ -84,12 +85,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch, header included."""
+        """Size of the whole batch in bytes, header included."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record (inclusive), also where compaction took that record away."""
+        """Offset of the last record (inclusive), even if compaction has removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -104,12 +105,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whose clock the timestamps are of; CREATE_TIME for magic 0, which has none."""
+        """Whose clock the timestamps come from; CREATE_TIME for magic 0, which has none."""
         return TimestampType(self.is_log_append_time)
 
     @property
     def is_log_append_time(self) -> bool:
-        """True where max_timestamp is the broker's time and stands for each record's."""
+        """True if max_timestamp is the broker's time and applies to every record."""
         return self.magic > 0 and self.attributes & TIMESTAMP_TYPE_MASK != 0
 
     @property
@@ -126,14 +127,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones of this batch may go, in ms since the epoch; None where not set."""
+        """When this batch's tombstones may be removed, in ms since the epoch; None if not set."""
         if self.magic >= 2 and self.attributes & DELETE_HORIZON_MASK:
             return self.base_timestamp
         return None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record; wraps from 2^31 - 1 to 0. -1 without a sequence."""
+        """Sequence number of the last record; wraps from 2^31 - 1 to 0. -1 if there is none."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
@@ -145,10 +146,10 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of the batch that begins at position; looks at no byte of its records.
+    """Read the header of the batch that begins at position, without looking at its records.
 
-    Errors: CorruptRecord where the header itself is cut short, has an unknown magic or a length
-    too small for its magic. That the whole batch is there is not checked: compare `size`.
+    Errors: CorruptRecord if the header itself is cut short, has an unknown magic or a length too
+    small for its magic. Whether the buffer holds the whole batch is not checked: compare `size`.
     """
     if len(buffer) - position >= HEADER_SIZE:
         header = BatchHeader._make(HEADER.unpack_from(buffer, position))
@@ -233,7 +234,7 @@ def iter_batch_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each whole batch in buffer[start:end].
 
-    Shape: ends quietly before a batch that is cut short. Errors: as `read_header`.
+    Shape: ends without an error before a batch that is cut short. Errors: as `read_header`.
     """
     position = start
     while True:
@@ -246,7 +247,7 @@ def iter_batch_headers(
 
 
 def valid_bytes(buffer: Buffer, start: int = 0, end: int | None = None) -> int:
-    """Return how many bytes from start on are whole batches. Source: MemoryRecords.validBytes."""
+    """Return how many bytes after start are whole batches. Source: MemoryRecords.validBytes."""
     position = start
     while (size := batch_size(buffer, position, end)) is not None:
         position += size
@@ -254,7 +255,7 @@ def valid_bytes(buffer: Buffer, start: int = 0, end: int | None = None) -> int:
 
 
 def computed_crc(buffer: Buffer, position: int, header: BatchHeader) -> int:
-    """Return the CRC over the bytes of the batch at position, as its magic prescribes."""
+    """Return the CRC of the batch at position, computed as its magic prescribes."""
     view = memoryview(buffer)
     end = position + header.size
     if header.magic == 2:
@@ -284,7 +285,7 @@ def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = N
 def set_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Write a leader's 12 bytes into the magic 2 batch at position; its CRC stays right.
+    """Write the leader's 12 bytes into the magic 2 batch at position; its CRC stays valid.
 
     Shape: buffer must be writable.
     """
@@ -293,7 +294,7 @@ def set_offset_and_epoch(
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Give all records of the magic 2 batch at position one broker timestamp; computes its CRC.
+    """Set the broker's timestamp for all records of the magic 2 batch at position; updates its CRC.
 
     Source: DefaultRecordBatch.setMaxTimestamp.
     """
@@ -303,7 +304,7 @@ def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp
 
 
 def rewrite_crc(buffer: bytearray | memoryview, position: int = 0) -> None:
-    """Compute the CRC of the magic 2 batch at position anew and store it."""
+    """Recompute the CRC of the magic 2 batch at position and store it."""
     (length,) = INT32.unpack_from(buffer, position + BATCH_LENGTH_AT)
     end = position + LOG_OVERHEAD + length
     crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : end])
@@ -311,8 +312,8 @@ def rewrite_crc(buffer: bytearray | memoryview, position: int = 0) -> None:
 
 
 class RecordBatch:
-    """One whole batch (magic 2) or message (magic 0, 1) in a buffer; nothing is copied or read
-    ahead but the header.
+    """One whole batch (magic 2) or message (magic 0, 1) in a buffer; only the header is read ahead,
+    and nothing is copied.
 
     Errors: CorruptRecord if the buffer ends before the batch does. The CRC is checked on demand.
     """
@@ -334,7 +335,7 @@ class RecordBatch:
 
     @property
     def codec(self) -> Codec:
-        """The compression codec. Errors: UnsupportedCodec if unassigned or not for this magic."""
+        """The compression codec. Errors: UnsupportedCodec if unassigned or not in this magic."""
         return codec_of(self.header.codec, self.header.magic)
 
     @property
@@ -354,7 +355,7 @@ class RecordBatch:
         verify_crc(self.view, 0, self.header)
 
     def body(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-        """Return the records of a magic 2 batch, encoded but not compressed.
+        """Return the encoded records of a magic 2 batch, decompressed.
 
         Errors: TooLarge beyond max_bytes, CorruptRecord, UnsupportedCodec.
         """
@@ -367,9 +368,9 @@ class RecordBatch:
     def records(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
         """Return an iterator over the records; they are decoded one at a time.
 
-        Unit: max_bytes bounds the decompressed body. Errors: TooLarge, UnsupportedCodec and
-        CorruptRecord for a body that cannot be decompressed, at the call for magic 2;
-        CorruptRecord for damaged records, as the iteration comes to them.
+        Unit: max_bytes limits the decompressed body. Errors: TooLarge, UnsupportedCodec and
+        CorruptRecord for a body that cannot be decompressed (for magic 2 already at the call);
+        CorruptRecord for damaged records, when the iteration reaches them.
         """
         header = self.header
         if header.magic != 2:

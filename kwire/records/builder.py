@@ -1,4 +1,4 @@
-"""Writing record batches: records in, one batch of magic 2 (or old messages) out."""
+"""Writes record batches: one batch of magic 2, or messages of magic 0 or 1."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_batch(
     base_sequence: int = -1,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """Return a magic 2 batch around records that are encoded, and compressed as attributes say."""
+    """Return a magic 2 batch of records that are already encoded, and compressed as attributes say."""
     middle = HEADER_FROM_ATTRIBUTES.pack(
         attributes,
         last_offset_delta,
@@ -57,9 +57,9 @@ def write_batch(
 class BatchBuilder:
     """Collects records and builds a batch of them. Source: MemoryRecordsBuilder.
 
-    Shape: magic 2 gives one batch; magic 0 and 1 give one message a record, or one wrapper if
-    compressed. With LOG_APPEND_TIME, log_append_time becomes the time of all records.
-    delete_horizon_ms, where set, takes the place of the base timestamp.
+    Shape: magic 2 gives one batch; magic 0 and 1 give one message per record, or one wrapper if
+    compressed. With LOG_APPEND_TIME, log_append_time is the timestamp of all records.
+    delete_horizon_ms, if set, is stored in place of the base timestamp.
     """
 
     __slots__ = (
@@ -131,17 +131,17 @@ class BatchBuilder:
 
     @property
     def count(self) -> int:
-        """Records appended so far."""
+        """Number of records appended so far."""
         return self._count
 
     @property
     def size(self) -> int:
-        """Bytes of the batch built now, if it is not compressed."""
+        """Size in bytes of the batch if it were built now, uncompressed."""
         return len(self._body) + (HEADER_SIZE if self._magic == 2 else 0)
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next record gets unless told otherwise."""
+        """The offset that the next record gets unless another is given."""
         return self._last_offset + 1
 
     @property
@@ -190,16 +190,16 @@ class BatchBuilder:
             self._max_timestamp = timestamp
 
     def append_record(self, record: Record) -> None:
-        """Add a record as it was read, at its own offset."""
+        """Add a record that was read, at its own offset."""
         self.append(
             record.timestamp, record.key, record.value, record.headers, offset=record.offset
         )
 
     def build(self, *, last_offset: int | None = None, max_timestamp: int | None = None) -> bytes:
-        """Return the finished batch; b"" where old messages were to be built and none was added.
+        """Return the finished batch; b"" for magic 0 and 1 if no record was added.
 
         Shape: a magic 2 batch without records is a bare header. last_offset and max_timestamp
-        override what follows from the records, as compaction needs it.
+        override what the records give, as compaction requires.
         Errors: ValueError for a producer id without epoch or sequence.
         """
         self._check_producer()

@@ -1,7 +1,7 @@
-"""The four codecs of record data, decompression bounded by what the caller can afford.
+"""The four codecs of record data, with decompression limited by the caller.
 
-Every decompressor counts what comes out and stops at the caller's limit; none allocates by a
-size that the data merely claims. The libraries are imported on first use.
+Every decompressor counts its output and stops at the caller's limit; none allocates memory on the
+word of a size in the data. The libraries are imported on first use.
 Formats: gzip as is; snappy raw, or in xerial blocks (`snappy.py`); lz4 in frames, where magic 0
 has a frame checksum over the wrong bytes (KAFKA-3160, `lz4.py`); zstd frames (`zstd.py`).
 Source: CompressionType, GzipCompression, SnappyCompression, Lz4Compression, ZstdCompression.
@@ -17,7 +17,7 @@ from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
 Buffer = bytes | bytearray | memoryview
 
 GZIP_MIN_MEMBER = 18
-"""Bytes of the shortest gzip member's header and trailer."""
+"""Size in bytes of the shortest gzip member's header and trailer."""
 
 
 class Codec(IntEnum):
@@ -47,11 +47,11 @@ def codec_of(number: int, magic: int) -> Codec:
 def decompress(codec: int, magic: int, data: Buffer, limit: int) -> bytes:
     """Return the decompressed data, at most `limit` bytes of it.
 
-    Errors: TooLarge as soon as more than limit bytes come out, CorruptRecord for broken or cut
-    data, UnsupportedCodec. Bytes after the end of the compressed data are ignored for gzip and
-    lz4, as Apache Kafka's readers do.
+    Errors: TooLarge as soon as more than limit bytes come out, CorruptRecord for damaged or
+    truncated data, UnsupportedCodec. Bytes after the end of the compressed data are ignored for
+    gzip and lz4, as by Apache Kafka's readers.
     """
-    if codec == 0:  # the most frequent by far: no member of the enum is looked up for it
+    if codec == 0:  # by far the most frequent, so without looking up the enum's member
         if len(data) > limit:
             raise too_large(Codec.NONE, limit)
         return bytes(data)
@@ -73,15 +73,15 @@ def decompress(codec: int, magic: int, data: Buffer, limit: int) -> bytes:
 
 
 def compress(codec: int, magic: int, data: Buffer, level: int | None = None) -> bytes:
-    """Return the data compressed as a batch of that magic wants it.
+    """Return the data compressed as a batch of that magic requires.
 
-    Unit: level as in Kafka's compression.gzip.level, .lz4.level and .zstd.level; None: its default.
+    Unit: level as in Kafka's compression.gzip.level, .lz4.level and .zstd.level; None for its default.
     """
     codec = codec_of(codec, magic)
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        # wbits 31 writes a gzip member with time 0, the bytes Java's GZIPOutputStream begins with.
+        # wbits 31 writes a gzip member with time 0, the header that Java's GZIPOutputStream writes.
         compressor = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
         return compressor.compress(data) + compressor.flush()
     if codec is Codec.SNAPPY:
@@ -112,7 +112,7 @@ def _gunzip(view: memoryview, limit: int) -> bytes:
         source: Buffer = view[position:]
         try:
             while True:
-                # zlib grows its output block by block, so max_length costs nothing up front.
+                # zlib grows its output block by block, so max_length allocates nothing up front.
                 out = member.decompress(source, limit - total + 1)
                 total += len(out)
                 if total > limit:

@@ -19,7 +19,7 @@ _CURRENT_VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says; readers skip the types that they do not know."""
+    """The type of a control record; readers skip types that they do not know."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -32,7 +32,7 @@ class ControlType(IntEnum):
 
 
 class EndTransactionMarker(NamedTuple):
-    """Commit or abort of one producer's transaction in one partition."""
+    """The commit or abort of a producer's transaction in one partition."""
 
     type: ControlType
     coordinator_epoch: int
@@ -43,12 +43,12 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlType:
-    """Return the type that a control record's key states; UNKNOWN for types of the future.
+    """Return the type in a control record's key; UNKNOWN for types added later.
 
-    Errors: CorruptRecord for a key that is null, too short or of a negative version.
+    Errors: CorruptRecord for a key that is null, too short or has a negative version.
     """
     if key is None or len(key) < _KEY.size:
-        raise CorruptRecord("control record has no whole key")
+        raise CorruptRecord("control record key is null or cut short")
     version, number = _KEY.unpack_from(key)
     if version < 0:
         raise CorruptRecord(f"control record key has version {version}")
@@ -66,14 +66,14 @@ def control_key(kind: ControlType) -> bytes:
 def read_end_transaction(key: bytes | None, value: bytes | None) -> EndTransactionMarker:
     """Read the key and value of a commit or abort marker.
 
-    Shape: values of a later version are read as version 0, whose fields they begin with.
+    Shape: values of later versions are read as version 0, because they begin with its fields.
     Errors: CorruptRecord for another control type or a value that is cut short.
     """
     kind = control_type(key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
-        raise CorruptRecord(f"control record {kind.name} is no end-transaction marker")
+        raise CorruptRecord(f"control record {kind.name} is not an end-transaction marker")
     if value is None or len(value) < _END_TRANSACTION_VALUE.size:
-        raise CorruptRecord("end-transaction marker has no whole value")
+        raise CorruptRecord("end-transaction marker value is null or cut short")
     version, epoch = _END_TRANSACTION_VALUE.unpack_from(value)
     if version < 0:
         raise CorruptRecord(f"end-transaction marker has version {version}")

@@ -1,8 +1,9 @@
-"""Rewriting stored batches: other magic, other codec, new offsets.
+"""Rewrites stored batches with another magic, another codec or new offsets.
 
-Going down (fetches of old clients) follows AbstractRecords.downConvert and RecordsUtil; going up
-and reassigning offsets (produce) follows LogValidator's convertAndAssignOffsetsNonCompressed and
-buildRecordsAndAssignOffsets. One budget of decompressed bytes holds for a whole call.
+Down-conversion (fetches by old clients) follows AbstractRecords.downConvert and RecordsUtil;
+up-conversion and reassigning offsets (produce) follow LogValidator's
+convertAndAssignOffsetsNonCompressed and buildRecordsAndAssignOffsets. One budget of decompressed
+bytes covers a whole call.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def convert(
     codec: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """Return the batches in another magic: `up_convert` to magic 2, else `down_convert`."""
+    """Return the batches in another magic: `up_convert` for magic 2, else `down_convert`."""
     if to_magic == 2:
         return up_convert(buffer, codec=codec, max_bytes=max_bytes)
     return down_convert(buffer, to_magic, first_offset=first_offset, max_bytes=max_bytes)
@@ -40,12 +41,12 @@ def down_convert(
 ) -> bytes:
     """Return the batches for a client that knows no magic above to_magic.
 
-    Shape: batches that it knows stay as they are; control batches go; headers, producers and
-    transactions are lost; offsets and codecs stay. Of an uncompressed batch of magic 2 the
-    records below first_offset are left out, which some librdkafka versions need. A cut last
-    batch goes too.
-    Errors: UnsupportedCodec for zstd, which old clients cannot read, unless something was converted
-    before; else as RecordBatch.records.
+    Shape: batches that the client knows stay unchanged; control batches are dropped; headers,
+    producers and transactions are lost; offsets and codecs stay. Records below first_offset in an
+    uncompressed batch of magic 2 are left out, as some librdkafka versions need. A truncated last
+    batch is dropped too.
+    Errors: UnsupportedCodec for zstd, which old clients cannot read, unless an earlier batch was
+    converted; else as RecordBatch.records.
     """
     parts: list[Buffer] = []
     budget = _Budget(max_bytes)
@@ -93,8 +94,8 @@ def up_convert(
 ) -> bytes:
     """Return all records of the buffer as one batch of magic 2 with consecutive offsets.
 
-    Shape: codec None keeps the first batch's; producer and transaction are the first batch's;
-    a cut last batch is left out. Control batches cannot be rewritten.
+    Shape: codec None keeps the first batch's codec; producer and transaction are the first batch's;
+    a truncated last batch is left out. Control batches cannot be rewritten.
     Errors: CorruptRecord if there is no record at all; else as RecordBatch.records.
     """
     budget = _Budget(max_bytes)
@@ -136,10 +137,10 @@ def recompress(
     level: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> bytes:
-    """Return the batch (magic 2) with its body in another codec; records stay byte for byte.
+    """Return the batch (magic 2) with its body in another codec; the records keep their bytes.
 
-    Shape: control batches and batches without records are returned as they are, as are those
-    that have the codec already. Errors: ValueError for other magics; else as RecordBatch.body.
+    Shape: control batches, batches without records and batches that already have the codec are
+    returned unchanged. Errors: ValueError for other magics; else as RecordBatch.body.
     """
     batch = RecordBatch(buffer)
     header = batch.header
@@ -168,7 +169,7 @@ def recompress(
 
 
 def _append(builder: BatchBuilder, offset: int, record: Record) -> None:
-    """Append stored data: what a builder's caller may not do, a stored batch may not hold."""
+    """Append a stored record; one that the builder refuses makes the stored batch corrupt."""
     try:
         builder.append(record.timestamp, record.key, record.value, record.headers, offset=offset)
     except ValueError as error:
@@ -176,7 +177,7 @@ def _append(builder: BatchBuilder, offset: int, record: Record) -> None:
 
 
 class _Budget:
-    """Decompressed bytes that a call may still use, over all its batches."""
+    """The decompressed bytes that a call may still use, for all its batches together."""
 
     def __init__(self, max_bytes: int) -> None:
         self.left = self.max_bytes = max_bytes

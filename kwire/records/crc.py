@@ -10,7 +10,7 @@ from typing import cast
 
 Buffer = bytes | bytearray | memoryview
 Checksum = Callable[..., int]
-"""checksum(buffer, value=0): value is the checksum of what came before."""
+"""checksum(buffer, value=0), where value is the checksum of the bytes before."""
 
 
 def _load_crc32c() -> Checksum:
@@ -30,7 +30,7 @@ def _load_crc32c() -> Checksum:
 
 
 crc32c: Checksum = _load_crc32c()
-"""CRC-32C (Castagnoli) of a buffer, by the processor's own instruction where it has one."""
+"""CRC-32C (Castagnoli) of a buffer, computed by the processor's instruction if it has one."""
 
 crc32: Checksum = zlib.crc32
 """CRC-32 (zlib's) of a buffer."""

@@ -1,4 +1,4 @@
-"""Where the fields of a record batch lie, for every magic: positions, masks, and structs to read them with.
+"""Where the fields of a record batch are, for every magic: positions, masks, and structs to read them.
 
 Layout of a batch of magic 2 (big-endian; 61 bytes, then the records):
 
@@ -19,8 +19,8 @@ Layout of a batch of magic 2 (big-endian; 61 bytes, then the records):
      57    4 records_count          also right where the body is compressed
      61    . records                one compressed blob if codec is not none
 
-Messages of magic 0 and 1 share the first two fields and the place of the magic byte; `legacy.py`
-has their table. Source: DefaultRecordBatch, LegacyRecord.
+Messages of magic 0 and 1 share the first two fields and the position of the magic byte; their table
+is in `legacy.py`. Source: DefaultRecordBatch, LegacyRecord.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LEGACY_CRC_AT = 12
 LEGACY_ATTRIBUTES_AT = 17
 LEGACY_TIMESTAMP_AT = 18
 LEGACY_OVERHEAD = (14, 22)
-"""Bytes that `size` counts besides key and value, for magic 0 and magic 1."""
+"""Bytes other than key and value that `size` counts, for magic 0 and magic 1."""
 LEGACY_MIN_SIZE = tuple(LOG_OVERHEAD + overhead for overhead in LEGACY_OVERHEAD)
 """Smallest message of magic 0 and of magic 1, with null key and null value."""
 
@@ -72,7 +72,7 @@ HEADER_TO_CRC = Struct(">qiibI")
 """The part of the header that its CRC does not cover."""
 HEADER_FROM_ATTRIBUTES = Struct(">hiqqqhii")
 HEADER_TO_DELTA = Struct(">qiibIhi")
-"""Up to last_offset_delta: what a search for an offset looks at."""
+"""The header up to last_offset_delta, which is all that a search for an offset needs."""
 LEGACY_HEAD = Struct(">qiIbb")
 OFFSET_AND_LENGTH = Struct(">qi")
 INT64 = Struct(">q")

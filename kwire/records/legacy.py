@@ -12,7 +12,7 @@
       .    4 value length -1: null
       .    . value
 
-Inside a wrapper of magic 1 the offsets are relative: the last one is to become the wrapper's
+Inside a wrapper of magic 1 the offsets are relative, and the last one corresponds to the wrapper's
 (KIP-31). Inside magic 0 they are absolute. Wrappers do not nest.
 Source: LegacyRecord, AbstractLegacyRecordBatch.DeepRecordsIterator.
 """
@@ -45,7 +45,7 @@ _MESSAGE_V1 = Struct(">qiIbbq")
 
 
 class LegacyMessage(NamedTuple):
-    """One message as stored; crc_ok is known only if it was asked for."""
+    """One message as stored; crc_ok is set only if the check was asked for."""
 
     offset: int
     magic: int
@@ -136,7 +136,7 @@ def inner_messages(
 def base_offset_of(wrapper: LegacyMessage, messages: list[LegacyMessage]) -> int:
     """Return what to add to the stored offsets of a wrapper's messages.
 
-    Shape: 0 also for a magic 1 wrapper at offset 0, which some librdkafka versions produce.
+    Shape: also 0 for a magic 1 wrapper at offset 0, which some librdkafka versions produce.
     """
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
@@ -147,7 +147,7 @@ def base_offset_of(wrapper: LegacyMessage, messages: list[LegacyMessage]) -> int
 
 
 def read_legacy(data: Buffer, position: int, limit: int) -> Iterator[Record]:
-    """Yield the records of the message at position; decompresses at most limit bytes."""
+    """Yield the records of the message at position, decompressing at most limit bytes."""
     wrapper = read_message(data, position)
     if not wrapper.attributes & CODEC_MASK:
         value = wrapper.value
@@ -160,7 +160,7 @@ def read_legacy(data: Buffer, position: int, limit: int) -> Iterator[Record]:
         return
     messages = inner_messages(wrapper, limit)
     base = base_offset_of(wrapper, messages)
-    # The broker's append time stands in the wrapper alone; it holds for all inside (KIP-32).
+    # The broker's append time is only in the wrapper and applies to every message in it (KIP-32).
     append_time = wrapper.magic == 1 and bool(wrapper.attributes & TIMESTAMP_TYPE_MASK)
     for message in messages:
         value = message.value
@@ -180,7 +180,7 @@ def write_message(
     key: Buffer | None,
     value: Buffer | None,
 ) -> bytes:
-    """Return one message, a plain one or a wrapper; magic 0 has no timestamp and ignores it."""
+    """Return one message, plain or a wrapper; for magic 0, which has no timestamp, it is ignored."""
     size = LEGACY_OVERHEAD[magic] + (len(key) if key else 0) + (len(value) if value else 0)
     out = bytearray(LOG_OVERHEAD + LEGACY_OVERHEAD[magic] - 8)
     if magic == 0:

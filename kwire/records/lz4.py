@@ -1,8 +1,8 @@
-"""LZ4 frames, with right header checksums and with those of old Kafka clients.
+"""LZ4 frames, with correct header checksums and with those of old Kafka clients.
 
 Frame header: uint32 magic (little-endian), FLG, BD, [uint64 content size], [uint32 dictionary
-id], HC = second byte of the XXH32 of what lies between magic and HC. Clients before 0.10 hashed
-the magic too (KAFKA-3160); Apache Kafka keeps writing that into magic 0 and reads past it there.
+id], HC = second byte of the XXH32 of the bytes between magic and HC. Clients before 0.10 hashed the
+magic too (KAFKA-3160); for magic 0 Apache Kafka still writes that checksum, and does not check it.
 Only the first frame counts, as in Lz4BlockInputStream.
 """
 
@@ -22,7 +22,7 @@ _HIGHEST_LEVEL = 12
 
 
 def _checksum_at(view: Buffer) -> int:
-    """Return where HC stands in the frame header at the start of view."""
+    """Return the position of HC in the frame header at the start of view."""
     if len(view) < 7:
         raise CorruptRecord(f"{len(view)} bytes are too few for an lz4 frame", offset=0)
     if view[:4] != FRAME_MAGIC:
@@ -41,7 +41,7 @@ def _header_checksum(header: bytes, *, broken: bool) -> int:
 def decompress(view: memoryview, limit: int, *, broken_checksum: bool = False) -> bytes:
     """Decompress the first frame, at most limit bytes; errors as `compression.decompress`.
 
-    Shape: with broken_checksum the header checksum is not looked at.
+    Shape: with broken_checksum the header checksum is not checked.
     """
     from lz4.frame import create_decompression_context, decompress_chunk
 
@@ -56,7 +56,7 @@ def decompress(view: memoryview, limit: int, *, broken_checksum: bool = False) -
             right = header + bytes((_header_checksum(header, broken=False),))
             decompress_chunk(context, right, max_length=0)
             position = checksum_at + 1
-        # A chunk is allocated whole before it is filled: small inputs get small chunks.
+        # A chunk is allocated in full before it is filled, so small inputs get small chunks.
         chunk = min(_CHUNK, max(4096, len(view) * 8))
         while True:
             room = min(chunk, limit - total + 1)

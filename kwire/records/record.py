@@ -1,4 +1,4 @@
-"""Single records of magic 2: reading and writing them in a batch's uncompressed body.
+"""Reads and writes the single records in the uncompressed body of a magic 2 batch.
 
 Record: varint length of what follows, int8 attributes (0), varlong timestamp delta, varint offset
 delta, varint key length (-1: null) and key, varint value length (-1: null) and value, varint
@@ -18,7 +18,7 @@ Header = tuple[str, bytes | None]
 """Key and value. Keys that are not UTF-8 keep their bytes as lone surrogates (surrogateescape)."""
 
 MIN_RECORD_SIZE = 7
-"""Bytes of the shortest record: null key, null value, no headers."""
+"""Size in bytes of the shortest record: null key, null value, no headers."""
 MAX_VARINT_SIZE = 5
 MIN_INT64 = -0x8000000000000000
 MAX_INT64 = 0x7FFFFFFFFFFFFFFF
@@ -36,7 +36,7 @@ class TimestampType(IntEnum):
 class Record(NamedTuple):
     """One record as a consumer sees it.
 
-    Shape: timestamp in ms since the epoch, -1 for none; it is the batch's where the broker set it.
+    Shape: timestamp in ms since the epoch, -1 for none; the batch's if the broker set it.
     """
 
     offset: int
@@ -47,13 +47,13 @@ class Record(NamedTuple):
 
 
 ZIGZAG = tuple((raw >> 1) ^ -(raw & 1) for raw in range(128))
-"""Values of the varints of one byte."""
+"""The values of all varints of one byte."""
 
 _new_record = tuple.__new__
 
 
 def wrap_int64(value: int) -> int:
-    """Return the value as 64-bit arithmetic would have left it."""
+    """Return the value wrapped to a signed 64-bit integer."""
     return ((value + 0x8000000000000000) & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
 
 
@@ -110,7 +110,7 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
     position = 0
     try:
         for _ in range(count):
-            # Short varints are read in place; calls cost more than all the rest.
+            # Short varints are read in place, because calls would cost more than everything else.
             start = position
             byte = data[position]
             if byte < 0x80:
@@ -224,7 +224,7 @@ def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], i
 
 def _varint(value: int) -> bytes:
     if not MIN_INT64 <= value <= MAX_INT64:
-        # The difference of two timestamps; Java's long wraps there too, and back when added.
+        # The difference of two timestamps: Java's long wraps here too, and wraps back when added.
         value = wrap_int64(value)
     raw = (value << 1) ^ (value >> 63)
     out = bytearray()
@@ -235,7 +235,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# Most varints of a record are small lengths and deltas: a table beats arithmetic by four times.
+# Most varints of a record are small lengths and deltas: a table is four times as fast as arithmetic.
 _TABLE_SIZE = 2048
 _VARINTS = tuple(_varint(value) for value in range(_TABLE_SIZE))
 _NULL = _varint(-1)

@@ -1,4 +1,4 @@
-"""Snappy record data: raw blocks, and the framing of the xerial library that Java clients use.
+"""Snappy record data: raw blocks, and the framing of the xerial library, which Java clients use.
 
 Xerial stream: magic 82 'SNAPPY' 00, int32 version 1, int32 lowest compatible version 1, then
 blocks of int32 size and that many bytes of raw snappy. A raw block begins with its decompressed
@@ -54,8 +54,8 @@ def _decompress_block(view: memoryview, start: int, end: int, limit: int) -> byt
     from snappy import UncompressError, uncompress
 
     size = _decompressed_size(view, start, end)
-    # The decoder allocates what the preamble says, so it is checked first: three bytes of
-    # snappy cannot make more than 64.
+    # The decoder allocates what the preamble says, so the preamble is checked first: three bytes of
+    # snappy cannot expand to more than 64.
     if size * 3 > (end - start) * 64:
         raise CorruptRecord(
             f"snappy block of {end - start} bytes claims {size} bytes of content", offset=start

@@ -1,8 +1,8 @@
-"""Checks of each record in a produced batch, for brokers that want more than the header's word.
+"""Checks each record in a produced batch, for brokers that do not rely on the header alone.
 
-Covers what Apache Kafka's LogValidator asks of records: structure, count, keys for compacted
-topics, timestamps, the inner checksums of old wrappers. Header checks (CRC, offset range, count
-against it, control, sequence) are the caller's. Source: LogValidator.validateRecord,
+Covers what Apache Kafka's LogValidator requires of records: structure, count, keys for compacted
+topics, timestamps, and the inner checksums of old wrappers. The caller checks the header (CRC, offset
+range, its agreement with the count, control, sequence). Source: LogValidator.validateRecord,
 DefaultRecord.readPartiallyFrom.
 """
 
@@ -38,11 +38,11 @@ class RecordIssue:
 
 @dataclass(frozen=True, slots=True)
 class RecordsSummary:
-    """What the records of a batch say.
+    """A summary of a batch's records.
 
-    Shape: max_timestamp is -1 without records or timestamps, index_of_max_timestamp then -1.
-    consecutive is false where offsets are not 0, 1, 2, ... (from the batch's base offset): Apache
-    Kafka then rewrites compressed batches with right ones, see `convert.up_convert`.
+    Shape: max_timestamp and index_of_max_timestamp are -1 if there are no records or timestamps.
+    consecutive is false if the offsets are not 0, 1, 2, ... (from the batch's base offset): Apache
+    Kafka then rewrites compressed batches with correct ones, see `convert.up_convert`.
     """
 
     count: int
@@ -72,8 +72,8 @@ def validate_records(
     """Walk all records of a batch and report each one that a broker has to refuse.
 
     Unit: timestamps in ms, bounds inclusive and not applied to -1; pass None for topics with
-    LogAppendTime. Errors: CorruptRecord where the body's structure is broken, so that no record
-    can be blamed, or an inner message fails its CRC; TooLarge, UnsupportedCodec.
+    LogAppendTime. Errors: CorruptRecord if the body's structure is broken, so that no single record
+    can be named, or if an inner message fails its CRC; TooLarge, UnsupportedCodec.
     """
     bounds = (
         MIN_INT64 if min_timestamp is None else max(min_timestamp, MIN_INT64),
@@ -91,7 +91,7 @@ def validate_records(
             and not (compacted and keyless)
         ):
             return summary
-    # Something is to be blamed: now each record is looked at on its own.
+    # At least one record has to be refused: look at each of them to find out which.
     return _judge(batch, _walk_body(batch, body), compacted, bounds)
 
 
@@ -106,7 +106,7 @@ def _scan(data: bytes, count: int, base_timestamp: int) -> tuple[RecordsSummary,
     index_of_latest = -1
     try:
         for index in range(count):
-            # As in `record.read_records`, but nothing is cut out of the body.
+            # As in `record.read_records`, but nothing is copied out of the body.
             start = position
             byte = data[position]
             if byte < 0x80:
@@ -196,7 +196,7 @@ def _judge(
     compacted: bool,
     bounds: tuple[int, int],
 ) -> RecordsSummary:
-    """Name each record that has to be refused; `records` as `_walk_body` yields them."""
+    """Return an issue for each record that has to be refused; `records` as `_walk_body` yields them."""
     issues: list[RecordIssue] = []
     latest = NO_TIMESTAMP
     index_of_latest = -1

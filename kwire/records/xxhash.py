@@ -1,4 +1,4 @@
-"""XXH32 of short inputs, in plain Python: the header checksum of an LZ4 frame needs one byte."""
+"""XXH32 of short inputs, in plain Python, for the one-byte header checksum of an LZ4 frame."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Zstandard record data: one frame or several in a row.
 
 The library's one-shot call allocates whatever content size a frame claims, and its streaming
-reader ends quietly where data is cut short. So the frames are walked first, block header by
-block header (RFC 8878, section 3.1.1), which finds cuts and junk; then they are streamed.
+reader ends without an error where data is cut short. So the frames are walked first, block header
+by block header (RFC 8878, section 3.1.1), which finds truncation and junk; then they are streamed.
 Source: zstd-jni's ZstdInputStream, which reads frames one after another.
 """
 
@@ -23,7 +23,7 @@ _CONTENT_SIZE_SIZES = (0, 2, 4, 8)
 
 
 def _frame_end(view: memoryview, position: int) -> int:
-    """Return where the frame at position ends. Errors: CorruptRecord for cuts and junk."""
+    """Return where the frame at position ends. Errors: CorruptRecord for truncation and junk."""
     start = position
     end = len(view)
     magic = bytes(view[position : position + 4])
@@ -65,7 +65,7 @@ def decompress(view: memoryview, limit: int) -> bytes:
         raise CorruptRecord("zstd data is empty", offset=0)
     parts: list[bytes] = []
     total = 0
-    # A chunk is allocated whole before it is filled: small inputs get small chunks.
+    # A chunk is allocated in full before it is filled, so small inputs get small chunks.
     chunk = min(_CHUNK, max(4096, len(view) * 8))
     try:
         reader = ZstdDecompressor().stream_reader(view, read_across_frames=True)

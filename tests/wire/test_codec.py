@@ -106,7 +106,7 @@ def test_decoded_records_are_views_and_the_rest_is_not() -> None:
 
 def test_field_the_version_lacks_is_refused_unless_default() -> None:
     encode(ProduceRequest(), 0)
-    with pytest.raises(EncodeError, match="'tx' is not of this version") as caught:
+    with pytest.raises(EncodeError, match="'tx' cannot be sent in this version") as caught:
         encode(ProduceRequest(transactional_id="tx"), 2)
     assert (caught.value.api, caught.value.version) == ("ProduceRequest", 2)
     assert caught.value.path == "transactional_id"

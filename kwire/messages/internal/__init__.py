@@ -1,6 +1,6 @@
 """What coordinators keep in internal topics, with the number before each key and value.
 
-key    int16 key type · message        (the type tells which message; always without tagged fields)
+key    int16 key type · message        (the type says which message; never with tagged fields)
 value  int16 version · message         (which message follows from the key)
 
 Source: CoordinatorRecordSerde, GroupMetadataManager and TransactionLog of Apache Kafka.
@@ -35,11 +35,11 @@ _keys: dict[str, dict[int, type]] = {}
 def decode_key(buffer: Buffer, topic: str = "__consumer_offsets") -> object:
     """Read a record's key in an internal topic.
 
-    Errors: WireError; BadVersion if the key type is not known, which readers are to skip.
+    Errors: WireError; BadVersion if the key type is not known; readers should skip such records.
     """
     keys = _keys.get(topic) or _load_keys(topic)
     key_type = _number(buffer, "key")
-    # Before 3.x, the type of an offset's key was its version: 0 and 1 have the same layout.
+    # Before 3.x the key type of an offset was its version: 0 and 1 have the same layout.
     cls = keys.get(key_type)
     if cls is None:
         raise BadVersion(f"key type {key_type} is not known in {topic}", offset=0)

@@ -50,7 +50,7 @@ class UnregisterBrokerRecord:
 
 @message(kind="metadata", api_key=7, versions="0", flexible="0+")
 class FenceBrokerRecord:
-    """A broker was fenced; BrokerRegistrationChangeRecord took its place.
+    """A broker was fenced; superseded by BrokerRegistrationChangeRecord.
 
     Source: FenceBrokerRecord.json.
     """
@@ -61,7 +61,7 @@ class FenceBrokerRecord:
 
 @message(kind="metadata", api_key=8, versions="0", flexible="0+")
 class UnfenceBrokerRecord:
-    """A broker was unfenced; BrokerRegistrationChangeRecord took its place.
+    """A broker was unfenced; superseded by BrokerRegistrationChangeRecord.
 
     Source: UnfenceBrokerRecord.json.
     """

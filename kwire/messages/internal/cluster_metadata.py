@@ -8,7 +8,7 @@ from kwire.types import Array, Int8, Int16, Int32, Int64, String, Uuid
 
 @message(kind="metadata", api_key=2, versions="0", flexible="0+")
 class TopicRecord:
-    """A topic was made; its partitions follow. Source: TopicRecord.json."""
+    """A topic was created; its partitions follow. Source: TopicRecord.json."""
 
     name: str = field(String)
     topic_id: bytes = field(Uuid)
@@ -16,7 +16,7 @@ class TopicRecord:
 
 @message(kind="metadata", api_key=3, versions="0-2", flexible="0+")
 class PartitionRecord:
-    """A partition was made, with all of its state. Source: PartitionRecord.json."""
+    """A partition was created, with all of its state. Source: PartitionRecord.json."""
 
     partition_id: int = field(Int32, default=-1)
     topic_id: bytes = field(Uuid)
@@ -37,7 +37,7 @@ class PartitionRecord:
 
 @message(kind="metadata", api_key=4, versions="0", flexible="0+")
 class ConfigRecord:
-    """A config of a resource was set, or with null removed. Source: ConfigRecord.json."""
+    """A config of a resource was set or, with null, removed. Source: ConfigRecord.json."""
 
     resource_type: int = field(Int8)
     resource_name: str = field(String)
@@ -98,7 +98,7 @@ class NoOpRecord:
 
 @message(kind="metadata", api_key=21, versions="0", flexible="0+")
 class ZkMigrationStateRecord:
-    """How far the migration from ZooKeeper got. Source: ZkMigrationStateRecord.json."""
+    """How far the migration from ZooKeeper has got. Source: ZkMigrationStateRecord.json."""
 
     zk_migration_state: int = field(Int8)
 
@@ -120,7 +120,7 @@ class EndTransactionRecord:
 
 @message(kind="metadata", api_key=25, versions="0", flexible="0+")
 class AbortTransactionRecord:
-    """The metadata transaction is given up; its records do not count.
+    """The metadata transaction was aborted; its records do not count.
 
     Source: AbortTransactionRecord.json.
     """

@@ -57,7 +57,7 @@ class ConsumerGroupPartitionMetadataValue:
 
 @message(kind="coordinator-key", key_type=5, versions="0")
 class ConsumerGroupMemberMetadataKey:
-    """Key of what a member of a consumer group last told about itself.
+    """Key of what a member of a consumer group last reported about itself.
 
     Source: ConsumerGroupMemberMetadataKey.json.
     """
@@ -80,7 +80,7 @@ class ClassicMemberMetadata:
 
 @message(kind="coordinator-value", key_type=5, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataValue:
-    """What a member of a consumer group last told about itself.
+    """What a member of a consumer group last reported about itself.
 
     Source: ConsumerGroupMemberMetadataValue.json.
     """
@@ -121,7 +121,7 @@ class ConsumerGroupTargetAssignmentMetadataValue:
 
 @message(kind="coordinator-key", key_type=7, versions="0")
 class ConsumerGroupTargetAssignmentMemberKey:
-    """Key of the partitions a member of a consumer group shall get.
+    """Key of the partitions a member of a consumer group is to get.
 
     Source: ConsumerGroupTargetAssignmentMemberKey.json.
     """
@@ -138,7 +138,7 @@ class TopicPartition:
 
 @message(kind="coordinator-value", key_type=7, versions="0", flexible="0+")
 class ConsumerGroupTargetAssignmentMemberValue:
-    """The partitions a member of a consumer group shall get.
+    """The partitions a member of a consumer group is to get.
 
     Source: ConsumerGroupTargetAssignmentMemberValue.json.
     """

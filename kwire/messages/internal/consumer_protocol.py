@@ -14,7 +14,7 @@ class TopicPartition:
 
 @message(kind="data", versions="0-3")
 class ConsumerProtocolAssignment:
-    """What the leader of a classic consumer group assigns to one member; the bytes in SyncGroup.
+    """What the leader of a classic consumer group assigns to a member: the bytes in SyncGroup.
 
     Source: ConsumerProtocolAssignment.json.
     """
@@ -25,7 +25,7 @@ class ConsumerProtocolAssignment:
 
 @message(kind="data", versions="0-3")
 class ConsumerProtocolSubscription:
-    """What a member of a classic consumer group wants and owns; the bytes in JoinGroup.
+    """What a member of a classic consumer group wants and owns: the bytes in JoinGroup.
 
     Source: ConsumerProtocolSubscription.json.
     """

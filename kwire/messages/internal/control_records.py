@@ -8,7 +8,7 @@ from kwire.types import Array, Int16, Int32, Int64, String, UInt16, Uuid
 
 @message(kind="data", versions="0")
 class ControlRecordTypeSchema:
-    """The key of a control record, which tells its kind. Source: ControlRecordTypeSchema.json."""
+    """The key of a control record, which gives its type. Source: ControlRecordTypeSchema.json."""
 
     type: int = field(Int16)
 

@@ -44,6 +44,6 @@ class OffsetCommitValue:
     leader_epoch: int = field(Int32, "3+", default=-1, ignorable=True)
     metadata: str = field(String)
     commit_timestamp: int = field(Int64)
-    # In v1 only; later the broker's retention counts.
+    # Only in v1; later versions use the broker's retention.
     expire_timestamp: int = field(Int64, "1", default=-1, ignorable=True)
     topic_id: bytes = field(Uuid, "4+", tag=0, ignorable=True)

@@ -8,7 +8,7 @@ from kwire.types import Array, Bool, Bytes, Float64, Int8, Int32, Int64, String,
 
 @message(kind="metadata", api_key=10, versions="0", flexible="0+")
 class DelegationTokenRecord:
-    """A delegation token was made or renewed. Source: DelegationTokenRecord.json."""
+    """A delegation token was created or renewed. Source: DelegationTokenRecord.json."""
 
     owner: str = field(String)
     requester: str = field(String)

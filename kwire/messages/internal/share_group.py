@@ -42,7 +42,7 @@ class ShareGroupPartitionMetadataValue:
 
 @message(kind="coordinator-key", key_type=10, versions="0")
 class ShareGroupMemberMetadataKey:
-    """Key of what a member of a share group last told about itself.
+    """Key of what a member of a share group last reported about itself.
 
     Source: ShareGroupMemberMetadataKey.json.
     """
@@ -53,7 +53,7 @@ class ShareGroupMemberMetadataKey:
 
 @message(kind="coordinator-value", key_type=10, versions="0", flexible="0+")
 class ShareGroupMemberMetadataValue:
-    """What a member of a share group last told about itself.
+    """What a member of a share group last reported about itself.
 
     Source: ShareGroupMemberMetadataValue.json.
     """
@@ -102,7 +102,7 @@ class ShareGroupTargetAssignmentMetadataValue:
 
 @message(kind="coordinator-key", key_type=13, versions="0")
 class ShareGroupTargetAssignmentMemberKey:
-    """Key of the partitions a member of a share group shall get.
+    """Key of the partitions a member of a share group is to get.
 
     Source: ShareGroupTargetAssignmentMemberKey.json.
     """
@@ -119,7 +119,7 @@ class TopicPartition:
 
 @message(kind="coordinator-value", key_type=13, versions="0", flexible="0+")
 class ShareGroupTargetAssignmentMemberValue:
-    """The partitions a member of a share group shall get.
+    """The partitions a member of a share group is to get.
 
     Source: ShareGroupTargetAssignmentMemberValue.json.
     """
@@ -159,7 +159,7 @@ class ShareGroupCurrentMemberAssignmentValue:
 
 @message(kind="coordinator-key", key_type=15, versions="0")
 class ShareGroupStatePartitionMetadataKey:
-    """Key of the partitions with share state that are being made, made or deleted.
+    """Key of the partitions whose share state is being initialized, is initialized or is being deleted.
 
     Source: ShareGroupStatePartitionMetadataKey.json.
     """
@@ -169,7 +169,7 @@ class ShareGroupStatePartitionMetadataKey:
 
 @message(kind="coordinator-value", key_type=15, versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """The partitions with share state that are being made, made or deleted.
+    """The partitions whose share state is being initialized, is initialized or is being deleted.
 
     Source: ShareGroupStatePartitionMetadataValue.json.
     """

@@ -33,7 +33,7 @@ class StreamsGroupMetadataValue:
 
 @message(kind="coordinator-key", key_type=19, versions="0")
 class StreamsGroupMemberMetadataKey:
-    """Key of what a member of a Streams group last told about itself.
+    """Key of what a member of a Streams group last reported about itself.
 
     Source: StreamsGroupMemberMetadataKey.json.
     """
@@ -56,7 +56,7 @@ class KeyValue:
 
 @message(kind="coordinator-value", key_type=19, versions="0", flexible="0+")
 class StreamsGroupMemberMetadataValue:
-    """What a member of a Streams group last told about itself.
+    """What a member of a Streams group last reported about itself.
 
     Source: StreamsGroupMemberMetadataValue.json.
     """
@@ -95,7 +95,7 @@ class StreamsGroupTargetAssignmentMetadataValue:
 
 @message(kind="coordinator-key", key_type=21, versions="0")
 class StreamsGroupTargetAssignmentMemberKey:
-    """Key of the tasks a member of a Streams group shall get.
+    """Key of the tasks a member of a Streams group is to get.
 
     Source: StreamsGroupTargetAssignmentMemberKey.json.
     """
@@ -112,7 +112,7 @@ class StreamsGroupTargetAssignmentMemberValueTaskIds:
 
 @message(kind="coordinator-value", key_type=21, versions="0", flexible="0+")
 class StreamsGroupTargetAssignmentMemberValue:
-    """The tasks a member of a Streams group shall get.
+    """The tasks a member of a Streams group is to get.
 
     Source: StreamsGroupTargetAssignmentMemberValue.json.
     """
@@ -143,8 +143,8 @@ class StreamsGroupCurrentMemberAssignmentKey:
 class StreamsGroupCurrentMemberAssignmentValueTaskIds:
     subtopology_id: str = field(String)
     partitions: list[int] = field(Array(Int32))
-    # Kafka's definition says `"default": null`, which its generator takes for "no default": an empty
-    # list is what is not sent, and null is sent.
+    # Kafka's definition says `"default": null`, which its generator takes for "no default": so an
+    # empty list is not sent, and null is.
     assignment_epochs: list[int] | None = field(Array(Int32), nullable="0+", tag=0)
 
 
