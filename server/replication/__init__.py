@@ -1,1 +1,1 @@
-"""Partitions as replicas of this broker: roles, appends, reads, and who waits for what."""
+"""This broker's partition replicas: roles, appends, reads, and the requests that wait on them."""

@@ -1,4 +1,4 @@
-"""Has the controller asked for changes of in-sync replicas, in batches, one request at a time.
+"""Asks the controller to change in-sync replicas: in batches, one request at a time.
 
 Source: kafka.server.AlterPartitionManager (KIP-497).
 """
@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 ALTER_PARTITION_VERSION = 3
 RETRY_BACKOFF_MS = 50
 RECOVERED = 0
-#: Of one answer more changes than these have one line of the log for all.
+#: If one answer has more changes than this, the rest share one log line.
 MOST_LINES = 3
 
-#: The proposal was refused; the set that stood before stands on, and another may be proposed.
+#: The proposal was refused; the previous set stays in force, and another may be proposed.
 REFUSED = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
 
-#: The controller knows better than this leader, whose news are on the way: wait for them.
+#: The controller has newer state than this leader and is about to send it: wait for that.
 OVERTAKEN = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -53,9 +53,9 @@ Send = Callable[[AlterPartitionRequest, int], Awaitable[AlterPartitionResponse]]
 
 
 class AlterPartitions:
-    """Takes proposals of partitions; `send` reaches the controller of the moment.
+    """Collects the proposals of partitions; `send` reaches the current controller.
 
-    Errors: whatever `send` raises, the proposals are made again.
+    Errors: whatever `send` raises, the proposals are sent again.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class AlterPartitions:
         self._wanted: dict[TopicPartition, Partition] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        #: Whether the log has had a line of it.
+        #: Whether the current failure has been logged.
         self._failing = False
 
     def propose(self, partition: Partition) -> None:
-        """Ask for the partition's `isr.proposed`, and tell the partition what came of it."""
+        """Propose the partition's `isr.proposed`, and tell the partition the outcome."""
         if self._closed:
             return
         self._wanted[partition.tp] = partition
@@ -80,7 +80,7 @@ class AlterPartitions:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop sending proposals."""
         self._closed = True
         self._wanted.clear()
         if self._task is not None:
@@ -103,8 +103,9 @@ class AlterPartitions:
             except OSError as error:
                 logger.debug("in-sync replicas cannot be changed now: %s", error)
             except Exception as error:
-                # Also what a controller in this process raises: without an answer nobody else asks
-                # again, and the partitions would keep their in-sync replicas for ever.
+                # This includes what a controller in this process raises: if the task ended here,
+                # nobody would ask again, and the partitions would keep their in-sync replicas for
+                # ever.
                 if not self._failing:
                     logger.warning("asking for other in-sync replicas failed", exc_info=error)
                 self._failing = True
@@ -119,7 +120,7 @@ class AlterPartitions:
 def alter_request(
     batch: list[Partition], broker_id: int, broker_epoch: int
 ) -> AlterPartitionRequest:
-    """The request for the proposals of partitions; pure."""
+    """The request for the partitions' proposals; pure."""
     topics: dict[bytes, AlterPartitionRequestTopicData] = {}
     for partition in batch:
         topic_id = partition.log.topic_id or bytes(16)
@@ -138,8 +139,8 @@ def alter_request(
                     BrokerState(broker_id=each, broker_epoch=epochs.get(each, -1))
                     for each in partition.isr.proposed
                 ],
-                # A leader of Apache Kafka that was elected uncleanly calls itself recovered, too: with
-                # anything else the controller accepts no further replica.
+                # A leader of Apache Kafka that was elected uncleanly also calls itself recovered:
+                # with anything else the controller accepts no further replica.
                 leader_recovery_state=RECOVERED,
                 partition_epoch=partition.state.partition_epoch,
             )
@@ -155,7 +156,7 @@ def take_answers(
     response: AlterPartitionResponse,
     now_ms: int,
 ) -> list[Partition]:
-    """Tell each partition what the controller decided; returns those to be asked for again."""
+    """Tell each partition what the controller decided; returns those that must ask again."""
     asked = {
         (topic.topic_id, row.partition_index): row
         for topic in request.topics
@@ -176,7 +177,7 @@ def take_answers(
             or partition.state.leader_epoch != asked[key].leader_epoch
             or not partition.isr.in_flight
         ):
-            continue  # the controller has given it another role since
+            continue  # the controller has since given it another role
         if row is None or _is_to_be_repeated(partition, row, now_ms):
             again.append(partition)
         elif not row.error_code:

@@ -1,14 +1,15 @@
-"""The one way into partitions that this broker leads: for producers, coordinators and transaction markers.
+"""The only way to append to partitions that this broker leads, for clients and coordinators alike.
 
-Most batches are appended within the call. One that must be verified (its transaction's coordinator is
-asked) or prepared (rewritten or read record by record, in the worker process when that is much work) is
-appended later, and each batch that arrives for its partition meanwhile waits behind it: the batches of a
-partition become visible in the order in which they arrived. A batch arrives when it has been verified, so
-that a coordinator which does not answer holds up nobody else. The rows of a request do not wait for each
-other; its result is there when all of them are appended and, as far as `acks` asks for it, committed.
+Most batches are appended within the call. A batch that must be verified (by asking its
+transaction's coordinator) or prepared (rewritten or read record by record, in the worker process if
+that is much work) is appended later. Batches that arrive for the same partition in the meantime
+wait behind it: the batches of a partition become visible in the order in which they arrived. A
+batch counts as arrived once it is verified, so a coordinator that does not answer delays nobody
+else. The rows of a request do not wait for each other; the request's result is ready when all of
+them are appended and, as far as `acks` requires, committed.
 
-What waits was meant for the leader epoch in which it was received. If the partition has another leader or
-another epoch when its turn comes, it is refused, and the producer sends it again.
+A waiting batch is meant for the leader epoch in which it was received. If the partition has another
+leader or another epoch by its turn, the batch is refused, and the producer sends it again.
 Source: ReplicaManager.appendRecords, handleProduceAppend.
 """
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Rewriting fewer bytes than this stalls the loop less than sending them to the worker process does.
+#: Rewriting fewer bytes than this in the loop stalls it less than sending them to the worker
+#: process.
 INLINE_REWRITE_BYTES = 64 * 1024
 INLINE_REWRITE_RECORDS = 2000
 
@@ -52,16 +54,17 @@ OFFLINE = AppendError(ErrorCode.KAFKA_STORAGE_ERROR)
 FAILED = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR)
 NOT_REWRITTEN = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records could not be rewritten.")
 
-#: The result of a row that waits, until it is known.
+#: The placeholder result of a waiting row.
 NOT_YET = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records were not appended yet.")
 
-#: One partition's batches, or why they were refused before; plain tuples, since each request makes some.
+#: One partition's batches, or why they were already refused; a plain tuple, since every request
+#: makes some.
 AppendRow = tuple["Partition", "RecordsBytes"] | AppendError
 AppendResult = AppendInfo | AppendError
 
 
 class Granted(NamedTuple):
-    """That a batch was verified, which holds as long as `guard` is what the verifier compares it with."""
+    """A successful verification; it holds while the verifier still finds the same `guard`."""
 
     guard: object
 
@@ -72,10 +75,10 @@ class Verifier(Protocol):
     def verify(
         self, partition: Partition, records: RecordsBytes, granted: Granted | None = None
     ) -> AppendError | Awaitable[AppendError | Granted] | None:
-        """Why a batch may not be appended now, None if it may.
+        """Return why a batch may not be appended now, or None if it may.
 
-        Shape: asked when the batch is received, and if it had to wait once more right before the append.
-        What an awaitable has granted is handed in then. No view of the records may be kept.
+        Shape: called when the batch is received and, if it had to wait, again right before the
+        append. The second call gets what the awaitable granted. No view of the records may be kept.
         """
         ...
 
@@ -83,8 +86,8 @@ class Verifier(Protocol):
 class Waiting(NamedTuple):
     """A batch that cannot be appended at once, and the leader epoch in which it was received.
 
-    Shape: `row` is its place in the request; `records` is a copy. It has a `turn` from the beginning
-    unless it is to be verified first.
+    Shape: `row` is its place in the request; `records` is a copy. It has a `turn` from the
+    beginning unless it must be verified first.
     """
 
     row: int
@@ -99,9 +102,9 @@ class Waiting(NamedTuple):
 
 
 class Appends:
-    """Appends records for all partitions of a broker.
+    """Appends records to all partitions of a broker.
 
-    Shape: `offline` has the partitions whose log directory failed.
+    Shape: `offline` holds the partitions whose log directory has failed.
     """
 
     def __init__(
@@ -122,14 +125,15 @@ class Appends:
         origin: AppendOrigin = _CLIENT,
         verifier: Verifier | None = None,
     ) -> list[AppendResult] | asyncio.Future[list[AppendResult]]:
-        """Append one batch or more to each of some partitions, and wait as long as `acks` asks for.
+        """Append batches to each of some partitions, and wait as long as `acks` requires.
 
-        Shape: a result for each row, in their order; a list if there is nothing to wait for. No view
-        of `rows` is kept. acks is 0, 1 or -1 (all in-sync replicas); `timeout_ms` is how long to wait
-        for these, None without end. The future is cancelled only when the broker stops.
-        Errors: what was refused before, what the verifier says, those of `Partition.append_as_leader`;
-        NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where the partition was lost meanwhile;
-        REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for what is appended but not committed.
+        Shape: one result per row, in order; a list if nothing has to be waited for. No view of
+        `rows` is kept. acks is 0, 1 or -1 (all in-sync replicas); `timeout_ms` limits the wait for
+        them, None waits without limit. The future is cancelled only when the broker stops.
+        Errors: earlier refusals, what the verifier returns, those of `Partition.append_as_leader`;
+        NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where the partition was lost in the meantime;
+        REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for what is appended but not
+        committed.
         """
         results: list[AppendResult] = []
         waiting: list[Waiting] = []
@@ -183,7 +187,7 @@ class Appends:
         return waiter.future
 
     def close(self) -> None:
-        """Append nothing of what waits: the broker stops."""
+        """Append none of the waiting batches: the broker is stopping."""
         for task in self._tasks:
             task.cancel()
 
@@ -199,13 +203,13 @@ class Appends:
         origin: AppendOrigin,
         verifier: Verifier | None,
     ) -> AppendResult | Waiting:
-        """Append a batch if nothing has to be waited for, else keep a copy and its place."""
+        """Append a batch if it need not wait; otherwise keep a copy and its place."""
         asked = None if verifier is None else verifier.verify(partition, records)
         if isinstance(asked, AppendError):
             return asked
         if asked is None and (
             (partition.append_queue is None and not is_prepared_first(partition, records, origin))
-            or partition.append_refusal(acks) is not None  # which needs no turn to be said
+            or partition.append_refusal(acks) is not None  # a refusal needs no turn
         ):
             return partition.append_as_leader(records, acks=acks, now_ms=now_ms, origin=origin)
         return Waiting(
@@ -221,7 +225,7 @@ class Appends:
         )
 
     async def _append_later(self, waiting: Waiting, waiter: CommitWaiter) -> None:
-        """Append a batch when it is verified, prepared and its turn has come."""
+        """Append a batch once it is verified and prepared and its turn has come."""
         partition, turn, asked = waiting.partition, waiting.turn, waiting.asked
         granted: Granted | None = None
         prepared: bytes | AppendError | None = None
@@ -251,10 +255,10 @@ class Appends:
         except asyncio.CancelledError:
             waiter.cancel()
             raise
-        except Exception:  # a mistake of ours must not cost the other rows
+        except Exception:  # a bug of ours must not fail the other rows
             logger.exception("records for %s could not be appended", partition.tp)
         finally:
-            # Nothing may come between an append and this, for who leads may change.
+            # Nothing may run between an append and this, because the leader may change.
             waiter.appended(waiting.row, partition, result)
             if turn is not None:
                 turn.leave()
@@ -262,12 +266,12 @@ class Appends:
     def _append_in_turn(
         self, waiting: Waiting, prepared: bytes | AppendError | None, granted: Granted | None
     ) -> AppendResult | Awaitable[AppendError | Granted]:
-        """Append what has its turn now; an awaitable where it has to be verified again."""
+        """Append the batch whose turn it is; an awaitable if it must be verified again."""
         partition, records = waiting.partition, waiting.records
         if partition.state.leader_epoch != waiting.leader_epoch or not partition.is_leader:
             return OFFLINE if partition.tp in self._offline else NOT_LEADER
         if waiting.verifier is not None:
-            # Its transaction may have ended while it waited.
+            # The batch's transaction may have ended while it waited.
             found = waiting.verifier.verify(partition, records, granted)
             if found is not None:
                 return found
@@ -284,7 +288,7 @@ class Appends:
     async def _prepare(
         self, partition: Partition, records: bytearray, origin: AppendOrigin
     ) -> bytes | AppendError | None:
-        """Have the worker process do what would stall the loop; None where there is no such work."""
+        """Have the worker process do what would stall the loop; None if there is no such work."""
         if not is_prepared_first(partition, records, origin):
             return None
         name = str(partition.tp)
@@ -298,7 +302,7 @@ class Appends:
 
 
 def is_prepared_first(partition: Partition, records: RecordsBytes, origin: AppendOrigin) -> bool:
-    """Whether a client's batches are rewritten or read one by one, and that is much work."""
+    """Whether it is much work to prepare a client's batches (to rewrite or read each record)."""
     return (
         origin is _CLIENT
         and is_much_work(records)

@@ -1,4 +1,4 @@
-"""The queue of a partition's appends that cannot be made at once, in the order in which they arrived."""
+"""The queue of a partition's appends that cannot be made at once, in order of arrival."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Queued(Protocol):
-    """A partition; `append_queue` is None while nobody waits."""
+    """A partition; `append_queue` is None while nothing waits."""
 
     append_queue: deque[Turn] | None
 
@@ -16,7 +16,7 @@ class Queued(Protocol):
 class Turn:
     """A place in the queue of a partition; `come` is done when all before it have left.
 
-    Whoever has a turn leaves it in any case, be it that nothing was appended.
+    Every turn must be left, even if nothing was appended.
     """
 
     __slots__ = ("_partition", "come")
@@ -31,7 +31,7 @@ class Turn:
         queue.append(self)
 
     def leave(self) -> None:
-        """Let the next one have its turn, if this one has come."""
+        """Leave the queue; if this turn was at the front, the next one comes."""
         queue = self._partition.append_queue
         assert queue is not None
         queue.remove(self)

@@ -1,8 +1,8 @@
-"""Incremental fetch sessions (KIP-227): what a client asked for, and what it was told last.
+"""Incremental fetch sessions (KIP-227): what a client asked for, and what it was last told.
 
-Pure: time is passed in. A session's partitions keep the order in which they are served: first that of
-the first answer, and then one that returned records goes to the end, so that no partition starves
-behind another.
+Pure: time is passed in. A session keeps its partitions in the order in which they are served: at
+first the order of the first request; a partition that returned records then moves to the end, so
+that no partition starves behind another.
 Source: kafka.server.FetchSession.
 """
 
@@ -23,11 +23,11 @@ NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
-#: How many partitions all sessions together may have, some 400 bytes each. A client that finds no
-#: room fetches without a session, as it does when the slots are taken.
+#: How many partitions all sessions together may have, at some 400 bytes each. A client for which
+#: there is no room fetches without a session, as when all slots are taken.
 MAX_PARTITIONS = 250_000
 
-#: The Fetch version from which on topics are named by id.
+#: The Fetch version since which topics are named by id.
 TOPIC_IDS_SINCE = 13
 
 #: (topic name, or "" with an id; topic id, or zeros with a name; partition)
@@ -35,7 +35,7 @@ Key = tuple[str, bytes, int]
 
 
 class FetchedPartition:
-    """One partition of a fetch: what is asked, and the offsets that were answered last."""
+    """One partition of a fetch: what is asked for, and the offsets last answered."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -57,21 +57,21 @@ class FetchedPartition:
         self.partition = asked.partition
         self.high_watermark = -1
         self.log_start_offset = -1
-        #: What the partition was when there was nothing to be read; see `Partition.idles`.
+        #: The partition's state when there was last nothing to read; see `Partition.idles`.
         self.idle: tuple[Partition, PartitionState, int] | None = None
         self.fetch_offset = asked.fetch_offset
         self.follower_log_start = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes
-        epoch = asked.current_leader_epoch  # any below 0 is no opinion, in Fetch alone
+        epoch = asked.current_leader_epoch  # any value below 0 means "not given", in Fetch alone
         self.current_leader_epoch = epoch if epoch >= 0 else -1
         self.last_fetched_epoch = asked.last_fetched_epoch
 
     def differs(
         self, error: ErrorCode, high_watermark: int, log_start_offset: int, *, has_news: bool
     ) -> bool:
-        """Whether an incremental answer must name this partition, noting what it will say.
+        """Whether an incremental answer must include this partition; notes what is answered.
 
-        Shape: `has_news` is records or a diverging epoch. An error is said each time.
+        Shape: `has_news` means records or a diverging epoch. An error is repeated in every answer.
         """
         if error:
             self.high_watermark = -1
@@ -86,7 +86,7 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """One client's session; `epoch` is what its next request must carry."""
+    """One client's session; its next request must carry `epoch`."""
 
     __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
 
@@ -106,7 +106,7 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
 
     def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]) -> None:
-        """Add, change and drop partitions as the client says."""
+        """Add, change and drop partitions as the client asks."""
         partitions = self.partitions
         for topic in topics:
             for asked in topic.partitions:
@@ -122,7 +122,7 @@ class FetchSession:
                 partitions.pop((gone.topic, gone.topic_id, number), None)
 
     def put_behind(self, keys: Iterable[Key]) -> None:
-        """Put partitions behind all others, in this order."""
+        """Move partitions to the end, in this order."""
         partitions = self.partitions
         for key in keys:
             found = partitions.pop(key, None)
@@ -131,10 +131,10 @@ class FetchSession:
 
 
 class FetchContext:
-    """The partitions of one Fetch request, in the order they are to be served.
+    """The partitions of one Fetch request, in the order in which they are served.
 
-    Shape: `session` None is a fetch without one; `incremental` says that unchanged partitions are
-    left out of the answer; `error` is of the whole request.
+    Shape: `session` is None for a fetch without one; `incremental` says that unchanged partitions
+    are left out of the answer; `error` applies to the whole request.
     """
 
     __slots__ = ("_epoch", "error", "incremental", "partitions", "session")
@@ -147,7 +147,7 @@ class FetchContext:
         incremental: bool = False,
         error: ErrorCode = ErrorCode.NONE,
     ) -> None:
-        """Remember the session's epoch, as it is after this request was taken up."""
+        """Remember the session's epoch as of this request."""
         self.partitions = partitions
         self.session = session
         self.incremental = incremental
@@ -156,7 +156,7 @@ class FetchContext:
 
     @property
     def overtaken(self) -> bool:
-        """Whether a later request of the session was taken up before this one was answered."""
+        """Whether a later request of the session was received before this one was answered."""
         return self.session is not None and self.session.epoch != self._epoch
 
     def __iter__(self) -> Iterator[tuple[Key, FetchedPartition]]:
@@ -164,7 +164,7 @@ class FetchContext:
 
 
 def _partitions(request: FetchRequest) -> dict[Key, FetchedPartition]:
-    """What the request itself names."""
+    """The partitions that the request itself names."""
     return {
         (topic.topic, topic.topic_id, asked.partition): FetchedPartition(
             topic.topic, topic.topic_id, asked
@@ -175,9 +175,9 @@ def _partitions(request: FetchRequest) -> dict[Key, FetchedPartition]:
 
 
 class FetchSessionCache:
-    """A bounded number of sessions; a new one may take the place of one that is idle or smaller.
+    """A bounded number of sessions; a new one may replace one that is idle or smaller.
 
-    Unit: eviction_ms is how long a session is safe after its creation, and after its last use.
+    Unit: a session is safe for eviction_ms after its creation, and after its last use.
     Source: FetchSessionCacheShard.tryEvict.
     """
 
@@ -193,10 +193,10 @@ class FetchSessionCache:
         self.sessions: dict[int, FetchSession] = {}
 
     def context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
-        """Find or begin the session that a request belongs to.
+        """Find or create the session that a request belongs to.
 
-        Errors: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-        FETCH_SESSION_TOPIC_ID_ERROR, in the context.
+        Errors, in the context: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
+        FETCH_SESSION_TOPIC_ID_ERROR.
         """
         epoch = request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -222,7 +222,7 @@ class FetchSessionCache:
         session.last_used_ms = now_ms
         if not session.partitions:
             del self.sessions[session.id]
-            # Nothing is left of the session: what this request names is fetched without one.
+            # The session is empty and ends: what this request names is fetched without one.
             return FetchContext(_partitions(request))
         session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
         # Moved to the end: the cache is ordered by last use.
@@ -258,7 +258,7 @@ class FetchSessionCache:
             del self.sessions[oldest.id]
             return True
         smallest = min(
-            # One that was used once may be of a client that makes a new session each time.
+            # A session used only once may belong to a client that makes a new session each time.
             (s for s in sessions if s.last_used_ms - s.created_ms > self.eviction_ms),
             key=lambda session: len(session.partitions),
             default=None,

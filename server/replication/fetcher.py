@@ -1,9 +1,9 @@
-"""What a follower asks its leader for, and what it does with the answer. No I/O but the log's.
+"""What a follower asks its leader for, and what it does with the answer. The only I/O is the log's.
 
 One `Fetcher` copies all partitions that this broker follows from one leader. A partition is fetched
-from its log end, with the epoch of its last record; where the leader's history differs it says
-where (diverging epoch), and the follower cuts its log there and goes on. Unchanged partitions are
-not named again (fetch sessions, KIP-227).
+from its log end, with the epoch of its last record. Where the leader's history differs, the leader
+says from where (diverging epoch); the follower truncates its log there and continues. Unchanged
+partitions are not named again (fetch sessions, KIP-227).
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler; KIP-101, KIP-279, KIP-595.
 """
 
@@ -43,7 +43,7 @@ FIRST_EPOCH = 0
 #: How often the session is told of log starts that moved although nothing was fetched.
 SWEEP_MS = 1000
 
-#: The leader is not (yet) what this broker believes; the controller will say.
+#: The leader is not, or not yet, the one this broker knows; the controller will tell it.
 EXPECTED_ERRORS = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -86,20 +86,20 @@ class Followed:
         self.topic_id = partition.log.topic_id
         self.leader_epoch = partition.state.leader_epoch
         self.delayed_until_ms = 0
-        #: Whether the last fetch brought all that is committed.
+        #: Whether the last fetch returned everything that is committed.
         self.in_sync = False
-        #: The error that the log has had a line of, until a fetch succeeds.
+        #: The error already logged; NONE again after a successful fetch.
         self.refused = ErrorCode.NONE
         #: (fetch offset, last fetched epoch, log start, leader epoch) as the session has them.
         self.sent: tuple[int, int, int, int] | None = None
 
     @property
     def key(self) -> tuple[bytes, int]:
-        """How a response names it."""
+        """The key of this partition in a response."""
         return self.topic_id, self.partition.tp.partition
 
     def wanted(self) -> tuple[int, int, int, int]:
-        """What is to be asked for now."""
+        """What to ask for now."""
         log = self.partition.log
         return (
             log.log_end_offset,
@@ -110,7 +110,7 @@ class Followed:
 
 
 class Fetcher:
-    """Copies from one leader. Every call is plain; who sends the requests is `fetcher_task`."""
+    """Copies from one leader. No call awaits; `fetcher_task` sends the requests."""
 
     def __init__(
         self,
@@ -125,10 +125,10 @@ class Fetcher:
         self._quota = quota or ReplicationQuota()
         self._followed: dict[tuple[bytes, int], Followed] = {}
         self._by_tp: dict[TopicPartition, Followed] = {}
-        #: What may have to be named in the next request.
+        #: Partitions that may have to be named in the next request.
         self._dirty: dict[tuple[bytes, int], Followed] = {}
         self._delayed: dict[tuple[bytes, int], Followed] = {}
-        #: In the session of the leader, but not to be fetched (any more).
+        #: Partitions in the leader's session that are not to be fetched any more.
         self._forgotten: set[tuple[bytes, int]] = set()
         self._session_id = NO_SESSION
         self._session_epoch = FIRST_EPOCH
@@ -143,9 +143,9 @@ class Fetcher:
     # -- what is followed ------------------------------------------------------------------------
 
     def follow(self, partition: Partition, now_ms: int) -> None:
-        """Copy a partition from its log end on, in its present leader epoch.
+        """Copy a partition from its log end on, in its current leader epoch.
 
-        A log that knows no epochs (of the old formats) is first cut to what is known committed.
+        A log without leader epochs (of the old formats) is first truncated to its high watermark.
         """
         self.stop(partition.tp)
         log = partition.log
@@ -156,7 +156,7 @@ class Fetcher:
         self._dirty[followed.key] = followed
 
     def stop(self, tp: TopicPartition) -> None:
-        """Copy a partition no longer."""
+        """Stop copying a partition."""
         followed = self._by_tp.pop(tp, None)
         if followed is not None:
             key = followed.key
@@ -169,7 +169,7 @@ class Fetcher:
     # -- requests --------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int, broker_epoch: int) -> FetchRequest | None:
-        """What to ask the leader now; None while every partition is delayed or there is none."""
+        """The next request to the leader; None if there is no partition or all are delayed."""
         for key, followed in list(self._delayed.items()):
             if followed.delayed_until_ms <= now_ms:
                 del self._delayed[key]
@@ -228,7 +228,7 @@ class Fetcher:
         )
 
     def _throttle(self, now_ms: int) -> None:
-        """Leave out of the next requests what is throttled, not in sync, and had its share.
+        """Pause throttled partitions that are not in sync while the quota is used up.
 
         Source: RemoteLeaderEndPoint.shouldFollowerThrottle.
         """
@@ -245,13 +245,13 @@ class Fetcher:
                 self._delay(followed, now_ms, pause_ms)
 
     def next_due_ms(self) -> int | None:
-        """When the next delayed partition may be asked for again, None if none is delayed."""
+        """When the next delayed partition may be asked for again; None if none is delayed."""
         return min((each.delayed_until_ms for each in self._delayed.values()), default=None)
 
     # -- answers ---------------------------------------------------------------------------------
 
     def on_failure(self, now_ms: int) -> None:
-        """The request was not answered: begin a new session after a while."""
+        """The request was not answered: begin a new session after the backoff."""
         self._new_session()
         for key, followed in self._followed.items():
             followed.delayed_until_ms = now_ms + self.limits.backoff_ms
@@ -266,13 +266,13 @@ class Fetcher:
             self._dirty[key] = followed
 
     def on_response(self, response: FetchResponse, now_ms: int) -> list[Followed]:
-        """Append what came, cut what diverged, and delay what failed.
+        """Append what came, truncate what diverged, and delay what failed.
 
         Shape: returns the partitions whose offset the leader does not have; `offsets_request` asks
-        where its log begins and ends.
+        where the leader's log begins and ends.
         """
         if response.error_code:
-            # A session that the leader forgot is not worth a line.
+            # That the leader forgot the session is not worth logging.
             self._new_session()
             if response.error_code not in (
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -298,7 +298,7 @@ class Fetcher:
                 key = (topic.topic_id, row.partition_index)
                 followed = self._followed.get(key)
                 if followed is None or followed.sent is None:
-                    continue  # followed otherwise, or no more, since the request was made
+                    continue  # not followed any more, or followed anew, since the request was made
                 self._dirty[key] = followed
                 if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append(followed)
@@ -355,7 +355,7 @@ class Fetcher:
         if diverging is not None and diverging.epoch >= 0:
             offset = common_end(partition, diverging.epoch, diverging.end_offset)
             if not self._truncate_diverging(partition, offset, diverging.epoch, now_ms):
-                self._delay(followed, now_ms)  # asked again at once, it would be told the same
+                self._delay(followed, now_ms)  # not at once: the answer would be the same
             return
         if row.records:
             appended = self._append(partition, memoryview(row.records), now_ms)
@@ -380,7 +380,7 @@ class Fetcher:
     def _truncate_diverging(
         self, partition: Partition, offset: int, epoch: int, now_ms: int
     ) -> bool:
-        """Cut to `offset`; returns whether this replica is another than before."""
+        """Truncate to `offset`; returns whether this changed the replica."""
         log = partition.log
         before = log.log_end_offset, log.leader_epoch_cache.latest
         self._truncate(partition, offset, now_ms)
@@ -401,7 +401,7 @@ class Fetcher:
         if log.log_start_offset == log.log_end_offset:
             first = read_header(records, 0).base_offset
             if first < log.log_end_offset:
-                # An empty log that begins in the middle of the leader's batch.
+                # The log is empty and begins in the middle of the leader's batch.
                 log.truncate_fully_and_start_at(first, now_ms)
         appended = partition.append_as_follower(records, now_ms)
         return appended if isinstance(appended, AppendError) else None
@@ -437,9 +437,9 @@ class Fetcher:
     def on_offsets(
         self, followed: Followed, latest: int, earliest: int | None, now_ms: int
     ) -> None:
-        """Go on where the leader has records: at its end if that is lower, else at its beginning.
+        """Continue where the leader has records: at its end if that is lower, else at its start.
 
-        Shape: `earliest` is None when it did not have to be asked. Source: fetchOffsetAndTruncate.
+        Shape: `earliest` is None if it was not needed. Source: fetchOffsetAndTruncate.
         """
         if not self._is_current(followed):
             return
@@ -451,14 +451,14 @@ class Fetcher:
             self._truncate(partition, latest, now_ms)
         elif earliest is not None and earliest > end:
             logger.info(
-                "%s: begun anew at %d, the leader has nothing before", partition.tp, earliest
+                "%s: restarted at %d, where the leader's log begins", partition.tp, earliest
             )
             try:
                 log.truncate_fully_and_start_at(earliest, now_ms)
             except OSError as error:
                 log.on_io_error(error)
         else:
-            return  # the leader has it by now, or says so: asked again when the delay is over
+            return  # the leader has the offset by now; it is asked again when the delay is over
         self._delayed.pop(followed.key, None)
         self._dirty[followed.key] = followed
 
@@ -467,10 +467,10 @@ class Fetcher:
 
 
 def common_end(partition: Partition, leader_epoch: int, leader_end: int) -> int:
-    """Where a follower's log is cut, when the leader names the end of an epoch in its history.
+    """Where to truncate a follower's log when the leader names the end of an epoch in its history.
 
     Shape: an offset at or below the log end. If the follower does not know that epoch either, it
-    cuts to the end of the one before it and the next fetch goes on from there.
+    truncates to the end of the one before it, and the next fetch continues from there.
     Source: AbstractFetcherThread.getOffsetTruncationState (KIP-279).
     """
     end = partition.log.log_end_offset

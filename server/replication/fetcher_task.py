@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: As a broker of Apache Kafka 3.9 with inter.broker.protocol.version 3.9.
+#: The versions that a broker of Apache Kafka 3.9 uses with inter.broker.protocol.version 3.9.
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 
@@ -54,7 +54,7 @@ class LeaderTask:
         )
 
     def wake(self) -> None:
-        """There is something new to be asked for."""
+        """Tell the task that there is something new to ask for."""
         self._wake.set()
 
     async def _run(self) -> None:
@@ -101,7 +101,7 @@ class LeaderTask:
             pass
 
     async def _find_offset(self, followed: Followed) -> None:
-        """The leader does not have the offset: find out where its log begins and ends."""
+        """The leader does not have the offset: find out where the leader's log begins and ends."""
         try:
             latest = await self._offset(followed, LATEST)
             if latest is None:
@@ -112,7 +112,7 @@ class LeaderTask:
                 if earliest is None:
                     return
         except OSError:
-            return  # it is delayed and will be tried again
+            return  # the partition is delayed and will be tried again
         self.fetcher.on_offsets(followed, latest, earliest, self._clock.monotonic_ms())
 
     async def _offset(self, followed: Followed, timestamp: int) -> int | None:
@@ -126,8 +126,8 @@ class LeaderTask:
 class FetcherTasks:
     """The `Fetchers` of a broker's replica manager.
 
-    Shape: `limits()` gives the settings of the moment, `broker_epoch()` the epoch of this broker's
-    registration; `quota` is of all leaders together.
+    Shape: `limits()` gives the current settings, `broker_epoch()` the epoch of this broker's
+    registration; `quota` is shared by all leaders.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class FetcherTasks:
         self._tasks: dict[int, LeaderTask] = {}
 
     def follow(self, partition: Partition) -> None:
-        """Copy from the partition's leader, if it has one, and from nobody else."""
+        """Copy from the partition's leader, if it has one, and from no other broker."""
         leader_id = partition.state.leader
         for other_id in list(self._tasks):
             if other_id != leader_id:
@@ -165,7 +165,7 @@ class FetcherTasks:
         task.wake()
 
     def stop(self, tp: TopicPartition) -> None:
-        """Copy this partition no longer."""
+        """Stop copying this partition."""
         for leader_id in list(self._tasks):
             self._stop_at(leader_id, tp)
 
@@ -178,7 +178,7 @@ class FetcherTasks:
                 task.task.cancel()
 
     async def close(self) -> None:
-        """Stop following everybody."""
+        """Stop following all leaders."""
         tasks = [each.task for each in self._tasks.values()]
         self._tasks.clear()
         for task in tasks:

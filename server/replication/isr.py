@@ -1,9 +1,9 @@
 """In-sync replicas as a partition's leader sees them: who keeps up, and what is committed. Pure.
 
-A change of the set is proposed to the controller and stands when the controller says so. Until then
-the larger of the old and the new set counts (`maximal`): a replica that is about to join may be
-made leader by the controller before the answer is here, and one that is about to be dropped may
-still be. So the high watermark waits for both. Source: kafka.cluster.Partition, Replica,
+A change of the set is proposed to the controller and takes effect when the controller confirms it.
+Until then the union of the old and the new set counts (`maximal`): before the answer arrives the
+controller may elect a replica that is about to join, and still elect one that is about to be
+dropped. So the high watermark waits for both. Source: kafka.cluster.Partition, Replica,
 PartitionState (KIP-497).
 """
 
@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 UNKNOWN_OFFSET = -1
 UNKNOWN_EPOCH = -1
-#: Before any time of a clock that may have begun a moment ago.
+#: Earlier than any time of a clock, even one that began a moment ago.
 NEVER_MS = -(1 << 62)
 
 
 class IsrState(NamedTuple):
     """The in-sync replicas.
 
-    Shape: `isr` is what the controller confirmed last, the leader among it. One change at a time is
-    under way: a replica to be added, or replicas to be dropped.
+    Shape: `isr` is what the controller last confirmed, including the leader. At most one change is
+    in flight: one replica to be added, or some to be dropped.
     """
 
     isr: tuple[int, ...]
@@ -31,29 +31,29 @@ class IsrState(NamedTuple):
 
     @property
     def in_flight(self) -> bool:
-        """Whether a change is under way."""
+        """Whether a change is in flight."""
         return self.adding is not None or bool(self.dropping)
 
     @property
     def maximal(self) -> tuple[int, ...]:
-        """Everyone who may be in the set, whatever the controller decides."""
+        """Every replica that may be in the set, whatever the controller decides."""
         return self.isr if self.adding is None else (*self.isr, self.adding)
 
     @property
     def proposed(self) -> tuple[int, ...]:
-        """The set as it will be when the change under way is accepted."""
+        """The set once the change in flight is accepted."""
         return tuple(each for each in self.maximal if each not in self.dropping)
 
     def committed(self) -> IsrState:
-        """The state without the change that was under way."""
+        """The state without the change in flight."""
         return IsrState(self.isr)
 
 
 class FollowerState:
     """What the leader knows of one follower from its fetches.
 
-    Unit: offsets are log end and log start of the follower, -1 before its first fetch in this
-    leader's time; times are milliseconds of a clock that does not jump. Source: kafka.cluster.Replica.
+    Unit: offsets are the follower's log end and log start, -1 before its first fetch from this
+    leader; times are milliseconds of a clock that does not jump. Source: kafka.cluster.Replica.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class FollowerState:
         return f"FollowerState({self.broker_id}, log_end_offset={self.log_end_offset})"
 
     def reset(self, now_ms: int, leader_end: int, *, new_leader: bool, in_sync: bool) -> None:
-        """Begin a leader epoch: one that is in sync has its time to fetch."""
+        """Begin a leader epoch: a follower that is in sync gets time to fetch."""
         self.last_caught_up_ms = now_ms if in_sync else NEVER_MS
         if new_leader:
             self.log_start_offset = self.log_end_offset = UNKNOWN_OFFSET
@@ -100,8 +100,9 @@ class FollowerState:
     ) -> None:
         """Note a fetch from `fetch_offset`, which is the follower's log end.
 
-        It was caught up when it fetched from the leader's end, or, as the leader's end moves on all
-        the time, if it has now got to where the leader's end was at its fetch before.
+        The follower was caught up if it fetched from the leader's end. As that end keeps moving, it
+        was also caught up, at the time of its previous fetch, if it has now reached the leader's
+        end of that time.
         """
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -114,7 +115,7 @@ class FollowerState:
         self.broker_epoch = broker_epoch
 
     def is_caught_up(self, leader_end: int, now_ms: int, max_lag_ms: int) -> bool:
-        """Whether it is at the leader's end or was within `replica.lag.time.max.ms`."""
+        """Whether it is at the leader's end, or was within the last `replica.lag.time.max.ms`."""
         return leader_end == self.log_end_offset or now_ms - self.last_caught_up_ms <= max_lag_ms
 
 
@@ -126,10 +127,10 @@ def committed_offset(
     now_ms: int,
     max_lag_ms: int,
 ) -> int:
-    """The offset up to which all who count have the log: the high watermark it allows.
+    """The offset up to which all replicas that count have the log; the high watermark's limit.
 
-    Shape: a follower that keeps up counts even before it joins, else the watermark would run ahead
-    of it for ever; `eligible` are the brokers that may join.
+    Shape: a follower that keeps up counts even before it joins, otherwise the high watermark would
+    stay ahead of it for ever; `eligible` are the brokers that may join.
     """
     offset = leader_end
     for follower in followers:
@@ -165,7 +166,7 @@ def out_of_sync(
 def may_join(
     state: IsrState, follower: FollowerState, high_watermark: int, epoch_start_offset: int
 ) -> bool:
-    """Whether a follower has all that is committed and has reached this leader's first offset."""
+    """Whether a follower has everything committed and has reached this leader's first offset."""
     return (
         not state.in_flight
         and follower.broker_id not in state.isr

@@ -1,4 +1,4 @@
-"""What a partition is told of the cluster around it."""
+"""What a partition knows of the cluster around it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ P = TypeVar("P")
 
 
 class PartitionState(NamedTuple):
-    """Who leads a partition, as the controller decided it.
+    """Who leads a partition, as decided by the controller.
 
     Shape: `leader` is a broker id or -1; `partition_epoch` is the version of the state's node;
-    `recovering` says that an unclean leader has not caught up with itself yet.
+    `recovering` marks a leader elected uncleanly that has not recovered yet.
     """
 
     leader: int
@@ -26,11 +26,12 @@ class PartitionState(NamedTuple):
 class Membership(Generic[P]):
     """What partitions know of the brokers around them.
 
-    Shape: P is Partition, which is named here only so. `live_brokers()` are those that may join the in-sync replicas; `propose(partition)` has
-    the controller asked for the partition's `isr.proposed`.
-    Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` makes of the wall clock's time one
-    that does not jump, by which lag is measured: Apache Kafka uses the wall clock, and one that is
-    set back keeps dead followers in sync for so long.
+    Shape: P is Partition, a type variable only to avoid the import. `live_brokers()` are those that
+    may join the in-sync replicas; `propose(partition)` proposes its `isr.proposed` to the
+    controller.
+    Unit: `max_lag_ms` is replica.lag.time.max.ms. `steady_ms` turns wall clock time into time that
+    does not jump, and lag is measured by that. Apache Kafka uses the wall clock: setting it back
+    keeps dead followers in sync for that long.
     """
 
     __slots__ = ("flush", "live_brokers", "local_id", "max_lag_ms", "propose", "steady_ms")

@@ -1,4 +1,4 @@
-"""Offsets of a partition by time, its ends, and where its leader epochs end.
+"""Offsets of a partition by time, where its log begins and ends, and where its leader epochs end.
 
 Pure. Source: Partition.fetchOffsetForTimestamp, lastOffsetForLeaderEpoch, UnifiedLog.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..log.log import Log
     from .partition import Partition
 
-# Timestamps that ask for something else; source: ListOffsetsRequest.
+# Timestamps with a special meaning; source: ListOffsetsRequest.
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
@@ -26,7 +26,7 @@ DEBUGGING = -2
 
 
 class OffsetQuery(NamedTuple):
-    """What is looked up, and by whom: a replica id or one of those above."""
+    """What is looked up, and who asks: a replica id or one of the constants above."""
 
     timestamp: int
     current_leader_epoch: int
@@ -35,7 +35,7 @@ class OffsetQuery(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """An offset with the timestamp and leader epoch of its record, each -1 where there is none."""
+    """An offset with the timestamp and leader epoch of its record, each -1 if there is none."""
 
     offset: int
     timestamp: int
@@ -46,10 +46,10 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
 def fetch_offset(partition: Partition, asked: OffsetQuery) -> FoundOffset | ErrorCode:
-    """Look an offset up, of which only those that the asker may read are told.
+    """Look up an offset; only offsets that the asker may read are returned.
 
     Errors: those of check_epoch; KAFKA_STORAGE_ERROR; OFFSET_NOT_AVAILABLE from a leader that does
-    not know yet how much was committed before its time (KIP-207).
+    not know yet how much was committed before its election (KIP-207).
     """
     end = _readable_end(partition, asked)
     if isinstance(end, ErrorCode):
@@ -68,7 +68,7 @@ def fetch_offset(partition: Partition, asked: OffsetQuery) -> FoundOffset | Erro
 def old_style_offsets(
     partition: Partition, asked: OffsetQuery, max_offsets: int
 ) -> list[int] | ErrorCode:
-    """Several offsets, as before KIP-79; see segment_offsets. Errors: those of fetch_offset but the last."""
+    """Several offsets, as before KIP-79; see segment_offsets. Errors: as fetch_offset, not the last."""
     end = _readable_end(partition, asked)
     if isinstance(end, ErrorCode):
         return end
@@ -78,7 +78,7 @@ def old_style_offsets(
 def end_of_epoch(
     partition: Partition, current_leader_epoch: int, leader_epoch: int
 ) -> tuple[ErrorCode, int, int]:
-    """The largest known epoch up to `leader_epoch` and where it ended, -1 and -1 beside an error.
+    """The largest known epoch up to `leader_epoch` and where it ended; with an error, -1 and -1.
 
     Errors: those of check_epoch; KAFKA_STORAGE_ERROR.
     """
@@ -91,7 +91,7 @@ def end_of_epoch(
 
 
 def _readable_end(partition: Partition, asked: OffsetQuery) -> int | ErrorCode:
-    """Below which offsets the asker may read."""
+    """The end (exclusive) of the offsets that the asker may read."""
     is_debugging = asked.replica_id == DEBUGGING
     error = partition.check_epoch(asked.current_leader_epoch, leader_only=not is_debugging)
     if error:
@@ -105,10 +105,10 @@ def _readable_end(partition: Partition, asked: OffsetQuery) -> int | ErrorCode:
 
 
 def find_offset(log: Log, timestamp: int, end: int) -> FoundOffset:
-    """Look a timestamp, or a special one, up in a log of which only offsets below end may be told.
+    """Look up a timestamp, or a special one, in a log; only offsets below `end` may be returned.
 
-    Shape: (offset, timestamp, leader_epoch), each -1 where there is none; the ends of the log have
-    no timestamp.
+    Shape: (offset, timestamp, leader_epoch), each -1 if there is none; the ends of the log have no
+    timestamp.
     """
     if timestamp == LATEST:
         return FoundOffset(end, -1, log.leader_epoch_cache.latest)
@@ -127,10 +127,10 @@ def find_offset(log: Log, timestamp: int, end: int) -> FoundOffset:
 
 
 def segment_offsets(log: Log, timestamp: int, max_offsets: int, end: int) -> list[int]:
-    """Answer as before KIP-79: where segments begin that are not newer than a time, newest first.
+    """Answer as before KIP-79: the base offsets of segments not newer than a time, newest first.
 
-    Unit: `timestamp` is compared with the time a segment's file was last written; -1 latest, -2
-    earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
+    Unit: `timestamp` is compared with the time of the last write to a segment's file; -1 is latest,
+    -2 earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
     """
     points = [
         (max(segment.base_offset, log.log_start_offset), log.layer.modified_ms(segment.log.path))

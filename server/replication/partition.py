@@ -19,7 +19,7 @@ from .membership import Membership, PartitionState
 from .purgatory import Waiters
 from .read_result import FollowerFetch, LaterRead, ReadResult, read_result, refused
 
-#: In DeleteRecords, for the offset up to which all is committed.
+#: In DeleteRecords: delete everything below the high watermark.
 HIGH_WATERMARK = -1
 
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -29,17 +29,17 @@ NOT_ENOUGH_REPLICAS = AppendError(
 
 
 class Reader(Protocol):
-    """Where a partition's records are read from; see `Log.read`."""
+    """The source of a partition's records; see `Log.read`."""
 
     def read(
         self, start_offset: int, max_bytes: int, end_offset: int, min_one_batch: bool = True
     ) -> LogSlice | ErrorCode | Awaitable[LogSlice | ErrorCode]:
-        """Whole stored batches from an offset on; an awaitable where they are not at hand."""
+        """Whole stored batches from an offset on; an awaitable if they are not at hand."""
         ...
 
 
 class Partition:
-    """A partition this broker has a replica of.
+    """A partition of which this broker has a replica.
 
     Not thread-safe: everything runs on the broker's loop. Source: kafka.cluster.Partition.
     """
@@ -67,7 +67,7 @@ class Partition:
         self.reader: Reader = log
         self.state = PartitionState(NO_LEADER, NO_EPOCH, (), (), -1)
         self.is_leader = False
-        #: While this broker leads: the in-sync replicas, and the log end when its time began.
+        #: While this broker leads: the in-sync replicas, and the log end when its leadership began.
         self.isr = IsrState(())
         self.epoch_start_offset = 0
         #: While this broker leads: the other replicas by broker id.
@@ -75,9 +75,10 @@ class Partition:
         self.min_insync_replicas = 1
         #: Requests that wait for something to happen here.
         self.waiters = Waiters()
-        #: Bytes that nobody was told of, since flush.messages wants them on the device first.
+        #: Bytes appended but not reported to anyone, since flush.messages wants them on the device
+        #: first.
         self.held_bytes = 0
-        #: Appends that could not be made at once, and those behind them; None without any.
+        #: Appends that could not be made at once, and those behind them; None if there are none.
         self.append_queue: deque[Turn] | None = None
         self._membership = membership
 
@@ -88,7 +89,7 @@ class Partition:
     # -- roles -----------------------------------------------------------------------------------
 
     def apply(self, state: PartitionState, now_ms: int) -> bool:
-        """Take the role the controller gave; returns False for one older than the present.
+        """Take the role that the controller gave; False if it is older than the current one.
 
         Source: Partition.makeLeader, makeFollower.
         """
@@ -128,33 +129,33 @@ class Partition:
                 follower.reset(steady_ms, end, new_leader=new_leader, in_sync=in_sync)
         self.is_leader = True
         if new_leader:
-            self.waiters.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # those who read from a follower
+            self.waiters.release(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # these read from a follower
         self._advance_high_watermark(0, now_ms)
 
     def close(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """The replica leaves this broker, or its disk has failed: nobody waits for it any longer."""
+        """The replica leaves this broker, or its disk has failed: end all waits."""
         self.is_leader = False
         self.waiters.release(error)
 
     # -- the in-sync replicas ---------------------------------------------------------------------
 
     def _under_min_isr(self) -> bool:
-        # A topic with fewer replicas than min.insync.replicas asks for all it has (KAFKA-15583).
+        # A topic with fewer replicas than min.insync.replicas needs all that it has (KAFKA-15583).
         in_sync = len(self.isr.isr)
         return in_sync < self.min_insync_replicas and in_sync < len(self.state.replicas)
 
     def on_follower_fetch(
         self, fetch: FollowerFetch, fetch_offset: int, leader_end: int, now_ms: int
     ) -> None:
-        """A follower fetched from `fetch_offset`, so it has all that is below.
+        """A follower fetched from `fetch_offset`, so it has everything below it.
 
-        Unit: `leader_end` was the log end when its fetch was read.
+        Unit: `leader_end` was the log end when the follower's fetch was read.
         """
         follower = self.followers.get(fetch.broker_id)
         if follower is None:
             return
         if follower.broker_epoch > fetch.broker_epoch >= 0:
-            return  # of the follower's process before this one
+            return  # from an earlier process of this follower
         before = follower.log_end_offset
         follower.on_fetch(
             fetch_offset,
@@ -183,10 +184,10 @@ class Partition:
         broker_epoch: int,
         now_ms: int | None,
     ) -> bool:
-        """Whether a follower that stood at the end in `state` is in sync there, with nothing to read.
+        """Whether a follower that was at the end in `state` is still there and in sync.
 
-        A follower's session has thousands of partitions, and nearly all of them are like this each
-        time. Notes that it still fetches, unless `now_ms` is None.
+        A follower's session has thousands of partitions, and nearly all are in this state at each
+        fetch. Notes that the follower still fetches, unless `now_ms` is None.
         """
         if self.state is not state or not self.is_leader or self.log.log_end_offset != end_offset:
             return False
@@ -206,7 +207,7 @@ class Partition:
         return True
 
     def drop_laggards(self, now_ms: int) -> None:
-        """Propose to drop in-sync followers that did not keep up. Source: maybeShrinkIsr."""
+        """Propose to drop in-sync followers that have not kept up. Source: maybeShrinkIsr."""
         if not self.is_leader or not self.followers:
             return
         if self.waiters.starts:
@@ -222,13 +223,13 @@ class Partition:
             self.isr = IsrState(self.isr.isr, dropping=slow)
             self._membership.propose(self)
         else:
-            # One that has left the cluster no longer holds the watermark back.
+            # A follower that has left the cluster no longer holds the watermark back.
             self._advance_high_watermark(0, now_ms)
 
     def on_isr_confirmed(
         self, isr: tuple[int, ...], partition_epoch: int, now_ms: int, *, recovering: bool = False
     ) -> None:
-        """The controller's answer: the in-sync replicas as they are now."""
+        """Take the controller's answer: the in-sync replicas as they are now."""
         if not self.is_leader or partition_epoch < self.state.partition_epoch:
             return
         self.state = self.state._replace(
@@ -238,13 +239,13 @@ class Partition:
         self._advance_high_watermark(0, now_ms)
 
     def require_in_sync(self, minimum: int, now_ms: int) -> None:
-        """Take another min.insync.replicas: what it held back may be committed now."""
+        """Change min.insync.replicas: what the old value held back may be committed now."""
         self.min_insync_replicas = minimum
         if self.is_leader:
             self._advance_high_watermark(0, now_ms)
 
     def on_isr_refused(self, now_ms: int) -> None:
-        """The controller did not take the proposal: go on with what stood before."""
+        """The controller refused the proposal: go back to the previous set."""
         self.isr = self.isr.committed()
         if self.is_leader:
             # A replica that was to be added no longer holds the watermark back.
@@ -254,7 +255,7 @@ class Partition:
 
     @property
     def low_watermark(self) -> int:
-        """Where the logs of all live replicas have begun; for the leader.
+        """The lowest log start offset of all live replicas; for the leader.
 
         Source: Partition.lowWatermarkIfLeader.
         """
@@ -267,9 +268,9 @@ class Partition:
     def delete_records_before(self, offset: int) -> tuple[ErrorCode, int]:
         """Raise the log start offset as leader, and let followers know without delay.
 
-        Shape: the error, and the offset meant: -1 stands for the high watermark.
-        Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR; POLICY_VIOLATION where cleanup.policy
-        does not delete; OFFSET_OUT_OF_RANGE beyond the high watermark.
+        Shape: the error, and the resolved offset: -1 stands for the high watermark.
+        Errors: NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR; POLICY_VIOLATION if cleanup.policy does
+        not include delete; OFFSET_OUT_OF_RANGE beyond the high watermark.
         Source: Partition.deleteRecordsOnLeader.
         """
         log = self.log
@@ -289,7 +290,7 @@ class Partition:
     # -- appending -------------------------------------------------------------------------------
 
     def append_refusal(self, acks: int) -> AppendError | None:
-        """Why nothing may be appended as leader now, None if it may.
+        """Why nothing may be appended as leader now; None if it may.
 
         Errors: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (acks=-1 only).
         """
@@ -306,12 +307,12 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: bool = False,
     ) -> AppendInfo | AppendError:
-        """Append whole batches and wake whoever waits for them.
+        """Append whole batches and wake the requests that wait for them.
 
-        Shape: `prepared` says that `Log.prepare` has looked at the records already.
+        Shape: `prepared` says that `Log.prepare` has already checked the records.
         Errors: those of append_refusal and of the log.
         """
-        if not self.is_leader or (acks == -1 and self.followers):  # alone it has all there are
+        if not self.is_leader or (acks == -1 and self.followers):  # alone it has them all
             refusal = self.append_refusal(acks)
             if refusal is not None:
                 return refusal
@@ -328,11 +329,11 @@ class Partition:
         return self.log.append_as_follower(records, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut the log, since the leader has another history. Errors: OSError."""
+        """Truncate the log, since the leader has another history. Errors: OSError."""
         self.log.truncate_to(offset, now_ms)
 
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
-        """Take over what the leader says is committed, and what it has deleted."""
+        """Adopt the leader's high watermark and log start offset."""
         log = self.log
         committed = min(high_watermark, log.log_end_offset)
         if committed > log.high_watermark:
@@ -352,7 +353,7 @@ class Partition:
             if appended_bytes and self.waiters.fetches:
                 self.waiters.wake_followers(appended_bytes)
             if self._under_min_isr():
-                return  # what the few have is not safe enough to be called committed
+                return  # too few replicas have it to call it committed
             end = committed_offset(
                 end,
                 self.followers.values(),
@@ -373,8 +374,8 @@ class Partition:
             self.waiters.wake_consumers(log, appended_bytes if alone else 0)
 
     def _hold_back(self, appended_bytes: int) -> tuple[int, int]:
-        # Apache Kafka flushes within the append; here others go on meanwhile, and hear of the
-        # records when they are on the device.
+        # Apache Kafka flushes within the append; here other work continues during the flush, and
+        # the records become visible when they are on the device.
         log = self.log
         self.held_bytes += appended_bytes
         end = log.log_end_offset
@@ -387,17 +388,17 @@ class Partition:
         return appended_bytes, end
 
     def on_flushed(self, now_ms: int) -> None:
-        """The flush that flush.messages wants is done, or the disk has failed."""
+        """The flush that flush.messages requires is done, or the disk has failed."""
         if self.log.offline:
             self.waiters.fail_commits(ErrorCode.KAFKA_STORAGE_ERROR)
         elif self.is_leader:
             self._advance_high_watermark(0, now_ms)
 
     def commit_error(self) -> ErrorCode:
-        """What to say of records that the high watermark has passed.
+        """The error for records that the high watermark has passed.
 
-        Errors: NOT_ENOUGH_REPLICAS_AFTER_APPEND when the in-sync replicas fell below
-        min.insync.replicas since. Source: Partition.checkEnoughReplicasReachOffset.
+        Errors: NOT_ENOUGH_REPLICAS_AFTER_APPEND if the in-sync replicas have since fallen below
+        min.insync.replicas. Source: Partition.checkEnoughReplicasReachOffset.
         """
         in_sync = len(self.isr.maximal)
         if in_sync < self.min_insync_replicas and in_sync < len(self.state.replicas):
@@ -411,7 +412,7 @@ class Partition:
     # -- reading ---------------------------------------------------------------------------------
 
     def check_epoch(self, current_leader_epoch: int, *, leader_only: bool = True) -> ErrorCode:
-        """Compare the epoch a client believes in with this replica's (KIP-320); -1 is no opinion.
+        """Compare the epoch that a client knows with this replica's (KIP-320); -1 is not compared.
 
         Errors: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
         """
@@ -426,15 +427,15 @@ class Partition:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def check_follower(self, broker_id: int, current_leader_epoch: int) -> ErrorCode:
-        """Whether a broker may fetch as a replica of this partition.
+        """Check that a broker may fetch as a replica of this partition.
 
-        Errors: NOT_LEADER_OR_FOLLOWER; UNKNOWN_LEADER_EPOCH when it cannot be told yet.
+        Errors: NOT_LEADER_OR_FOLLOWER; UNKNOWN_LEADER_EPOCH if it cannot be decided yet.
         Source: Partition.followerReplicaOrThrow.
         """
         if broker_id in self.followers or not self.is_leader:
             return ErrorCode.NONE
         if current_leader_epoch == self.state.leader_epoch:
-            # The controller has told the follower of its role, but not this leader so far.
+            # The controller has told the follower of its role, but not yet this leader.
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -451,11 +452,11 @@ class Partition:
         follower: FollowerFetch | None = None,
         now_ms: int | None = None,
     ) -> ReadResult | LaterRead:
-        """Read batches from an offset: committed ones, or as a follower all there are.
+        """Read batches from an offset: committed ones for a consumer, all for a follower.
 
-        Shape: with `follower` its progress is noted, unless `now_ms` is None. What `reader` does not
-        have at hand comes later.
-        Errors: as check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
+        Shape: with `follower`, its progress is noted unless `now_ms` is None. What `reader` does
+        not have at hand comes later.
+        Errors: those of check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
         if current_leader_epoch != NO_EPOCH or (leader_only and not self.is_leader):
             error = self.check_epoch(current_leader_epoch, leader_only=leader_only)
@@ -490,7 +491,7 @@ class Partition:
             until = stable if read_committed else high_watermark
         data: bytes | FileSlice = b""
         next_offset = fetch_offset
-        if fetch_offset != log.log_end_offset:  # else there is nothing yet, whoever asks
+        if fetch_offset != log.log_end_offset:  # at the end there is nothing to read yet
             found = self.reader.read(fetch_offset, max_bytes, until, min_one_batch)
             if not isinstance(found, LogSlice):
                 return self._read_later(found, fetch_offset, read_committed, follower, now_ms)
@@ -499,7 +500,7 @@ class Partition:
         if follower is not None:
             if now_ms is not None:
                 self.on_follower_fetch(follower, fetch_offset, until, now_ms)
-                high_watermark = log.high_watermark  # what it has may be committed now
+                high_watermark = log.high_watermark  # this fetch may have committed something
         elif read_committed:
             aborted = log.aborted_transactions(fetch_offset, next_offset) if len(data) else []
         return read_result(
@@ -524,7 +525,7 @@ class Partition:
         follower: FollowerFetch | None,
         now_ms: int | None,
     ) -> ReadResult | LaterRead:
-        """What to say where the reader gave an error, or no records yet."""
+        """The result where the reader returned an error, or no records yet."""
         if isinstance(found, ErrorCode):
             return refused(found)
         log = self.log
@@ -552,7 +553,7 @@ class Partition:
                     later.set_exception(error)
             else:
                 result = self._with_records(now, source.result())
-                if later.done():  # nobody wants it any longer
+                if later.done():  # nobody wants it any more
                     result.close()
                 else:
                     later.set_result(result)
@@ -586,9 +587,10 @@ class Partition:
         )
 
     def preferred_replica(self, fetch_offset: int, in_rack: Collection[int]) -> int:
-        """The follower in the consumer's rack to read from rather than from here, -1 for none.
+        """The follower in the consumer's rack to read from instead of here; -1 for none.
 
-        Shape: `in_rack` are live brokers of that rack. Source: RackAwareReplicaSelector (KIP-392).
+        Shape: `in_rack` are the live brokers of that rack. Source: RackAwareReplicaSelector
+        (KIP-392).
         """
         if self._membership.local_id in in_rack:
             return -1

@@ -1,10 +1,10 @@
 """Requests that wait for a partition: Fetch for more bytes, Produce for the high watermark,
 DeleteRecords for the low watermark.
 
-A waiting request holds a future and sits in every partition that can end its wait, which calls it
-when something was appended or committed there; nobody polls. Its timer ends the wait in any case.
-Source: DelayedFetch, DelayedProduce, DelayedDeleteRecords (whose watcher lists these are, without
-the locks).
+A waiting request holds a future and is registered with every partition that can end its wait. The
+partition calls it when something is appended or committed there; nothing polls. A timer ends the
+wait in any case. Source: DelayedFetch, DelayedProduce, DelayedDeleteRecords (the lists are their
+watcher lists, without the locks).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Watched(Protocol):
-    """A partition, as far as those who wait for it look at it."""
+    """The part of a partition that waiters use."""
 
     log: Log
     followers: dict[int, FollowerState]
@@ -40,10 +40,10 @@ class Watched(Protocol):
 class FetchWaiter:
     """A Fetch that waits until `missing_bytes` more can be read, or until its time is over.
 
-    Shape: each partition comes with the offset from which on its bytes are new to the waiter.
-    `of_replica` is woken by appends, others when records are committed.
-    `future` gives None when enough came, when time is over or when a partition has changed its
-    role; whoever awaits it reads again.
+    Shape: each partition comes with the offset from which its bytes are new to the waiter. A waiter
+    with `of_replica` is woken by appends, others when records are committed. `future` becomes None
+    when enough bytes came, when time is over or when a partition's role has changed; whoever awaits
+    it then reads again.
     """
 
     __slots__ = (
@@ -92,12 +92,12 @@ class FetchWaiter:
 
 
 class CommitWaiter:
-    """An append that waits until its rows are appended and, as far as acks asks for it, committed.
+    """An append that waits until its rows are appended and, as far as acks requires, committed.
 
-    Shape: `results` has one for each row, and the errors of those that failed are put into it:
-    REQUEST_TIMED_OUT when the time was over (None: it never is), NOT_LEADER_OR_FOLLOWER when this
-    broker no longer leads the partition. `future` gives it when no row is left to wait for.
-    `appending` rows are appended after the waiter was made; time runs from the last of them.
+    Shape: `results` has one entry per row; rows that fail get their error there: REQUEST_TIMED_OUT
+    when the time is over (with None it never is), NOT_LEADER_OR_FOLLOWER when this broker no longer
+    leads the partition. `future` returns `results` when no row is left to wait for. `appending`
+    rows are appended after the waiter was made; the timeout starts with the last of them.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class CommitWaiter:
         self._loop = loop
 
     def require(self, row: int, partition: Watched) -> None:
-        """Wait for what a row has just appended, if it is to be waited for."""
+        """Wait until a row's records are committed, if acks requires it."""
         result = self.results[row]
         if not isinstance(result, AppendInfo) or not self._waits_at(partition):
             return
@@ -139,14 +139,14 @@ class CommitWaiter:
             partition.waiters.commits.append((result.last_offset + 1, self, row))
 
     def _waits_at(self, partition: Watched) -> bool:
-        # flush.messages is waited for also with acks=1, but with followers the watermark says more.
+        # With acks=1, too, flush.messages is waited for; with followers the watermark says more.
         acks = self._acks
         return acks == -1 or (
             acks == 1 and partition.log.flush_state.awaited and not partition.followers
         )
 
     def start(self) -> None:
-        """All rows that were appended at once are known: let time run, or end at once."""
+        """All rows appended at once are known: start the timeout, or end at once."""
         if self._appending:
             return
         if self._missing and self._timeout_ms is not None:
@@ -155,26 +155,26 @@ class CommitWaiter:
         self._end_if_done()
 
     def appended(self, row: int, partition: Watched, result: AppendInfo | AppendError) -> None:
-        """A row that was appended later has its result."""
+        """Take the result of a row that was appended later."""
         self.results[row] = result
         self._appending -= 1
-        if not self.future.done():  # else the broker stops
+        if not self.future.done():  # otherwise the broker is stopping
             self.require(row, partition)
             self.start()
 
     def on_committed(self, row: int) -> None:
-        """The high watermark passed what this row asked for."""
+        """The high watermark has passed the row's last offset."""
         self._missing.pop(row, None)
         self._end_if_done()
 
     def on_failed(self, row: int, error: ErrorCode) -> None:
-        """What this row waits for will not come; the partition has let go of the waiter."""
+        """The row's wait cannot succeed any more; the partition has removed the waiter already."""
         if self._missing.pop(row, None) is not None:
             self.results[row] = AppendError(error)
         self._end_if_done()
 
     def cancel(self) -> None:
-        """Wait no longer; who waits for the future sees it cancelled."""
+        """Stop waiting; the future is cancelled."""
         self._let_go()
         self.future.cancel()
 
@@ -200,10 +200,10 @@ class CommitWaiter:
 
 
 class LowWatermarkWaiter:
-    """A DeleteRecords that waits until the logs of all live replicas begin where it asked for.
+    """A DeleteRecords that waits until the logs of all live replicas begin at the requested offset.
 
-    Shape: `required` are (row, partition, offset). `future` gives for each row an error and the low
-    watermark: REQUEST_TIMED_OUT when the time was over, NOT_LEADER_OR_FOLLOWER with -1 when this
+    Shape: `required` are (row, partition, offset). `future` returns for each row an error and the
+    low watermark: REQUEST_TIMED_OUT when the time is over, NOT_LEADER_OR_FOLLOWER with -1 when this
     broker no longer leads the partition.
     """
 
@@ -225,7 +225,7 @@ class LowWatermarkWaiter:
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
 
     def end(self, row: int, error: ErrorCode, low_watermark: int) -> None:
-        """A row is done or cannot be; the partition has let go of it."""
+        """A row is done or has failed; the partition has removed the waiter already."""
         del self._missing[row]
         self._found[row] = (error, low_watermark)
         if not self._missing:
@@ -241,11 +241,11 @@ class LowWatermarkWaiter:
 
 
 class Waiters:
-    """All who wait at one partition.
+    """Everything that waits for one partition.
 
-    Shape: `fetches` have the offset from which on bytes are new to each; `commits` are (offset the
-    high watermark must reach, who waits, that one's row); `starts` (offset at which all live
-    replicas must begin, who waits, that one's row).
+    Shape: `fetches` maps each waiter to the offset from which bytes are new to it; `commits` are
+    (offset the high watermark must reach, waiter, its row); `starts` are (offset at which all live
+    replicas must begin, waiter, its row).
     """
 
     __slots__ = ("commits", "fetches", "starts")
@@ -256,19 +256,19 @@ class Waiters:
         self.starts: list[tuple[int, LowWatermarkWaiter, int]] = []
 
     def wake_followers(self, appended_bytes: int) -> None:
-        """So many bytes were appended, committed or not."""
+        """Count bytes that were appended, committed or not."""
         for waiter in list(self.fetches):
             if waiter.of_replica:
                 waiter.on_readable(appended_bytes)
 
     def end_replica_fetches(self) -> None:
-        """Have followers hear without delay of what is no record."""
+        """Let followers learn without delay of something other than records."""
         for waiter in list(self.fetches):
             if waiter.of_replica:
                 waiter.end()
 
     def wake_consumers(self, log: Log, readable_bytes: int) -> None:
-        """What consumers may read has grown, by so many bytes where that is known (else 0)."""
+        """Consumers can read more: by `readable_bytes` if that is known, else 0."""
         stable = log.last_stable_offset
         for waiter, new_offset in list(self.fetches.items()):
             if waiter.of_replica:
@@ -281,8 +281,8 @@ class Waiters:
                 self._wake_reader(waiter, log, new_offset, until)
 
     def _wake_reader(self, waiter: FetchWaiter, log: Log, new_offset: int, until: int) -> None:
-        # A marker, or a follower that caught up, makes readable what was appended long before, so
-        # that the appended bytes say little.
+        # A marker, or a follower that caught up, makes records readable that were appended long
+        # before, so the number of appended bytes says little.
         if waiter.missing_bytes > 1:
             found = log.read(new_offset, INT32_MAX, until)
             if isinstance(found, LogSlice) and found.next_offset >= until:
@@ -291,10 +291,10 @@ class Waiters:
                 self.fetches[waiter] = until
                 waiter.on_readable(found.size)
                 return
-        waiter.end()  # one byte is enough, or there is a whole segment to read, or something is wrong
+        waiter.end()  # one byte is enough, or there is a whole segment to read, or the read failed
 
     def release_committed(self, high_watermark: int, error: Callable[[], ErrorCode]) -> None:
-        """End the waits that the high watermark has passed; `error()` is what to say to them."""
+        """End the waits that the high watermark has passed, with the result of `error()`."""
         reached = [each for each in self.commits if each[0] <= high_watermark]
         if reached:
             self.commits[:] = [each for each in self.commits if each[0] > high_watermark]
@@ -320,9 +320,9 @@ class Waiters:
             waiter.on_failed(row, error)
 
     def release(self, error: ErrorCode) -> None:
-        """Let go of all: the role has changed or the replica is gone.
+        """End all waits: the role has changed or the replica is gone.
 
-        A fetch looks again; what was produced may be lost if this broker did not commit it.
+        A fetch reads again; produced records may be lost if this broker did not commit them.
         """
         for waiter in list(self.fetches):
             waiter.end()

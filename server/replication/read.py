@@ -1,9 +1,9 @@
-"""The one way to read several partitions: for consumers and for followers, at once or when there is enough.
+"""The only way to read several partitions, for consumers and followers: at once or after a wait.
 
-A fetch reads its partitions in order, within its limits. If that is less than it asks for and nothing is
-wrong, it waits in the purgatory and reads once more when enough was appended or its time is over. A
-partition may give what it reads later (from a slow store, or converted for an old client): then the fetch
-waits for that, and not for more beside.
+A fetch reads its partitions in order, within its limits. If that is less than it asks for and
+nothing is wrong, it waits in the purgatory and reads once more when enough was appended or its time
+is over. A partition may return its records later (from a slow store, or converted for an old
+client): then the fetch waits for those, and for nothing else.
 Source: ReplicaManager.fetchMessages, readFromLog, DelayedFetch, DelayedRemoteFetch.
 """
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long a fetch waits for what is read later. Source: remote.fetch.max.wait.ms.
+#: How long a fetch waits for records that come later. Source: remote.fetch.max.wait.ms.
 LATER_READ_WAIT_MS = 500
 
-#: These are answered at once, for who hears them has to look for the leader.
+#: Answered at once, because the client has to look for the leader.
 WRONG_BROKER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-#: Of partitions that are not in the metadata. They come last, and in this order.
+#: The errors of partitions that are not in the metadata. These come last, in this order.
 MISSING = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-#: One partition of a fetch: what it is asked by, what is asked, the topic's name, what was found. A
+#: One partition of a fetch: its session key, what is asked for, the topic's name, the result. A
 #: plain tuple, since there is one for each partition of each fetch.
 FetchRow = tuple["Key", "FetchedPartition", str, ReadResult]
 
@@ -46,11 +46,11 @@ FetchRow = tuple["Key", "FetchedPartition", str, ReadResult]
 class FetchParams(NamedTuple):
     """What a fetch asks of all its partitions; source: FetchParams.
 
-    Shape: `replica_id` is -1 for a consumer; `in_rack` are the live brokers of a consumer's rack,
-    where it may be sent to one of them. `by_id` finds a topic by id, and by name where it is None.
-    `refuse` says why a client may not read a partition, `convert` makes of what was read from an
-    offset what an old client can read; both are None for others.
-    Unit: `max_bytes` is what is read at most, but `min_bytes` is waited for only up to `allowed_bytes`.
+    Shape: `replica_id` is -1 for a consumer; `in_rack` are the live brokers in a consumer's rack,
+    to one of which it may be sent. With `by_id` topics are looked up by id, otherwise by name.
+    `refuse` says why a client may not read a partition; `convert` converts what was read from an
+    offset for an old client; both are None if not needed.
+    Unit: at most `max_bytes` are read; `min_bytes` is waited for only up to `allowed_bytes`.
     """
 
     max_bytes: int
@@ -69,9 +69,9 @@ class FetchParams(NamedTuple):
 
 
 class Throttle(NamedTuple):
-    """What a leader holds back from a follower at the moment.
+    """What a leader currently holds back from a follower.
 
-    Unit: in `pause_ms` there may be room again.
+    Unit: there may be room again in `pause_ms`.
     """
 
     quota: ReplicationQuota
@@ -91,9 +91,9 @@ class Pending(NamedTuple):
 class Reading(NamedTuple):
     """One pass over the partitions of a fetch.
 
-    Shape: `waiting` has each partition that more can be read from, and from which offset on;
-    `pending` the rows that are read later, which stand in `rows` without records until then.
-    `throttle` is None unless a replica fetches and some are throttled.
+    Shape: `waiting` has each partition from which more can be read, and from which offset on;
+    `pending` has the rows that are read later; until then they are in `rows` without records.
+    `throttle` is None unless a replica fetches and some partitions are throttled.
     """
 
     rows: list[FetchRow]
@@ -109,9 +109,9 @@ _reading = maker(Reading)
 
 
 class WaitingFetch(NamedTuple):
-    """A fetch that is answered when `future` is done, with what `read` gives then.
+    """A fetch that is answered when `future` is done, with what `read` then returns.
 
-    Shape: `end` ends the wait, for who no longer wants the answer.
+    Shape: `end` ends the wait when the answer is no longer wanted.
     """
 
     future: asyncio.Future[Any]
@@ -126,10 +126,10 @@ def fetch_records(
     params: FetchParams,
     now_ms: int,
 ) -> Reading | WaitingFetch:
-    """Read the partitions of a fetch, now or when there is enough or its time is over.
+    """Read the partitions of a fetch: now, or when there is enough or its time is over.
 
-    Errors: by partition those of `Partition.read` and `ReplicaManager.why_missing`, UNKNOWN_TOPIC_ID,
-    and what `params.refuse` and `params.convert` say.
+    Errors, by partition: those of `Partition.read` and `ReplicaManager.why_missing`,
+    UNKNOWN_TOPIC_ID, and what `params.refuse` and `params.convert` return.
     """
     reading = _read(replicas, metadata, context, params, now_ms)
     max_wait_ms = params.max_wait_ms
@@ -164,7 +164,7 @@ def fetch_records(
 
 
 def count_throttled(replicas: ReplicaManager, reading: Reading) -> None:
-    """Take what is sent of throttled partitions into account, whoever follows there."""
+    """Count the bytes sent from throttled partitions against the quota."""
     if reading.throttle is None:
         return
     quota = reading.throttle.quota
@@ -178,7 +178,7 @@ def count_throttled(replicas: ReplicaManager, reading: Reading) -> None:
 
 
 def close_slices(reading: Reading) -> None:
-    """Let go of what was read and is not sent."""
+    """Release records that were read and will not be sent."""
     for _, _, _, result in reading.rows:
         result.close()
 
@@ -192,11 +192,12 @@ def _read(
 ) -> Reading:
     """Read every partition once, in the session's order, within the limits of the request.
 
-    Shape: the partitions that nobody knows come last, as in Apache Kafka's answers. With `noted_ms` it is noted how far a follower is; a fetch that has waited told it before.
+    Shape: partitions that are not in the metadata come last, as in Apache Kafka's answers. With
+    `noted_ms` the follower's progress is noted; a fetch that has waited noted it before.
     """
     image = metadata()
     by_id: Mapping[bytes, TopicImage] | None = image.topics_by_id if params.by_id else None
-    # A plain tuple hashes and compares as the TopicPartition, and costs less to make.
+    # A plain tuple hashes and compares like a TopicPartition, and costs less to make.
     partitions: dict[Any, Partition] = replicas.partitions
     read_committed = params.read_committed
     budget = params.max_bytes
@@ -263,7 +264,7 @@ def _read(
                 result = result_or_later.now
                 epoch = partition.state.leader_epoch
                 pending.append(Pending(len(rows), partition, epoch, result_or_later.later))
-                budget = max(0, budget - limit)  # what it will take is not known yet
+                budget = max(0, budget - limit)  # how much it will use is not known yet
                 min_one_batch = params.always_one_batch
             else:
                 result = result_or_later
@@ -283,7 +284,8 @@ def _read(
                         until = (
                             result.last_stable_offset if read_committed else result.high_watermark
                         )
-                    # What is there already, but in the next segment or beyond a limit, does not wait.
+                    # Do not wait for records that exist but are in the next segment or beyond a
+                    # limit.
                     answer_now = answer_now or result.next_offset < until
                     waiting.append((partition, result.next_offset))
         rows.append((key, asked, topic, result))
@@ -308,14 +310,14 @@ def _missing(
 
 
 def _refused(error: ErrorCode) -> ReadResult:
-    # Without a replica there is an empty list of aborted transactions, with one there is none.
+    # Without a replica the list of aborted transactions is empty; with one it is null.
     return refused(error)._replace(aborted=[])
 
 
 def _throttle(
     replicas: ReplicaManager, image: MetadataImage, context: FetchContext, replica_id: int
 ) -> Throttle | None:
-    """What of a follower's fetch is to be answered without records for now.
+    """The partitions of a follower's fetch that get no records for now.
 
     Source: ReplicaManager.shouldLeaderThrottle.
     """
@@ -338,7 +340,7 @@ def _throttle(
 
 
 def _read_now(read: Callable[[], Reading]) -> Reading:
-    """Read after a wait, without another one: what would come later is asked for again."""
+    """Read after a wait, without waiting again: what would come later is given up."""
     reading = read()
     for each in reading.pending:
         _give_up(each.later)
@@ -364,7 +366,7 @@ async def _wait_and_finish(
 
 
 async def _finish(reading: Reading, replicas: ReplicaManager, params: FetchParams) -> Reading:
-    """Fill in what comes later, and convert what an old client cannot read."""
+    """Fill in the records that come later, and convert what an old client cannot read."""
     rows = reading.rows
     try:
         if reading.pending:
@@ -396,7 +398,7 @@ async def _take_pending(reading: Reading, replicas: ReplicaManager) -> None:
 
 
 def _taken(each: Pending, now: ReadResult, replicas: ReplicaManager) -> ReadResult:
-    """What became of a read, `now` where it is not ready and has to be asked for again."""
+    """The result of a later read; `now` if it is not ready and must be asked for again."""
     later, partition = each.later, each.partition
     if not later.done():
         later.cancel()

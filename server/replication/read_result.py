@@ -1,4 +1,4 @@
-"""What is read of a partition, and by which follower."""
+"""The result of reading a partition, and the follower that reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FollowerFetch(NamedTuple):
-    """Who fetches as a replica, and what it says of its own log."""
+    """A follower that fetches, and where its own log begins."""
 
     broker_id: int
     broker_epoch: int
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @final
 class ReadResult(NamedTuple):
-    """What a fetch of one partition found; all offsets -1 beside an error."""
+    """The result of fetching one partition; with an error all offsets are -1."""
 
     error: ErrorCode
     high_watermark: int
@@ -37,27 +37,27 @@ class ReadResult(NamedTuple):
     next_offset: int
     diverging: tuple[int, int] | None = None
     aborted: list[tuple[int, int]] | None = None
-    #: The broker that a consumer should rather read from (KIP-392), -1 for this one.
+    #: The broker that a consumer should read from instead (KIP-392); -1 for this one.
     preferred_replica: int = -1
 
     def close(self) -> None:
-        """Let go of records that are not sent."""
+        """Release records that will not be sent."""
         if not isinstance(self.data, bytes):
             self.data.close()
 
 
 @final
 class LaterRead(NamedTuple):
-    """A read that takes time: what is known without it, without records, and all of it later."""
+    """A read that takes time: `now` is known at once, without records; `later` is all of it."""
 
     now: ReadResult
     later: asyncio.Future[ReadResult]
 
 
 def maker(cls: type[T]) -> Callable[[tuple[Any, ...]], T]:
-    """What makes a named tuple of a plain one that has all its fields in order.
+    """Return a function that turns a plain tuple of all fields, in order, into a named tuple.
 
-    As `cls(*fields)` does, but without a call in Python, where each fetch makes some.
+    Like `cls(*fields)`, but without a call in Python, because every fetch makes several.
     """
     return partial(tuple.__new__, cls)  # type: ignore[type-var]
 
@@ -66,5 +66,5 @@ read_result = maker(ReadResult)
 
 
 def refused(error: ErrorCode) -> ReadResult:
-    """The result of a read that was not made."""
+    """The result of a read that was refused."""
     return ReadResult(error, -1, -1, -1, b"", -1)

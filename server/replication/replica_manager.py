@@ -1,4 +1,4 @@
-"""All partitions this broker has replicas of, kept as the controller says."""
+"""All partitions of which this broker has replicas, kept as the controller says."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Called when this broker begins (True) or ceases (False) to lead a partition.
+#: Called when this broker starts (True) or stops (False) leading a partition.
 LeadershipListener = Callable[[Partition, bool], None]
 
 #: The log config of a topic and its min.insync.replicas.
@@ -49,19 +49,19 @@ Settings = tuple[LogConfig, int]
 
 
 class Fetchers(Protocol):
-    """Copies from leaders what this broker follows."""
+    """Copies the partitions that this broker follows from their leaders."""
 
     def follow(self, partition: Partition) -> None:
         """Copy from `partition.state.leader` from now on, in that leader's epoch."""
         ...
 
     def stop(self, tp: TopicPartition) -> None:
-        """Copy this partition no longer."""
+        """Stop copying this partition."""
         ...
 
 
 class NoFetchers:
-    """Of a broker that follows nobody."""
+    """For a broker that follows nobody."""
 
     def follow(self, partition: Partition) -> None:
         """Do nothing."""
@@ -89,21 +89,21 @@ class ReplicaManager:
         leader_quota: ReplicationQuota | None = None,
         stray_advice: str = "",
     ) -> None:
-        """Take the broker's rooms; without an executor records are prepared by one of its own."""
+        """Without an executor, records are prepared by a new one."""
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
         self.fetchers: Fetchers = fetchers or NoFetchers()
-        #: What throttled followers may be sent; None without other brokers.
+        #: The quota for throttled followers; None without other brokers.
         self.leader_quota = leader_quota
         self.partitions: dict[TopicPartition, Partition] = {}
         #: Partitions whose log is, or may be, in a directory that failed or could not be read.
         self.offline: set[TopicPartition] = set()
-        #: Of the controller that was heard of last; older ones are not listened to.
+        #: The epoch of the latest known controller; requests from earlier ones are refused.
         self.controller_epoch = 0
         #: The way into the partitions that this broker leads.
         self.appends = Appends(executor or Executor(), clock, self.offline)
         self._strays_reported = False
-        #: What to do where logs belong to no partition; ends the warning about them.
+        #: Advice for logs that belong to no partition; the end of the warning about them.
         self._stray_advice = stray_advice
         self._log_manager = log_manager
         self._settings = settings
@@ -130,13 +130,13 @@ class ReplicaManager:
         return iter(self.partitions.values())
 
     def on_leadership(self, listener: LeadershipListener) -> None:
-        """Tell `listener` of every partition this broker begins or ceases to lead."""
+        """Tell `listener` of every partition that this broker starts or stops leading."""
         self._leadership_listeners.append(listener)
 
     # -- what the controller says ----------------------------------------------------------------
 
     def take_controller_epoch(self, epoch: int) -> bool:
-        """Note the epoch of a controller that speaks; False if a later one was heard already."""
+        """Note the epoch of a controller that sent a request; False if a later one is known."""
         if epoch < self.controller_epoch:
             return False
         self.controller_epoch = epoch
@@ -145,12 +145,13 @@ class ReplicaManager:
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, *, more_follows: bool = False
     ) -> LeaderAndIsrResponse:
-        """Take the roles the controller gives; logs are made where they are missing.
+        """Take the roles that the controller gives; missing logs are created.
 
-        Shape: `more_follows` says that the controller named more than this request has by now.
-        Errors: STALE_CONTROLLER_EPOCH of the whole, and by partition for a leader epoch that is not
-        newer; INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION where this
-        broker is no replica. Source: ReplicaManager.becomeLeaderOrFollower.
+        Shape: with `more_follows` the controller has already announced more than this request
+        holds.
+        Errors: STALE_CONTROLLER_EPOCH for the whole, and by partition for a leader epoch that is
+        not newer; INCONSISTENT_TOPIC_ID, KAFKA_STORAGE_ERROR; UNKNOWN_TOPIC_OR_PARTITION if this
+        broker is not a replica. Source: ReplicaManager.becomeLeaderOrFollower.
         """
         if not self.take_controller_epoch(request.controller_epoch):
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -219,9 +220,9 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Follow no longer, and delete where the controller says so.
+        """Stop following, and delete where the controller says so.
 
-        Errors: STALE_CONTROLLER_EPOCH of the whole; by partition FENCED_LEADER_EPOCH and
+        Errors: STALE_CONTROLLER_EPOCH for the whole; by partition FENCED_LEADER_EPOCH and
         KAFKA_STORAGE_ERROR. Source: ReplicaManager.stopReplicas.
         """
         if not self.take_controller_epoch(request.controller_epoch):
@@ -255,10 +256,10 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def directory_failed(self) -> None:
-        """Let go of the replicas whose logs went offline with their directory.
+        """Give up the replicas whose logs went offline with their directory.
 
-        Who waits for one gets KAFKA_STORAGE_ERROR, and coordinators hear that it is not led here any
-        longer: what is committed there is decided elsewhere, as soon as the controller knows.
+        Requests that wait for one get KAFKA_STORAGE_ERROR, and coordinators are told that it is no
+        longer led here: another broker takes over as soon as the controller knows.
         """
         lost = [tp for tp, partition in self.partitions.items() if partition.log.offline]
         for tp in lost:
@@ -291,7 +292,7 @@ class ReplicaManager:
         self._strays_reported = True
         strays = [str(log.tp) for log in self._log_manager.logs() if log.tp not in self.partitions]
         if strays:
-            # They may be all that is left when somebody lost the coordination store.
+            # They may be all that is left if the coordination store was lost.
             logger.warning(
                 "%d logs on disk belong to no partition of this broker and are left alone: %s%s%s",
                 len(strays),
@@ -303,7 +304,7 @@ class ReplicaManager:
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:
         """Apply the settings of these topics, or of all, to the logs that are open."""
         wanted = None if topics is None else set(topics)
-        # Working the settings out costs more than applying them, and a topic may have thousands of
+        # Computing the settings costs more than applying them, and a topic may have thousands of
         # partitions.
         settings: dict[str, Settings] = {}
         for tp, partition in self.partitions.items():
@@ -323,8 +324,8 @@ class ReplicaManager:
         log = manager.get(tp)
         try:
             if log is not None and log.topic_id not in (None, topic_id) and topic_id != ZERO_UUID:
-                # That topic was deleted while we were away; or the coordination store was lost, and
-                # this is all that is left of the records.
+                # That topic was deleted while this broker was down; or the coordination store was
+                # lost, and this is all that is left of the records.
                 aside = manager.set_aside(tp)
                 logger.warning(
                     "%s on disk belongs to an earlier topic; it was moved to %s", tp, aside
@@ -332,7 +333,7 @@ class ReplicaManager:
                 log = None
             if log is None:
                 if not is_new and any(each.offline for each in manager.directories):
-                    # A new, empty log would take the place of one that is only out of reach.
+                    # A new, empty log would replace one that is only out of reach.
                     self.offline.add(tp)
                     return None
                 log = manager.create(tp, topic_id, config, now_ms)
@@ -340,7 +341,7 @@ class ReplicaManager:
                 log.assign_topic_id(topic_id)
         except OSError as error:
             logger.error("cannot open the log of %s: %s", tp, error)
-            if error.errno not in OUT_OF_DESCRIPTORS:  # the disk is well, and it may be asked again
+            if error.errno not in OUT_OF_DESCRIPTORS:  # else the disk is fine: try again
                 self.offline.add(tp)
             return None
         return log
@@ -363,7 +364,7 @@ class ReplicaManager:
         return ErrorCode.NONE
 
     def close(self) -> None:
-        """Lead nothing any longer, so that nothing is appended while the logs are closed."""
+        """Stop leading, so that nothing is appended while the logs are closed."""
         self.appends.close()
         for partition in self.partitions.values():
             partition.close()
@@ -373,18 +374,18 @@ class ReplicaManager:
             listener(partition, leads)
 
     def end_offsets(self) -> Mapping[TopicPartition, int]:
-        """Log end offset of every replica."""
+        """The log end offset of every replica."""
         return {tp: partition.log.log_end_offset for tp, partition in self.partitions.items()}
 
     def drop_laggards(self) -> None:
-        """Propose to drop what is not in sync; to be called every half `replica.lag.time.max.ms`."""
+        """Propose to drop slow followers; called every half `replica.lag.time.max.ms`."""
         now_ms = self.clock.now_ms()
         for partition in self.partitions.values():
             partition.drop_laggards(now_ms)
 
 
 def by_topic(states: Iterable[LeaderAndIsrPartitionState]) -> list[LeaderAndIsrTopicState]:
-    """Group the partition states of old LeaderAndIsr requests (versions 0 and 1)."""
+    """Group the partition states of old LeaderAndIsr requests (versions 0 and 1) by topic."""
     topics: dict[str, LeaderAndIsrTopicState] = {}
     for state in states:
         topic = topics.get(state.topic_name)

@@ -1,7 +1,7 @@
-"""How fast replicas may be moved (KIP-73): what throttled partitions sent or fetched of late. Pure.
+"""How fast replicas may be moved (KIP-73): the recent traffic of throttled partitions. Pure.
 
-Only replicas that are not in sync are held back: one that is in sync must stay so, and what is
-produced does not wait for what is moved. Bytes of both count.
+Only replicas that are not in sync are held back: one that is in sync must stay so, and produced
+records do not wait for moved ones. Bytes of both count.
 Source: ReplicationQuotaManager, SimpleRate, TopicConfigHandler, BrokerConfigHandler (3.9).
 """
 
@@ -24,11 +24,11 @@ EVERY_REPLICA = "*"
 
 
 class ReplicationQuota:
-    """The quota of one side: of what this broker sends as leader, or fetches as follower.
+    """The quota of one side: what this broker sends as leader, or fetches as follower.
 
-    Shape: `throttled` has the topics of which something is throttled here, with the partitions,
-    None being all. The rate is that of the last `samples` times `sample_ms`, or of the time since
-    the first bytes, if they are more recent, but of one sample's time at least.
+    Shape: `throttled` maps topics with something throttled here to the partitions, None meaning
+    all. The rate is measured over the last `samples` times `sample_ms`, or over the time since the
+    first bytes if that is shorter, but over at least one sample's time.
     """
 
     __slots__ = ("_recent", "_sample_ms", "_samples", "bytes_per_second", "throttled")
@@ -38,19 +38,21 @@ class ReplicationQuota:
         self.throttled: dict[str, frozenset[int] | None] = {}
         self._samples = samples
         self._sample_ms = sample_ms
-        #: [when it began, bytes], in ascending order.
+        #: [start of the sample, bytes], in ascending order.
         self._recent: deque[list[int]] = deque()
 
     def throttle(self, topic: str, replicas: str, broker_id: int) -> None:
-        """Take over a topic's throttled replicas.
+        """Set a topic's throttled replicas.
 
-        Shape: `replicas` is "*", or "partition:broker,..." of which only this broker's count; ""
-        throttles nothing, as does what cannot be read: a node may hold anything.
+        Shape: `replicas` is "*", or "partition:broker,..." where only this broker's count. ""
+        throttles nothing, nor does unreadable text: a node may hold anything.
         """
         try:
             partitions = partitions_of(replicas, broker_id)
         except ValueError:
-            logger.error("throttled replicas %r of topic %s are not heeded", replicas, topic)
+            logger.error(
+                "throttled replicas %r of topic %s are invalid and ignored", replicas, topic
+            )
             partitions = frozenset()
         if partitions is None or partitions:
             self.throttled[topic] = partitions
@@ -58,21 +60,21 @@ class ReplicationQuota:
             self.throttled.pop(topic, None)
 
     def is_throttled(self, topic: str, partition: int) -> bool:
-        """Whether a partition's bytes count, and are held back when there were too many."""
+        """Whether a partition's bytes count, and are held back when the quota is used up."""
         if topic not in self.throttled:
             return False
         partitions = self.throttled[topic]
         return partitions is None or partition in partitions
 
     def record(self, size: int, now_ms: int) -> None:
-        """Count bytes of throttled partitions; they went out, whatever the quota says."""
+        """Count bytes of throttled partitions that were transferred, whatever the quota says."""
         recent = self._recent
         if not recent or now_ms - recent[-1][0] >= self._sample_ms:
             recent.append([now_ms, 0])
         recent[-1][1] += size
 
     def pause_ms(self, now_ms: int) -> int:
-        """0 while there is room; else when to look again, a sample's time later at most."""
+        """0 while there is room; else when to look again, at most one sample's time later."""
         recent = self._recent
         window_ms = self._samples * self._sample_ms
         while recent and now_ms - recent[0][0] >= window_ms:
@@ -91,7 +93,7 @@ class ReplicationQuota:
 
 
 def partitions_of(replicas: str, broker_id: int) -> frozenset[int] | None:
-    """The partitions of "partition:broker,..." with a replica on this broker, None for all.
+    """The partitions of "partition:broker,..." with a replica on this broker; None for all.
 
     Errors: ValueError.
     """
@@ -102,7 +104,7 @@ def partitions_of(replicas: str, broker_id: int) -> frozenset[int] | None:
 
 
 class ReplicationQuotas:
-    """Both sides, as the configs of topics and brokers have them."""
+    """The quotas of both sides, from the configs of topics and brokers."""
 
     def __init__(self, broker_id: int, config: BrokerConfig) -> None:
         self._broker_id = broker_id
@@ -125,7 +127,7 @@ class ReplicationQuotas:
         )
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Take over what has changed; an ImageListener that follows the one of `config`."""
+        """Apply what has changed; an ImageListener that must come after the one of `config`."""
         changed = after.changes_since(before).configs
         self._take_topics(after, (name for kind, name in changed if kind == TOPICS))
         if any(kind == BROKERS for kind, _ in changed):
