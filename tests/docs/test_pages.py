@@ -107,6 +107,7 @@ def test_every_folder_of_the_map_exists() -> None:
         ROOT / "kwire",
         ROOT / "pipeline",
         ROOT / "server" / "coordinator",
+        ROOT / "server" / "log",
     ]
     assert [f for f in sorted(folders) if not any((base / f).is_dir() for base in bases)] == []
 
