@@ -1,9 +1,9 @@
 """DescribeAcls (API key 29), CreateAcls (30) and DeleteAcls (31).
 
-Behavior: as of a broker without an authorizer: SECURITY_DISABLED, one row for each creation and filter.
-    Applications tell it from a broker that cannot be asked: MirrorMaker 2 then leaves ACLs alone.
-    A type, operation or permission of 0 (unknown) closes the connection.
-Omissions: there is no authorizer, so that there is nothing else to answer.
+Behavior: that of a broker without an authorizer: SECURITY_DISABLED, in one row for each creation
+and filter. From this, applications know that ACLs are off, not out of reach: MirrorMaker 2 then
+leaves them alone. A type, operation or permission of 0 (unknown) closes the connection.
+Omissions: there is no authorizer, so there is nothing else to answer.
 Source: AclApis; DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest (Java); KIP-140, KIP-290.
 """
 
@@ -33,7 +33,7 @@ CLOSED = NoReply("an ACL of unknown kind")
 def describe_acls(
     ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | NoReply:
-    """Say that there are no ACLs."""
+    """Answer that there are no ACLs."""
     if _is_unknown(request):
         return CLOSED
     return DescribeAclsResponse(

@@ -1,9 +1,10 @@
-"""ApiVersions: what this broker serves.
+"""ApiVersions: which APIs, versions and features this broker serves.
 
-Behavior: the ranges that the handler table and the ceiling have in common, and the feature levels. A
-version that is not served is answered in v0 with UNSUPPORTED_VERSION and all ranges.
-Versions: 0-4. Up to v3, supported features with minimum level 0 are left out, which old clients refuse
-(KAFKA-17011). v3 brings the client's software name and version (KIP-511).
+Behavior: the version ranges that both the handler table and the ceiling have, and the feature
+levels. A request in an unsupported version is answered in v0 with UNSUPPORTED_VERSION and all
+ranges.
+Versions: 0-4. Up to v3, supported features with minimum level 0 are left out, because old clients
+reject them (KAFKA-17011). v3 brings the client's software name and version (KIP-511).
 Omitted: zk_migration_ready is always false.
 """
 
@@ -33,7 +34,7 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiVersionsRequest, versions="0-4", authorize=None)
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Answer with all APIs; errors: INVALID_REQUEST for a software name that is not one."""
+    """Answer with all APIs; errors: INVALID_REQUEST for a malformed software name or version."""
     if ctx.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not SOFTWARE.fullmatch(name) or not SOFTWARE.fullmatch(version):
@@ -57,7 +58,7 @@ def api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersion
 
 
 def api_keys(ranges: Mapping[int, ApiRange]) -> list[ApiVersion]:
-    """Return the rows of an answer, by key."""
+    """Return the rows of an answer, ordered by key."""
     return [
         ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, low, high in ranges.values()
@@ -65,5 +66,5 @@ def api_keys(ranges: Mapping[int, ApiRange]) -> list[ApiVersion]:
 
 
 def unsupported_version_response(ranges: Mapping[int, ApiRange]) -> ApiVersionsResponse:
-    """Return the answer to a version that is not served; to be encoded in v0."""
+    """Return the answer to an unsupported version; to be encoded in v0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=api_keys(ranges))

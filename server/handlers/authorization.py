@@ -1,8 +1,8 @@
-"""Who may do what: what handlers declare of it, and whom the broker asks.
+"""Authorization: what handlers declare they need, and whom the broker asks.
 
-A handler declares the check of a whole request in `@handles(..., authorize=...)`, and the dispatcher makes
-it before the handler is called. What is checked for single topics, groups or transactional ids of a
-request is filtered in the handler, by `ctx.allows`.
+A handler declares the check of a whole request in `@handles(..., authorize=...)`, and the
+dispatcher makes it before it calls the handler. Single topics, groups or transactional ids of a
+request are filtered in the handler, with `ctx.allows`.
 Source: KafkaApis and AuthHelper of 3.9.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AclOperation(IntEnum):
-    """What is done to a resource, by its code on the wire."""
+    """An operation on a resource, by its code on the wire."""
 
     READ = 3
     WRITE = 4
@@ -35,7 +35,7 @@ class AclOperation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What kind of resource it is done to, by its code on the wire."""
+    """The type of a resource, by its code on the wire."""
 
     TOPIC = 2
     GROUP = 3
@@ -46,7 +46,7 @@ class ResourceType(IntEnum):
 #: The only resource of type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 
-#: What a client reads that may not do what it asks for.
+#: The error for a client that may not do what it asks for.
 DENIED = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -70,7 +70,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """A broker without `authorizer.class.name`: everybody may do everything."""
+    """For a broker without `authorizer.class.name`: everybody may do everything."""
 
     def allows(
         self,
@@ -83,7 +83,7 @@ class AllowAll:
 
 
 class Asking(Protocol):
-    """A request's context, as far as checks need it."""
+    """The part of a request's context that checks need."""
 
     version: int
 
@@ -106,7 +106,7 @@ def _named(operation: AclOperation, resource_type: ResourceType, attribute: str)
 
 
 def cluster(*operations: AclOperation) -> Check:
-    """The request needs one of these operations on the cluster."""
+    """The request needs at least one of these operations on the cluster."""
 
     def check(ctx: Asking, request: object) -> ErrorCode:
         for operation in operations:
@@ -118,17 +118,17 @@ def cluster(*operations: AclOperation) -> Check:
 
 
 def group(operation: AclOperation, attribute: str = "group_id") -> Check:
-    """The request needs this operation on the group that it names."""
+    """The request needs this operation on the group it names."""
     return _named(operation, ResourceType.GROUP, attribute)
 
 
 def transactional_id(operation: AclOperation, attribute: str = "transactional_id") -> Check:
-    """The request needs this operation on the transactional id that it names."""
+    """The request needs this operation on the transactional id it names."""
     return _named(operation, ResourceType.TRANSACTIONAL_ID, attribute)
 
 
 def each_of(*checks: Check) -> Check:
-    """The request needs all of these; the first that fails says why."""
+    """The request needs all of these; the first that fails gives the error."""
 
     def check(ctx: Asking, request: object) -> ErrorCode:
         for each in checks:
@@ -141,5 +141,5 @@ def each_of(*checks: Check) -> Check:
 
 
 def depending(choose: Callable[[Any, Any], Check]) -> Check:
-    """The request needs what `choose(ctx, request)` returns."""
+    """The request needs the check that `choose(ctx, request)` returns."""
     return lambda ctx, request: choose(ctx, request)(ctx, request)

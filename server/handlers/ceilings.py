@@ -1,8 +1,9 @@
 """Which versions of each API a broker of a given Kafka release advertises.
 
-Whatever the handlers could do, the broker claims no more than the release it stands in for: under
-ZooKeeper, Apache Kafka brokers of 3.9 may stand beside it, and clients judge what a cluster can do
-by what its brokers say. Source: ApiVersions answers of running brokers; both ends inclusive.
+Whatever the handlers could do, the broker claims no more than the release it presents itself as:
+under ZooKeeper, brokers of Apache Kafka 3.9 may be in the same cluster, and clients judge what a
+cluster can do by what its brokers say. Source: ApiVersions answers of running brokers; both ends
+inclusive.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class ApiRange(NamedTuple):
 
 
 class Ceiling(NamedTuple):
-    """The ranges of one release by API key, and of its features those that there are here.
+    """The ranges of one release by API key, and those of its features that kwire has.
 
-    Shape: `features` name -> (lowest, highest) level; the highest is the finalized one.
+    Shape: `features` maps name -> (lowest, highest) level; the highest is the finalized one.
     """
 
     name: str
@@ -107,8 +108,8 @@ CEILING_3_9 = Ceiling(
     },
 )
 
-#: Apache Kafka 4.3.0, KRaft mode. Produce begins at 0 although 4.x refuses 0 to 2, since librdkafka
-#: before 2.8 needs the low end to choose compression (KAFKA-18659); here 0 to 2 are served.
+#: Apache Kafka 4.3.0, KRaft mode. Produce begins at 0 although 4.x refuses 0 to 2, because
+#: librdkafka before 2.8 needs the low end to choose compression (KAFKA-18659); kwire serves 0 to 2.
 CEILING_4_3 = Ceiling(
     "4.3",
     {

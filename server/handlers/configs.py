@@ -1,12 +1,12 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
 
-Behavior: topics and brokers. A topic's configs are read from the coordination store, so that a
-    change is seen at once; a broker answers for itself and for the default of all brokers. A change
-    is stored and every broker told; it holds without a restart, and here from the answer on. One
-    resource's refusal never spoils another's, except that a resource type nobody knows spoils a
-    whole DescribeConfigs.
-Versions: DescribeConfigs v0 is_default, which is always false, as from Apache Kafka; v1 sources and
-    synonyms, v3 types and documentation.
+Behavior: topics and brokers. A topic's configs are read from the coordination store, so a change is
+seen at once; a broker answers for itself and for the default of all brokers. A change is stored and
+announced to every broker; it takes effect without a restart, on the answering broker before it
+answers. Refusing one resource never affects another, except that an unknown resource type fails a
+whole DescribeConfigs.
+Versions: DescribeConfigs v0 has is_default, always false, as in Apache Kafka; v1 sources and
+synonyms, v3 types and documentation.
 Omitted: broker loggers (8), client metrics (16), groups (32), config policies, and passwords set at
     run time.
 Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
@@ -84,7 +84,7 @@ def refuse_describe(
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
-    """Tell configs with their values and where those come from."""
+    """Return configs with their values and sources."""
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
         return DescribeConfigsResponse(
             results=[
@@ -302,7 +302,7 @@ async def _alter(
     keep_others: bool,
     validate_only: bool,
 ) -> list[Outcome]:
-    """Change each resource by itself; `keep_others` is what makes it incremental."""
+    """Change each resource separately; `keep_others` is what makes it incremental."""
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     outcomes = []
     for resource, wanted in zip(resources, changes, strict=True):
@@ -348,7 +348,7 @@ async def _alter_resource(
     if validate_only:
         change((await ctx.services.cluster.configs([entity])).get(entity, {}))
     else:
-        # This broker has taken it up when it answers, so that who asks it next sees the change.
+        # The broker has applied the change before it answers, so the next request sees it.
         await ctx.services.controller.alter_config(*entity, change)
 
 

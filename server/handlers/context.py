@@ -1,4 +1,4 @@
-"""What a handler is, what it is given with each request, and what it may give back instead of a response."""
+"""What a handler is, what it gets with each request, and what it may return."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RequestT = TypeVar("RequestT")
 
 
 class NoReply:
-    """The answer to a request that has none (Produce with acks=0), with a reason to close or not."""
+    """The answer to a request that gets none (Produce with acks=0); a reason closes the connection."""
 
     __slots__ = ("close_reason",)
 
@@ -60,12 +60,12 @@ class NoReply:
         self.close_reason = close_reason
 
 
-#: Nothing is sent and the connection goes on.
+#: Nothing is sent and the connection stays open.
 NO_REPLY = NoReply()
 
 
 class Encoded:
-    """A response whose body is encoded already, in the version that was asked for."""
+    """A response whose body is already encoded, in the requested version."""
 
     __slots__ = ("body",)
 
@@ -94,7 +94,7 @@ class Features:
 
     @classmethod
     def of(cls, ranges: Mapping[str, tuple[int, int]]) -> Features:
-        """Features that are all at their highest level."""
+        """The given features, each at its highest level."""
         return cls(dict(ranges), {name: high for name, (_, high) in ranges.items()})
 
 
@@ -104,17 +104,17 @@ class Verifier(Protocol):
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
     ) -> ErrorCode | Awaitable[ErrorCode]:
-        """Tell whether a partition is part of the producer's open transaction."""
+        """Check that a partition is part of the producer's open transaction."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The broker's rooms as handlers reach them; the composition root gives all of them at once."""
+    """The broker's parts that handlers use; the composition root passes all of them at once."""
 
     node_id: int
     cluster_id: str
-    #: Whether clients are told what is registered; if not, the address they came by.
+    #: Whether clients are given the registered addresses; if not, the address they connected to.
     advertises: bool
     #: "3.9" whenever ZooKeeper coordinates, "4.3" with the embedded store.
     ceiling: str
@@ -143,11 +143,11 @@ class Services:
 
 
 class RequestContext:
-    """One request: its handler, header, connection, the time it was taken up, and the services.
+    """One request: its handler, header, connection, the time it was received, and the services.
 
-    Shape: `message` is the decoded request, for what is made of it after the handler has returned;
-    None where it holds views into the frame, which must not live on. `began_us` and `handled_us`
-    are the times for an observer, 0 without one.
+    Shape: `message` is the decoded request, for use after the handler has returned; None if it
+    holds views into the frame, which must not outlive the handler. `began_us` and `handled_us` are
+    the times for an observer, 0 without one.
     """
 
     __slots__ = (
@@ -192,9 +192,9 @@ class RequestContext:
     def partition_by_authorized(
         self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
     ) -> tuple[list[str], list[str]]:
-        """Part the names of single resources into those this may be done to, and the others.
+        """Split the names of resources into those on which the operation is allowed, and the rest.
 
-        Shape: each in the order given. What becomes of the others is the API's: a row with the
+        Shape: each in the order given. The API decides what happens to the others: a row with the
         error in `DENIED`, or none at all. Source: AuthHelper.partitionSeqByAuthorized.
         """
         allowed: list[str] = []
@@ -225,10 +225,10 @@ class RequestContext:
         finish: Callable[[Any], Any] | None = None,
         on_disconnect: Callable[[], object] | None = None,
     ) -> Later[Any]:
-        """Promise the response: `finish(await awaitable)`, or what is awaited when there is none.
+        """Promise the response: `finish(await awaitable)`, or without `finish` the awaited value.
 
-        Shape: a future costs least; a coroutine is run as a task. It is not cancelled when the
-        peer goes away: `on_disconnect` is called then, for waiting that can be given up.
+        Shape: a future costs least; a coroutine is run as a task. It is not cancelled when the peer
+        disconnects: `on_disconnect` is called then, to give up a wait.
         """
         return Later(self, awaitable, finish, on_disconnect, self.handler.overlap)
 
@@ -237,10 +237,10 @@ class Handler(Generic[RequestT]):
     """One API as this broker serves it: the function, the versions, and how it shares a connection.
 
     Shape: calling it calls the function. `min_version` and `max_version` are inclusive.
-    `flexible_from` is the first version whose response has the flexible header.
-    `authorize(ctx, request)` says whether the request may be handled at all; None where nothing is
-    asked of the whole request. `throttled`: its response tells how long the client is throttled.
-    `overlap`: the next request of the same connection may start before this one's reply is ready.
+    `flexible_from` is the first version whose response has the flexible header. `authorize(ctx,
+    request)` says whether the request may be handled at all; None if nothing is checked for the
+    whole request. `throttled`: the response tells the client how long it is throttled. `overlap`:
+    the next request of the same connection may start before this one's reply is ready.
     `refusal(ctx, request, error)`: see `refuse`.
     """
 
@@ -290,10 +290,10 @@ class Handler(Generic[RequestT]):
         return self.function(ctx, request)
 
     def refuse(self, ctx: RequestContext, request: RequestT | None, error: ErrorCode) -> Any:
-        """Return the response that carries one error for all of a request.
+        """Return the response that carries one error for the whole request.
 
         Shape: made by the declared `refusal`, or else with the response's own error code; None if
-        the API has no place for it, or if the request is not kept and would be needed.
+        the API has no field for it, or if `refusal` needs a request that was not kept.
         """
         if self.refusal is not None:
             return None if request is None else self.refusal(ctx, request, error)

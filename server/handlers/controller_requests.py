@@ -1,10 +1,10 @@
 """ControlledShutdown, AlterPartition, AllocateProducerIds (API keys 7, 56, 67): brokers ask the controller.
 
-Behavior: a broker that stops has its leaderships moved away and is no longer waited for; what it leads
-    alone is named in the answer, so that it asks again. A leader changes the in-sync replicas of its
-    partitions here and nowhere else. Producer ids are reserved in blocks of a thousand. All of it is
-    answered NOT_CONTROLLER by another broker, and STALE_BROKER_EPOCH to an earlier life of the one
-    that asks.
+Behavior: when a broker shuts down, its leaderships are moved away and nothing waits for it any
+longer; partitions for which it is the only possible leader are named in the answer, so that it asks
+again. Leaders change the in-sync replicas of their partitions only through these requests. Producer
+ids are reserved in blocks of a thousand. A broker that is not the controller answers
+NOT_CONTROLLER; a request from an earlier process of the sender gets STALE_BROKER_EPOCH.
 Versions: ControlledShutdown 0-3 (v2 broker epoch, KIP-380), AlterPartition 0-3 (v1 leader recovery, v2
     topic ids, v3 the replicas' broker epochs), AllocateProducerIds 0; only in a cluster (ceiling 3.9).
 Source: KafkaApis.handleControlledShutdownRequest, handleAlterPartitionRequest,

@@ -1,9 +1,9 @@
 """DeleteRecords (API key 21).
 
-Behavior: moves a partition's log start offset; -1 stands for the high watermark. What lies before
-    it is gone for consumers at once and after a crash, and on disk with the next round of
-    retention. Answered when the logs of all live replicas begin there, or after timeout_ms with
-    REQUEST_TIMED_OUT, though followers go on.
+Behavior: raises a partition's log start offset; -1 stands for the high watermark. Records below it
+are gone for consumers at once, also after a crash, and on disk with the next round of retention.
+Answered when the logs of all live replicas begin there, or after timeout_ms with REQUEST_TIMED_OUT,
+though followers still continue.
 Source: ReplicaManager.deleteRecords, KIP-107.
 """
 
@@ -33,7 +33,7 @@ from .registry import handles
 def delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Later[DeleteRecordsResponse]:
-    """Raise log start offsets, each partition for itself."""
+    """Raise log start offsets, each partition independently."""
     results: list[DeleteRecordsPartitionResult] = []
     waiting: list[tuple[int, Partition, int]] = []
     moved = False
@@ -57,7 +57,7 @@ def delete_records(
             results.append(row)
         response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
     if moved:
-        # Apache Kafka leaves it to a timer, and a killed broker shows deleted records again.
+        # Apache Kafka leaves this to a timer, and a killed broker shows deleted records again.
         ctx.services.log_manager.checkpoint_log_start_offsets()
     if not waiting:
         return response

@@ -1,8 +1,9 @@
 """From a received request to its reply: admit, decode, handle, observe, reply.
 
-Three kinds of trouble, never mixed: an error code in a response is the handler's business; a request that
-cannot be decoded, or that is not served, closes the connection with one log line; anything else is a
-mistake of ours, logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API allows it.
+Errors are of three kinds, never mixed: an error code in a response is the handler's business; a
+request that cannot be decoded, or that is not served, closes the connection with one log line;
+anything else is a bug of ours, logged with its traceback and answered UNKNOWN_SERVER_ERROR where
+the API allows it.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class RequestDispatcher:
         observer = self._observer
         began_us = 0 if observer is None else self._clock.monotonic_us()
 
-        # Decode. What is left over is let be, as Apache Kafka does: librdkafka's Metadata v12 for
-        # all topics has three bytes too many.
+        # Decode. Left-over bytes are ignored, as Apache Kafka ignores them: librdkafka's Metadata
+        # v12 for all topics has three bytes too many.
         try:
             message, _ = decode_prefix(
                 handler.request_class, request.frame, version, request.body_offset
@@ -94,7 +95,7 @@ class RequestDispatcher:
         )
         ctx.began_us = began_us
 
-        # Handle, if it may be.
+        # Handle, if authorized.
         authorize = handler.authorize
         try:
             if authorize is not None and (denied := authorize(ctx, message)):
@@ -102,7 +103,7 @@ class RequestDispatcher:
             answer = handler.function(ctx, message)
             if type(answer) is not Later:
                 return self._reply(ctx, answer)
-        except Exception:  # noqa: BLE001 - a mistake of ours, logged there
+        except Exception:  # noqa: BLE001 - a bug of ours, logged there
             return self._failed(ctx)
         if handler.api_key == PRODUCE:
             ctx.message = None  # its records are views into the frame, which must not live on
@@ -112,7 +113,7 @@ class RequestDispatcher:
 
     def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Reply:
         """Answer a request that had to wait; see server.net.dispatcher."""
-        if future.cancelled():  # the broker stops
+        if future.cancelled():  # the broker is stopping
             return Close("")
         ctx = later.ctx
         try:
@@ -122,7 +123,7 @@ class RequestDispatcher:
             return self._failed(ctx)
 
     def _reply(self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE) -> Reply:
-        """Encode the response, and have the request observed."""
+        """Encode the response, and report it to the observer."""
         observer = self._observer
         answered_us = 0 if observer is None else self._clock.monotonic_us()
         if self._quotas is not None and ctx.handler.throttled:
@@ -135,7 +136,7 @@ class RequestDispatcher:
             try:
                 parts = [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
             except EncodeError:
-                # A message may quote names of any length, and then not fit a string.
+                # A message may quote names of any length, and then be too long for a string.
                 if not shorten_messages(answer):
                     raise
                 parts = encode_parts(answer, version)
@@ -163,7 +164,7 @@ class RequestDispatcher:
         said = f"{name} v{ctx.version} of client {ctx.client_id!r} failed"
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         cause = sys.exc_info()[1]
-        if isinstance(cause, StoreClosed):  # no mistake, and the broker is about to stop
+        if isinstance(cause, StoreClosed):  # not a bug, and the broker is about to stop
             logger.error("%s: %s", said, cause)
             code = ErrorCode.KAFKA_STORAGE_ERROR
         else:
@@ -181,7 +182,7 @@ class RequestDispatcher:
     def _not_served(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:
         key, version, client = request.api_key, request.api_version, request.client_id
         if key == API_VERSIONS:
-            # In v0, which every client reads, whatever it asked for (KIP-511).
+            # In v0, which every client can read, whatever version it asked for (KIP-511).
             body = encode_parts(unsupported_version_response(self.handlers.ranges), 0)
             return response_frame(request.correlation_id, False, body)
         served = self.handlers.ranges.get(key)
@@ -197,12 +198,13 @@ class RequestDispatcher:
 
 
 def throttled(ctx: RequestContext, answer: Any, throttle_time_ms: int) -> Any:
-    """Have a response tell how long its client is throttled, where its version has a place for it."""
+    """Put the throttle time into a response, if its version has the field."""
     response = response_class(ctx.handler.api_key)
     for place, field in enumerate(schema_of(response).fields):
         if field.name == "throttle_time_ms" and ctx.version in field.versions:
             if type(answer) is Encoded:
-                # Patched in a copy, since it may be kept for others; Metadata's has it in front.
+                # Patched in a copy, since the original may be kept for others; in Metadata it is
+                # first.
                 assert place == 0
                 return Encoded(throttle_time_ms.to_bytes(4, "big") + answer.body[4:])
             if type(answer) is not NoReply:
@@ -230,7 +232,7 @@ def shorten_messages(message: Any) -> bool:
 
 
 def api_name(key: int) -> str:
-    """Return an API key as log lines give it."""
+    """Return an API key as shown in log lines."""
     try:
         return f"{ApiKey(key).name.title().replace('_', '')} (key {key})"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which address a client is told for a broker."""
+"""Which address a client is given for a broker."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Address(NamedTuple):
-    """Host and port as the client is to connect to."""
+    """Host and port that the client is to connect to."""
 
     host: str
     port: int
 
 
 class NodeEndpoint(Protocol):
-    """A broker's address in a response; each message declares its own."""
+    """A broker's address in a response; each message declares its own class."""
 
     node_id: int
 
@@ -27,7 +27,7 @@ E = TypeVar("E", bound=NodeEndpoint)
 
 
 class Leader(NamedTuple):
-    """Who leads a partition; id and epoch are -1 for an unknown one, address None if out of reach."""
+    """Who leads a partition; id and epoch are -1 if unknown, address is None if out of reach."""
 
     id: int
     epoch: int
@@ -36,7 +36,7 @@ class Leader(NamedTuple):
 
 
 def leader_of(ctx: RequestContext, image: MetadataImage, topic: str, partition: int) -> Leader:
-    """Return what a client is told that asked the wrong broker. Source: KIP-951."""
+    """Return the leader to name to a client that asked the wrong broker. Source: KIP-951."""
     found = image.partition(topic, partition)
     if found is None:
         return Leader(-1, -1, None, None)
@@ -46,18 +46,19 @@ def leader_of(ctx: RequestContext, image: MetadataImage, topic: str, partition: 
 
 
 def add_endpoint(endpoints: list[E], leader: Leader, endpoint: Callable[..., E]) -> None:
-    """Tell a leader's address, if it has one, once in a response. Source: KIP-951."""
+    """Add a leader's address to a response, once, if it has one. Source: KIP-951."""
     if leader.address is not None and all(known.node_id != leader.id for known in endpoints):
         host, port = leader.address
         endpoints.append(endpoint(node_id=leader.id, host=host, port=port, rack=leader.rack))
 
 
 def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Address | None:
-    """Return where this connection's client reaches a live broker, by its own listener.
+    """Return the address of a live broker for this connection's client, on the client's listener.
 
-    Shape: a lone broker without advertised.listeners is where the client already reached it, which
-    is right on loopback, in a local network, on several interfaces and through tunnels with equal
-    port numbers; brokers of a cluster all say what is registered. None for a broker that is not alive or has no such listener.
+    Shape: a single broker without advertised.listeners gives the address at which the client
+    already reached it, which is right on loopback, in a local network, on several interfaces and
+    through tunnels with equal port numbers; brokers of a cluster all give the registered address.
+    None for a broker that is not alive or has no such listener.
     """
     connection = ctx.connection
     services = ctx.services

@@ -1,15 +1,15 @@
 """Fetch (API key 1), for consumers and for followers.
 
-Behavior: stored batches go out as they lie in the segment, whole, as slices of the file. If fewer
-    than min_bytes can be read and nothing is wrong, the request waits in the purgatory until enough
-    was appended or max_wait_ms is over; a topic that does not exist is no reason not to wait. The
-    first partition with data always gives one batch, even a larger one than allowed (KIP-74).
-    Incremental sessions as KIP-227. A follower reads up to the log end, and its fetch offset tells
-    how far it is; a consumer may read from a follower, or be sent to one in its rack (KIP-392).
-    A throttled follower that is not in sync gets no records while there were too many (KIP-73).
+Behavior: stored batches are sent as they are in the segment, whole, as slices of the file. If fewer
+than min_bytes can be read and nothing is wrong, the request waits in the purgatory until enough was
+appended or max_wait_ms is over; a topic that does not exist does not end the wait. The first
+partition with data always gives one batch, even one larger than allowed (KIP-74). Incremental
+sessions as in KIP-227. A follower reads up to the log end, and its fetch offset shows its progress;
+a consumer may read from a follower, or be sent to one in its rack (KIP-392). A throttled follower
+that is not in sync gets no records while the quota is used up (KIP-73).
 Versions: below 4 (2) batches are converted to magic 1 (0), see old_fetch.py; below 10 topics with
-    compression.type=zstd are refused; from 12 on a diverging epoch is answered; from 13 on topics
-    are named by id; from 16 on the leader is named to who asks the wrong broker (KIP-951).
+compression.type=zstd are refused; from 12 on a diverging epoch is answered; from 13 on topics are
+named by id; from 16 on a client that asks the wrong broker is told the leader (KIP-951).
 Omitted: remote (tiered) storage.
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch.
 """
@@ -56,10 +56,10 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 #: Up to this version a client does not know KAFKA_STORAGE_ERROR.
 NO_STORAGE_ERROR_UP_TO = 5
 
-#: From this version on whoever asks the wrong broker is told the right one.
+#: From this version on a client that asks the wrong broker is told the right one.
 NAMES_LEADER_SINCE = 16
 
-#: What refuses an old client carries no records at all, not even none.
+#: With these errors for old clients, records are null instead of empty.
 REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -166,7 +166,7 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
 
 
 def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: PartitionData) -> None:
-    """Say an error as the version knows it, and name the leader to who asked the wrong broker."""
+    """Translate an error for the version; name the leader if the client asked the wrong broker."""
     if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= NO_STORAGE_ERROR_UP_TO:
         data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     if data.error_code in REFUSES_OLD:

@@ -1,11 +1,11 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
 Behavior: the leader of the key's partition of __consumer_offsets or __transaction_state. The first
-request for a topic that is not there makes it, and is answered when it can be used; Apache Kafka
-answers COORDINATOR_NOT_AVAILABLE until then, after which clients ask again.
+request creates the topic if it does not exist, and is answered when it can be used; Apache Kafka
+answers COORDINATOR_NOT_AVAILABLE until then, and clients ask again.
 Versions: 0-6. v1 brings transactional ids (KIP-98), v4 several keys in a request (KIP-699), v6 share
 groups (KIP-932).
-Omitted: share coordinators, which answer COORDINATOR_NOT_AVAILABLE as in 3.9.2 without them.
+Omitted: share coordinators; the answer is COORDINATOR_NOT_AVAILABLE, as from 3.9.2 without them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MESSAGES = {
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
-    """Answer a row for each key. Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
+    """Answer with a row for each key. Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
     keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
     error, topic = topic_of(ctx, request.key_type)
     if topic is None:
@@ -55,7 +55,7 @@ def find_coordinator(
 
 
 def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]:
-    """Return the topic that coordinators of this type keep their state in, or why there is none."""
+    """Return the topic in which coordinators of this type keep their state, or an error."""
     if key_type == GROUP:
         return ErrorCode.NONE, GROUP_METADATA_TOPIC
     if key_type == TRANSACTION:
@@ -79,7 +79,7 @@ def answer(
 def row_for(
     ctx: RequestContext, image: MetadataImage, topic: str, partition: int, key: str
 ) -> Coordinator:
-    """Return the row that names the leader of a partition, if it has one that is alive."""
+    """Return the row that names the leader of a partition, if it has a live one."""
     found = image.partition(topic, partition)
     address = None if found is None else address_for(ctx, image, found.leader)
     if found is None or address is None:
@@ -94,10 +94,10 @@ def failure(key: str, error: ErrorCode) -> Coordinator:
 def response_for(
     ctx: RequestContext, rows: list[Coordinator], explain: bool = False
 ) -> FindCoordinatorResponse:
-    """Put the rows into the form of the version; only one key was asked for before 4.
+    """Put the rows into the form of the version; before version 4 there is only one key.
 
-    Shape: as 3.9.2 says it, a message is in every answer up to version 3 ("NONE" is one), and after
-    that only where `explain` is set, for a type that is not known.
+    Shape: as in 3.9.2, every answer up to version 3 has a message ("NONE" if there is no error);
+    later ones only if `explain` is set, for an unknown type.
     """
     if ctx.version >= 4:
         if explain:

@@ -1,6 +1,6 @@
-"""What the dispatcher asks besides handlers, for each request: who observes it, who throttles it.
+"""What the dispatcher asks for each request besides the handler: an observer and quotas.
 
-A broker that is not told of either has neither, and its requests pay nothing for them.
+Without them, requests pay nothing for them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class Durations(NamedTuple):
     """How long a request took in the broker. Unit: microseconds.
 
-    Shape: `local` from its arrival at the dispatcher until the handler has returned; `remote` from
-    there until what the handler waits for is done, 0 if that was nothing; `encode` the making of the
-    reply. What it waited before its turn and what sending it took are the network's to tell.
+    Shape: `local` is from the request's arrival at the dispatcher until the handler returns;
+    `remote` from there until what the handler waits for is done, 0 if it does not wait; `encode` is
+    the making of the reply. The time before the request's turn, and the time to send the reply, are
+    known only to the network.
     """
 
     local_us: int
@@ -27,24 +28,25 @@ class Durations(NamedTuple):
 
 
 class Observer(Protocol):
-    """Is told once of each request that was decoded, right before its reply goes to the network."""
+    """Called once for each decoded request, right before its reply goes to the network."""
 
     def observe(
         self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations
     ) -> None:
         """Note one request.
 
-        Shape: `response` is the message, or what stands for one (`Encoded`, `NoReply`), or None where
-        the connection is closed instead. `error` is NONE where the handler has answered, with whatever errors its rows have; what the gate
-        refused the request with, or what the handler's own failure was answered with. A request
-        whose connection ends before its reply is ready is not observed.
+        Shape: `response` is the message, or what replaces one (`Encoded`, `NoReply`), or None if
+        the connection is closed instead. `error` is NONE if the handler answered, whatever errors
+        its rows have; otherwise the error with which the gate refused the request, or that answers
+        the handler's own failure. A request whose connection ends before its reply is ready is not
+        observed.
         """
         ...
 
 
 class RequestQuotas(Protocol):
-    """Says how long clients are to be throttled; asked only for handlers that are `throttled`."""
+    """Says how long clients are throttled; asked only for handlers that are `throttled`."""
 
     def throttle_time_ms(self, ctx: RequestContext) -> int:
-        """What the response tells its client, 0 if it is within its quota."""
+        """The throttle time for the response; 0 if the client is within its quota."""
         ...

@@ -1,6 +1,7 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup, DescribeGroups, ListGroups and DeleteGroups.
 
-Behavior: the rules are in server/coordinator/group; here requests of all versions take one form.
+Behavior: the rules are in server/coordinator/group; these handlers bring requests of all versions
+into one form.
 Versions: JoinGroup 0-9: v1 rebalance timeout (KIP-62), v4 member id required (KIP-394), v5 static
 members (KIP-345), v7 protocol type and nullable name (KIP-559), v8 reason (KIP-800), v9
 skip_assignment (KIP-814). SyncGroup 0-5: v5 protocol type and name are mandatory. LeaveGroup 0-5: v3
@@ -44,7 +45,7 @@ T = TypeVar("T")
 DENIED_GROUP = DENIED[ResourceType.GROUP]
 
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""READ, DELETE and DESCRIBE as bits by AclOperation code: all that can be allowed on a group."""
+"""READ, DELETE and DESCRIBE as bits by AclOperation code: all operations that groups support."""
 
 
 @handles(
@@ -72,7 +73,7 @@ def join_group(
 
 
 def empty_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Put "" where there is no protocol name, for versions that have no null."""
+    """Put "" for a missing protocol name, in versions that have no null."""
     if response.protocol_name is None:
         response.protocol_name = ""
     return response
@@ -91,7 +92,7 @@ def sync_group(
 
 @handles(HeartbeatRequest, versions="0-4", authorize=group(AclOperation.READ))
 def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Answer whether the member is still one, and whether it must join again."""
+    """Answer whether the member still belongs to the group, and whether it must rejoin."""
     return ctx.services.group_coordinator.heartbeat(request)
 
 
@@ -99,7 +100,7 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
 def leave_group(
     ctx: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
-    """Let members go; before version 3 there is one, and its error is the response's."""
+    """Remove members; before version 3 there is one, and its error is the response's."""
     if ctx.version >= 3:
         answer = ctx.services.group_coordinator.leave_group(request)
         return answer if isinstance(answer, LeaveGroupResponse) else ctx.later(answer)
@@ -120,7 +121,7 @@ def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
 
 @handles(DescribeGroupsRequest, versions="0-6", authorize=None, refusal=refusals.describe_groups)
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Describe each group by itself."""
+    """Describe each group separately."""
     coordinator = ctx.services.group_coordinator
     allowed, denied = ctx.partition_by_authorized(
         AclOperation.DESCRIBE, ResourceType.GROUP, without_many_repeats(request.groups)

@@ -1,11 +1,11 @@
 """LeaderAndIsr, StopReplica, UpdateMetadata (API keys 4, 5, 6): what a controller tells a broker.
 
-Behavior: a request for another process of this broker (its epoch is older) is refused with
-    STALE_BROKER_EPOCH, one of a controller that was followed by another with
-    STALE_CONTROLLER_EPOCH. Roles are taken and logs made before the answer; the config of a topic
-    that is new here is read from the coordination store first.
-Versions: all that Apache Kafka 3.9 knows; only in a cluster (ceiling 3.9).
-Omitted: requests of a KRaft controller that takes a ZooKeeper cluster over (migration).
+Behavior: a request meant for an earlier process of this broker (with an older broker epoch) is
+refused with STALE_BROKER_EPOCH, one from an earlier controller with STALE_CONTROLLER_EPOCH. Roles
+are taken and logs created before the answer; the config of a topic that is new to this broker is
+read from the coordination store first.
+Versions: all versions of Apache Kafka 3.9; only in a cluster (ceiling 3.9).
+Omitted: requests of a KRaft controller that takes over a ZooKeeper cluster (migration).
 Source: KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest.
 """
 
@@ -41,7 +41,7 @@ from .registry import handles
 
 logger = logging.getLogger(__name__)
 
-#: Roles that are taken before others get a turn: a log that is made takes half a millisecond.
+#: How many roles are taken before other work gets a turn: creating a log takes half a millisecond.
 AT_ONCE = 50
 RETRY_S = 0.2
 
@@ -70,9 +70,10 @@ def leader_and_isr(
     image = ctx.services.metadata()
     told = request.topic_states or by_topic(request.ungrouped_partition_states)
     if any(map(_is_malformed, told)):
-        # Names become directories: "../x" is not to be one.
+        # Names become directories: "../x" must not.
         logger.warning(
-            "LeaderAndIsr from %s names what cannot be a topic", ctx.connection.client_host
+            "LeaderAndIsr from %s has an invalid topic name or partition",
+            ctx.connection.client_host,
         )
         return LeaderAndIsrResponse(error_code=ErrorCode.INVALID_REQUEST)
     unknown = [
@@ -119,7 +120,7 @@ async def _take_roles(
             request, more_follows=number < len(slices)
         )
         if answer.error_code:
-            return answer  # another controller has spoken meanwhile
+            return answer  # a newer controller has sent a request in the meantime
         whole.partition_errors += answer.partition_errors
         whole.topics += answer.topics
         await asyncio.sleep(0)
@@ -129,7 +130,7 @@ async def _take_roles(
 async def _configs(
     ctx: RequestContext, topics: list[str]
 ) -> Mapping[tuple[str, str], Mapping[str, str]]:
-    """The configs of topics. The controller says everything once, so a failure is no way out."""
+    """The configs of topics. Retries for ever, because the controller says everything only once."""
     while True:
         try:
             return await ctx.services.cluster.configs([(TOPICS, name) for name in topics])
@@ -143,7 +144,7 @@ async def _configs(
 def sliced(
     topics: Iterable[LeaderAndIsrTopicState],
 ) -> Iterator[list[LeaderAndIsrTopicState]]:
-    """The same in pieces of few partitions, between which others get their turn."""
+    """Split the topics into slices of few partitions; other work gets its turn in between."""
     taken: list[LeaderAndIsrTopicState] = []
     room = AT_ONCE
     for topic in topics:
@@ -184,7 +185,7 @@ def as_of(version: int, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
 def stop_replica(
     ctx: RequestContext, request: StopReplicaRequest
 ) -> StopReplicaResponse | Later[StopReplicaResponse]:
-    """Follow partitions no longer, and delete those that are to go."""
+    """Stop following partitions, and delete those that the request says to delete."""
     if _is_for_an_earlier_process(ctx, request.broker_epoch):
         return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     told = stopped_topics(request)
@@ -196,7 +197,7 @@ def stop_replica(
 async def _stop_all(
     ctx: RequestContext, request: StopReplicaRequest, told: list[StopReplicaTopicState]
 ) -> StopReplicaResponse:
-    """Stop some at a time: each that is deleted is renamed on the disk."""
+    """Stop some at a time: each deletion renames a directory on disk."""
     rows: list[StopReplicaPartitionError] = []
     for topic in told:
         for position in range(0, len(topic.partition_states), AT_ONCE):
@@ -209,7 +210,7 @@ async def _stop_all(
             request.topic_states = [piece]
             answer = ctx.services.replica_manager.stop_replicas(request)
             if answer.error_code:
-                return answer  # another controller has spoken meanwhile
+                return answer  # a newer controller has sent a request in the meantime
             rows += answer.partition_errors
             await asyncio.sleep(0)
     return StopReplicaResponse(partition_errors=rows)
@@ -222,7 +223,7 @@ async def _stop_all(
     throttled=False,
 )
 def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-    """Answer clients from what the controller tells from now on."""
+    """Adopt the controller's view of the cluster; clients are answered from it from now on."""
     if _is_for_an_earlier_process(ctx, request.broker_epoch):
         return UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
     if not ctx.services.replica_manager.take_controller_epoch(request.controller_epoch):

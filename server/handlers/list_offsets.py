@@ -1,12 +1,13 @@
 """ListOffsets (API key 2) and OffsetForLeaderEpoch (API key 23).
 
-Behavior: an offset by time is the first record at or after it, found through the time index; only
-    offsets below the high watermark (read_committed: the last stable offset) are told. An epoch's
-    end is where the next known epoch begins.
+Behavior: the offset for a time is that of the first record at or after it, found through the time
+index; only offsets below the high watermark (read_committed: the last stable offset) are returned.
+An epoch ends where the next known epoch begins.
 Versions: ListOffsets 0 answers several offsets of segments, newest first; later versions refuse a
-    partition that is named twice. -3 (largest timestamp) from 7 on, -4 (earliest local) from 8 on, -5 (latest tiered) from 9 on; below that
-    UNSUPPORTED_VERSION in the row.
-Omitted: tiered storage: the earliest local offset is the log's start, the latest tiered is none.
+partition that is named twice. -3 (largest timestamp) from 7 on, -4 (earliest local) from 8 on, -5
+(latest tiered) from 9 on; in older versions these get UNSUPPORTED_VERSION in the row.
+Omitted: tiered storage: the earliest local offset is the log's start; there is no latest tiered
+offset.
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.lastOffsetForLeaderEpoch.
 """
 
@@ -45,7 +46,7 @@ from . import refusals
 from .context import RequestContext
 from .registry import handles
 
-#: The first version in which each special timestamp means something.
+#: The first version that supports each special timestamp.
 SPECIAL_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 #: From this version on a client knows OFFSET_NOT_AVAILABLE.
@@ -65,7 +66,7 @@ def find_partition(
 
 @handles(ListOffsetsRequest, versions="0-9", authorize=None, refusal=refusals.list_offsets)
 def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look offsets up by time, or the log's ends."""
+    """Look up offsets by time, or the log's ends."""
     asked = Counter(
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
     )
@@ -133,7 +134,7 @@ def _partition(
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Tell where an epoch ended, so that a client or follower can find where its log diverged."""
+    """Return where an epoch ended, so that a client or follower can find where its log diverged."""
     topics = []
     for topic in request.topics:
         rows = []

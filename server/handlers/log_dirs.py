@@ -1,7 +1,7 @@
 """DescribeLogDirs (API key 35).
 
 Behavior: one result for each log directory, an offline one with KAFKA_STORAGE_ERROR; sizes are the
-    bytes of the segments' batches; the lag is 0, as there are no replicas being moved.
+bytes of the segments' batches; the lag is 0, as no replicas are being moved.
 Omitted: AlterReplicaLogDirs (docs/omissions.md).
 Source: ReplicaManager.describeLogDirs.
 """
@@ -35,7 +35,7 @@ from .registry import handles
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Tell what lies in each log directory, and how much room is left."""
+    """Return what each log directory contains, and how much room is left."""
     wanted = None
     if request.topics is not None:
         wanted = {

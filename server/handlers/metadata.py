@@ -1,12 +1,13 @@
 """Metadata (API key 3) and DescribeCluster (API key 60).
 
-Behavior: answered from the current image. This broker's own address is the one it advertises on
-    the connection's listener; a lone one without advertised.listeners is where the client
-    reached it, which is right wherever address and port are not translated on the way. A topic
-    that does not exist is created if the client and auto.create.topics.enable allow it, and then
-    the answer waits until the topic can be used. The answer for all topics is encoded once for
-    each image, version and set of addresses that are told.
-Versions: Metadata 0 takes an empty list for all topics, later ones null; topics by id from 12 on.
+Behavior: answered from the current image. This broker's own address is the one it advertises on the
+connection's listener; a single broker without advertised.listeners gives the address at which the
+client reached it, which is right unless address or port are translated on the way. A topic that
+does not exist is created if the client and auto.create.topics.enable allow it, and then the answer
+waits until the topic can be used. The answer for all topics is encoded once for each image, version
+and set of addresses.
+Versions: for all topics, Metadata 0 takes an empty list, later versions null; topics by id from 12
+on.
 Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCreationManager.
 """
 
@@ -43,15 +44,15 @@ if TYPE_CHECKING:
 
 NOT_ASKED = -(1 << 31)
 
-#: The Metadata version from which on a topic may be asked for by its id.
+#: The Metadata version since which a topic may be asked for by its id.
 TOPIC_IDS_SINCE = 12
 
-# One bit per AclOperation that applies to the resource; everything is allowed while nothing
-# authorizes. Source: AclEntry.supportedOperations.
+# One bit per AclOperation that applies to the resource; without an authorizer everything is
+# allowed. Source: AclEntry.supportedOperations.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
-#: How many encoded answers an image keeps, and with how many bytes together.
+#: How many encoded answers an image keeps, and how many bytes at most.
 KEPT_ANSWERS = 8
 KEPT_BYTES = 8 * 1024 * 1024
 
@@ -60,7 +61,7 @@ CONTROLLERS_ENDPOINT = 2
 
 
 def _refusal(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
-    """The response of a request that fails as a whole: every topic has the error, no broker is named."""
+    """The response to a request that fails as a whole: each topic has the error, no broker is named."""
     return MetadataResponse(
         brokers=[],
         topics=[
@@ -86,7 +87,7 @@ def metadata(
         return _refusal(ctx, request, ErrorCode.INVALID_REQUEST)
     by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
     if by_id:
-        topics = by_id  # Apache Kafka overlooks names beside ids
+        topics = by_id  # Apache Kafka ignores names beside ids
     image = ctx.services.metadata()
     missing = [
         topic.name
@@ -104,10 +105,10 @@ def metadata(
 
 
 def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded:
-    """Describe all topics, as they were encoded before for whom nothing differs.
+    """Describe all topics; an equal answer that was encoded before is used again.
 
-    What is told of an image depends on the request's version and options, and on where the
-    client's listener reaches each broker; nothing else, since all clients may see all topics.
+    The answer for an image depends on the request's version and options, and on the broker
+    addresses for the client's listener; on nothing else, since all clients may see all topics.
     """
     image = ctx.services.metadata()
     brokers = _brokers(ctx, image)
@@ -209,7 +210,7 @@ def _asked(
 
 
 def _topic_operations(request: MetadataRequest) -> int:
-    """What may be done with a topic, also with one that does not exist."""
+    """The operations allowed on a topic, even on one that does not exist."""
     return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
 
 

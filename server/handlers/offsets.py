@@ -1,12 +1,12 @@
 """OffsetCommit, OffsetFetch and OffsetDelete.
 
-Behavior: partitions that do not exist are refused one by one when committed or deleted, and have no
-offset when fetched. The rest is server/coordinator/group/offsets.py.
-Versions: OffsetCommit 0-9: v1 generations and timestamps, v2-4 retention, v6 leader epochs (KIP-320),
-v7 static members. OffsetFetch 0-9: v2 all partitions and a top-level error, v7 require_stable (KIP-447),
-v8 several groups (KIP-709), v9 member epochs (KIP-848), which a classic group has no use for.
-OffsetDelete 0 (KIP-496).
-Omitted: version 0 of commit and fetch stores and reads as version 1 does; Apache Kafka keeps those
+Behavior: commit and delete refuse partitions that do not exist one by one; fetch has no offset for
+them. The rest is server/coordinator/group/offsets.py.
+Versions: OffsetCommit 0-9: v1 generations and timestamps, v2-4 retention, v6 leader epochs
+(KIP-320), v7 static members. OffsetFetch 0-9: v2 all partitions and a top-level error, v7
+require_stable (KIP-447), v8 several groups (KIP-709), v9 member epochs (KIP-848), which a classic
+group does not use. OffsetDelete 0 (KIP-496).
+Omitted: version 0 of commit and fetch uses the same store as version 1; Apache Kafka keeps those
 offsets in ZooKeeper under /consumers.
 """
 
@@ -92,7 +92,7 @@ def offset_commit(
 def commit_response(
     asked: list[OffsetCommitRequestTopic], errors: dict[tuple[str, int], int]
 ) -> OffsetCommitResponse:
-    """Answer in the order of the request; rows without an error here do not exist."""
+    """Answer in the order of the request; partitions without an entry in `errors` do not exist."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -114,7 +114,7 @@ def commit_response(
 def offset_delete(
     ctx: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
-    """Remove offsets that no member is about to need."""
+    """Remove offsets of topics to which no member is subscribed."""
     asked = request.topics
     known = existing(ctx.services.metadata(), asked)
     request.topics = known
@@ -133,7 +133,7 @@ def offset_delete(
 def delete_response(
     asked: list[OffsetDeleteRequestTopic], errors: dict[tuple[str, int], int]
 ) -> OffsetDeleteResponse:
-    """Answer in the order of the request; rows without an error here do not exist."""
+    """Answer in the order of the request; partitions without an entry in `errors` do not exist."""
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -152,7 +152,7 @@ def delete_response(
 
 
 def existing(image: MetadataImage, asked: list[TopicT]) -> list[TopicT]:
-    """Return the topics with those partitions that exist: the list itself if all do."""
+    """Return the topics with only those partitions that exist: the list itself if all do."""
     topics = image.topics
     for topic in asked:
         found = topics.get(topic.name)
@@ -183,7 +183,7 @@ def errors_by_row(
 
 
 def _asked(row: OffsetFetchRequestGroup) -> Hashable:
-    # Only what asks for everything grows in the response; named partitions do not.
+    # Only a request for everything makes the response larger than the request.
     return row.group_id if row.topics is None else id(row)
 
 
@@ -200,7 +200,7 @@ def _partitions(
 
 @handles(OffsetFetchRequest, versions="0-9", authorize=None, refusal=refusals.offset_fetch)
 def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Read committed offsets of one group, or from version 8 on of several."""
+    """Read the committed offsets of one group, or since version 8 of several."""
     if ctx.version < 8:
         return fetch_one_group(ctx, request)
     coordinator = ctx.services.group_coordinator

@@ -1,11 +1,11 @@
-"""Fetch before version 4: stored batches of magic 2 become what old clients can read.
+"""Fetch before version 4: stored batches of magic 2 are converted for old clients.
 
-Behavior: one answer converts at most MAX_CONVERTED_BYTES, but at least one batch. Little work is
-    done on the loop, the rest in the worker process. Batches of which nothing is left (markers of
-    transactions) are passed over, so that a client does not ask for them again for ever.
-Versions: magic 1 for 2 and 3, magic 0 for 0 and 1. Headers, producers and transactions are lost.
-Omitted: Apache Kafka fills a converted answer up to the size it had before, with a message that is
-    cut short; here it has the size it has.
+Behavior: one answer converts at most MAX_CONVERTED_BYTES, but at least one batch. Small amounts are
+converted on the loop, the rest in the worker process. Batches of which nothing remains (transaction
+markers) are skipped, so that a client does not ask for them again for ever.
+Versions: magic 1 for 2 and 3, magic 0 for 0 and 1. Headers, producer ids and transactions are lost.
+Omitted: Apache Kafka pads a converted answer to its original size with a truncated message; kwire
+does not.
 Source: KafkaApis.maybeConvertFetchedData, LazyDownConversionRecords.
 """
 
@@ -39,8 +39,9 @@ INLINE_RECORDS = 1000
 def refuses_old(ctx: RequestContext, partition: Partition) -> ErrorCode:
     """Why a client below version 10 may not read a partition, or NONE.
 
-    Errors: UNSUPPORTED_COMPRESSION_TYPE where the topic's batches are zstd's; UNSUPPORTED_VERSION
-    where they would have to be converted and message.downconversion.enable forbids it.
+    Errors: UNSUPPORTED_COMPRESSION_TYPE if the topic's batches are compressed with zstd;
+    UNSUPPORTED_VERSION if they would have to be converted and message.downconversion.enable forbids
+    it.
     """
     if partition.log.config.compression_type == "zstd":
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -55,7 +56,7 @@ def refuses_old(ctx: RequestContext, partition: Partition) -> ErrorCode:
 async def converted(
     ctx: RequestContext, partition: Partition | None, result: ReadResult, fetch_offset: int
 ) -> ReadResult:
-    """Convert what was read; read on where nothing is left of it.
+    """Convert what was read; read on if nothing remains of it.
 
     Errors: in the result; UNSUPPORTED_COMPRESSION_TYPE for zstd, CORRUPT_MESSAGE.
     """

@@ -1,17 +1,17 @@
 """Produce (API key 0).
 
-Behavior: each partition is its own row; one that is refused does not touch its neighbours, unless
-    it begins with no batch at all or transactional without an id: then all are. With
-    acks=0 nothing is answered, and an error closes the connection, as the only way to be heard.
-    acks=-1 waits for the high watermark. Records that must be read one by one (a compacted topic,
-    another compression.type, old magics, deep validation) are prepared before the append; large
-    ones in the worker process, and then later requests to that partition queue behind them.
-    A transactional batch is verified first: its partition is part of the producer's transaction,
-    which its coordinator knows, here or on another broker; from version 12 on the batch itself
-    makes it so.
-Versions: 0-1 magic 0, 2 magic 0 or 1, from 3 on exactly one batch of magic 2; zstd from 7 on;
-    from 11 on TRANSACTION_ABORTABLE where it is INVALID_TXN_STATE before; from 12 on partitions
-    are added to the transaction (KIP-890); from 13 on topics by id (KIP-516).
+Behavior: each partition has its own row; refusing one does not affect the others, unless a row does
+not begin with a batch at all, or begins with a transactional one without a transactional id: then
+all are refused. With acks=0 nothing is answered, and an error closes the connection, which is the
+only way to report it. acks=-1 waits for the high watermark. Records that must be read one by one (a
+compacted topic, another compression.type, old magics, deep validation) are prepared before the
+append; large ones in the worker process, and then later requests to that partition queue behind
+them. A transactional batch is verified first: its partition must be part of the producer's
+transaction. The transaction's coordinator knows, on this or another broker; from version 12 on the
+batch itself adds the partition.
+Versions: 0-1 magic 0, 2 magic 0 or 1, from 3 on exactly one batch of magic 2; zstd from 7 on; from
+11 on TRANSACTION_ABORTABLE instead of INVALID_TXN_STATE; from 12 on partitions are added to the
+transaction (KIP-890); from 13 on topics by id (KIP-516).
 Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaManager.appendRecords.
 """
 
@@ -78,11 +78,11 @@ def produce(
 def _rows(
     ctx: RequestContext, request: ProduceRequest
 ) -> tuple[list[Place], list[AppendRow], bool, bool]:
-    """Where each row belongs and what is to be appended there.
+    """The place of each row in the response, and what is to be appended for it.
 
-    Shape: then whether any is transactional, and whether something may be wrong with all of the
-    request, see `_refusal_of_all`. What must not live longer than the request, views of its
-    records, is in the second only.
+    Shape: then whether any row is transactional, and whether the whole request may have to be
+    refused, see `_refusal_of_all`. Only the second list holds views of the request's records, which
+    must not outlive the request.
     """
     partitions: dict[Any, Partition] = ctx.services.replica_manager.partitions
     version = ctx.version
@@ -98,7 +98,7 @@ def _rows(
         closed = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID
         for data in topic.partition_data:
             number = data.index
-            # A plain tuple hashes and compares as the TopicPartition, and costs less to make.
+            # A plain tuple hashes and compares like a TopicPartition, and costs less to make.
             partition = partitions.get((name, number))
             records = data.records
             error: AppendError | None
@@ -124,7 +124,7 @@ def _refusal(
     number: int,
     records: RecordsBytes,
 ) -> AppendError:
-    """Why records are not for a partition of this broker, in the order of Apache Kafka's checks."""
+    """Why records cannot go to a partition here, in the order of Apache Kafka's checks."""
     services = ctx.services
     if isinstance(topic, bytes):
         return UNKNOWN_ID
@@ -144,9 +144,9 @@ def _refusal(
 
 
 def _refusal_of_all(request: ProduceRequest, transactional: bool) -> AppendError | None:
-    """What Apache Kafka refuses a whole request for, in all its rows alike.
+    """The errors for which Apache Kafka refuses a whole request, with the same error in all rows.
 
-    Shape: told from the first batch of each partition, known or not, in their order.
+    Shape: decided by the first batch of each partition, known or not, in their order.
     Errors: CORRUPT_MESSAGE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id.
     """
     for topic in request.topic_data:
@@ -166,7 +166,7 @@ def _refuse_acks(
     rows: list[AppendRow],
     verifier: BatchVerifier | None,
 ) -> ProduceResponse | Later[ProduceResponse] | NoReply:
-    """Refuse what has nothing else to be refused for; what verification says goes before acks."""
+    """Refuse rows that have no other error; an error of verification takes precedence over acks."""
     asked: list[AppendError | Awaitable[AppendError | Granted]] = []
     for row in rows:
         if isinstance(row, AppendError):

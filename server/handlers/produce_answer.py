@@ -1,4 +1,4 @@
-"""The answer to a Produce request: one row a partition, with what a client needs to go on after an error."""
+"""The answer to a Produce request: a row for each partition, with what a client needs after an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 ZERO_ID = bytes(16)
 
 
-#: Refusals that do not say where the log begins. Source: ReplicaManager.appendToLocalLog.
+#: Errors for which the row does not give the log start offset. Source:
+#: ReplicaManager.appendToLocalLog.
 WITHOUT_START_OFFSET = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -38,8 +39,8 @@ WITHOUT_START_OFFSET = frozenset(
 )
 
 
-#: One row of the request: topic, partition number, and the replica unless it was refused before. The
-#: topic is its id as bytes where it was asked for by an id that nobody has. A plain tuple, since it
+#: One row of the request: topic, partition number, and the replica unless the row was refused
+#: before. The topic is its id as bytes if no topic has the requested id. A plain tuple, since one
 #: is made for each batch.
 Place = tuple[str | bytes, int, "Partition | None"]
 
@@ -50,7 +51,7 @@ def answer_of(
     places: list[Place],
     results: list[AppendInfo | AppendError],
 ) -> ProduceResponse | NoReply:
-    """The response of what became of each row; with acks=0 a reason to close, or none."""
+    """The response with the result of each row; with acks=0 a reason to close, or none."""
     if acks == 0:
         for place, result in zip(places, results, strict=True):
             if type(result) is AppendError:
@@ -116,7 +117,7 @@ def _refused_row(place: Place, result: AppendError) -> PartitionProduceResponse:
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in result.record_errors
         ],
-        # As Apache Kafka: of what the log refuses only single records have a message.
+        # As in Apache Kafka: of the log's errors, only those of single records have a message.
         error_message=result.message if result.record_errors or result.before_append else None,
     )
 
@@ -127,7 +128,7 @@ def _add_leader(
     topic: str | bytes,
     answer: PartitionProduceResponse,
 ) -> None:
-    """Say who the leader is (KIP-951)."""
+    """Name the leader (KIP-951)."""
     leader = leader_of(ctx, ctx.services.metadata(), _name(topic), answer.index)
     answer.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
     add_endpoint(response.node_endpoints, leader, NodeEndpoint)

@@ -1,6 +1,6 @@
-"""What a Produce request of each version may hold in a partition: told from the batch's header alone.
+"""What a Produce request of each version may contain, judged by the batch header alone.
 
-Source: ProduceRequest.validateRecords, and MemoryRecords for records that are no batch.
+Source: ProduceRequest.validateRecords, and MemoryRecords for records that are not a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..log.validator import AppendError
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
-#: Batch length, magic and attributes of a batch, wherever the rest of it is wrong.
+#: Batch length, magic and attributes of a batch, even if the rest of it is wrong.
 _FORM = Struct(">8xi4xb4xh").unpack_from
 _LENGTH = Struct(">8xi").unpack_from
 _LOG_OVERHEAD = 12
@@ -28,7 +28,7 @@ _TRANSACTIONAL = 0x10
 _ZSTD = 4
 _ZSTD_OR_TRANSACTIONAL = _ZSTD | _TRANSACTIONAL
 
-#: Nothing is wrong with the form; the batch is part of a transaction, which is to be verified.
+#: The form is right; the batch is part of a transaction, which must be verified.
 TRANSACTIONAL = AppendError(ErrorCode.NONE)
 OLD_MAGIC = (
     "Produce requests with version %d are only allowed to contain record batches with magic "
@@ -38,9 +38,9 @@ NO_BATCH = "Produce requests with version %d must have exactly one record batch 
 
 
 def check_form(records: RecordsBytes, version: int) -> AppendError | None:
-    """Check what the request's version says of the form; the log checks the content.
+    """Check the form that the request's version prescribes; the log checks the content.
 
-    Shape: below version 3 no batch at all is fine, and nothing is appended.
+    Shape: below version 3 records may be empty, and nothing is appended.
     """
     if version < 3:
         if records is None:
@@ -95,7 +95,7 @@ def _has_transactional(records: RecordsBytes) -> bool:
     try:
         return any(header.is_transactional for _, header in iter_batch_headers(records))
     except CorruptRecord:
-        return False  # the log says what is wrong
+        return False  # the log reports what is wrong
 
 
 def _no_zstd(version: int) -> AppendError:
@@ -106,9 +106,9 @@ def _no_zstd(version: int) -> AppendError:
 
 
 def _misshapen(version: int, length: int, magic: int, size: int, attributes: int) -> AppendError:
-    """Say what is wrong with records that are not one batch of magic 2 from end to end."""
+    """The error for records that are not one batch of magic 2 from end to end."""
     if length < _MIN_BATCH_LENGTH or not 0 <= magic <= 2:
-        return AppendError(ErrorCode.CORRUPT_MESSAGE)  # first_batch says why
+        return AppendError(ErrorCode.CORRUPT_MESSAGE)  # first_batch gives the message
     if magic < 2:
         return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, magic))
     if length + 12 > size:

@@ -1,13 +1,13 @@
 """InitProducerId (API key 22) and DescribeProducers (API key 61).
 
-Behavior: an idempotent producer gets an id nobody had before, with epoch 0. Ids come from blocks
-    of a thousand that the broker reserves in the coordination store before it uses them, so that no
-    id is given twice whatever crashes. A transactional producer gets the id of its transactional
-    id with the next epoch, which fences whoever had the one before; an open transaction is aborted
-    first, and the producer has to ask again (CONCURRENT_TRANSACTIONS). DescribeProducers shows the
-    producers that a partition's leader remembers.
-Versions: InitProducerId 0-5: v3 the producer's present id and epoch (KIP-360), v4 PRODUCER_FENCED,
-    before which it is INVALID_PRODUCER_EPOCH. DescribeProducers 0 (KIP-664).
+Behavior: an idempotent producer gets an id that was never given before, with epoch 0. Ids come from
+blocks of a thousand that the broker reserves in the coordination store before it uses them, so that
+no id is given twice, whatever crashes. A transactional producer gets the id of its transactional id
+with the next epoch, which fences the holder of the previous one; an open transaction is aborted
+first, and the producer has to ask again (CONCURRENT_TRANSACTIONS). DescribeProducers lists the
+producers that a partition's leader remembers.
+Versions: InitProducerId 0-5: v3 the producer's current id and epoch (KIP-360), v4 PRODUCER_FENCED
+instead of INVALID_PRODUCER_EPOCH. DescribeProducers 0 (KIP-664).
 Source: TransactionCoordinator.handleInitProducerId, ZkProducerIdManager.
 """
 
@@ -37,7 +37,8 @@ logger = logging.getLogger(__name__)
 
 NONE = -1
 
-#: What InitProducerId needs. With ACLs, who may write to any topic needs no IDEMPOTENT_WRITE.
+#: What InitProducerId needs. With ACLs, a client that may write to any topic would not need
+#: IDEMPOTENT_WRITE.
 IDEMPOTENT = cluster(AclOperation.IDEMPOTENT_WRITE)
 TRANSACTIONAL = transactional_id(AclOperation.WRITE)
 
@@ -75,12 +76,12 @@ def init_producer_id(
 
 
 async def reserve(ctx: RequestContext) -> InitProducerIdResponse:
-    """Give an id of the next block; a producer asks again after what is said when there is none."""
+    """Give an id from the next block; if there is none, the error makes the producer ask again."""
     try:
         return given(await ctx.services.producer_ids.next())
     except StoreError as error:
         logger.warning("cannot reserve producer ids: %s", error)
-        # As Apache Kafka while its next block is on the way.
+        # What Apache Kafka answers while its next block is on the way.
         return response_of(ctx, Initialized(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
 

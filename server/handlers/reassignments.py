@@ -1,8 +1,8 @@
 """AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders (API keys 45, 46, 43).
 
-Behavior: moves of replicas begin, and are cancelled, by the controller; they go on by themselves and are
-    listed until they are done. Preferred leaders are elected where they are alive and in sync, unclean
-    ones where there is no leader. The controller alone answers; others say NOT_CONTROLLER.
+Behavior: the controller starts and cancels reassignments; they proceed by themselves and are listed
+until they are done. Preferred leaders are elected if they are alive and in sync, unclean ones if
+there is no leader. Only the controller answers; other brokers say NOT_CONTROLLER.
 Versions: AlterPartitionReassignments 0-1 (v1 whether the replication factor may change),
     ListPartitionReassignments 0, ElectLeaders 0-2 (v1 unclean elections, KIP-460).
 Source: KafkaApis.handleAlterPartitionReassignmentsRequest, handleListPartitionReassignmentsRequest,
@@ -50,7 +50,7 @@ Results = Mapping[TopicPartition, Refusal | None]
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> Later[AlterPartitionReassignmentsResponse]:
-    """Begin or cancel moves of replicas."""
+    """Start or cancel reassignments of replicas."""
     wanted = {
         TopicPartition(topic.name, row.partition_index): row.replicas
         for topic in request.topics
@@ -97,7 +97,7 @@ def _altered(
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> Later[ListPartitionReassignmentsResponse]:
-    """List the moves of replicas that are going on."""
+    """List the ongoing reassignments."""
     wanted = None
     if request.topics is not None:
         wanted = [

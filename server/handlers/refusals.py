@@ -1,8 +1,9 @@
-"""The responses that carry one error for all of a request, where that error has a row of its own.
+"""The responses that carry one error for a whole request, for APIs that put it into their rows.
 
-A handler names its function in `@handles(..., refusal=...)`; without one the error goes into the response's
-own error code. `Handler.refuse` is the way from an error code to such a response, for the dispatcher (a
-check that failed, a mistake of ours) and for handlers. Source: getErrorResponse of each request (Java).
+A handler names its function in `@handles(..., refusal=...)`; without one the error goes into the
+response's own error code. `Handler.refuse` makes such a response from an error code, for the
+dispatcher (a failed check, a bug of ours) and for handlers. Source: getErrorResponse of each
+request (Java).
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ if TYPE_CHECKING:
 
 
 def fetch(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
-    """The error, and before version 13 each partition has it too."""
+    """The error is top-level, and before version 13 each partition has it too."""
     topics = request.topics if ctx.version < 13 else []
     return FetchResponse(
         error_code=error,
@@ -277,7 +278,7 @@ def find_coordinator(
 def join_group(
     ctx: RequestContext, request: JoinGroupRequest, error: ErrorCode
 ) -> JoinGroupResponse:
-    """The error, in no generation; there is no null as the protocol's name before version 7."""
+    """The error, without a generation; before version 7 the protocol name cannot be null."""
     return JoinGroupResponse(
         error_code=error,
         generation_id=-1,
@@ -394,14 +395,14 @@ def delete_acls(
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest, error: ErrorCode
 ) -> DescribeLogDirsResponse:
-    """The error, which has no place before version 3: no directory is told then."""
+    """The error; before version 3 there is no field for it, and no directory is listed."""
     return DescribeLogDirsResponse(error_code=error, results=[])
 
 
 def elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest, error: ErrorCode
 ) -> ElectLeadersResponse:
-    """Each partition that was named has the error, and from version 1 on the response."""
+    """Each named partition has the error, and from version 1 on also the response."""
     return ElectLeadersResponse(
         error_code=error if ctx.version >= 1 else 0,
         replica_election_results=[

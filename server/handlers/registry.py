@@ -1,6 +1,6 @@
 """How a handler is declared and found: `@handles`, and a table made from an explicit tuple.
 
-The tuple itself is `HANDLERS` in `table.py`; a handler exists for clients only when it is in it.
+The tuple itself is `HANDLERS` in `table.py`; clients can use only handlers that are in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def handles(
     overlap: bool = False,
     refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None = None,
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Handler[RequestT]]:
-    """Declare a plain function the handler of one API at these versions ("0-11", or "3" for one).
+    """Declare a plain function as the handler of one API at these versions ("0-11" or "3").
 
     Shape: the function returns the response message, a `Later`, or a `NoReply`.
     """
@@ -48,11 +48,11 @@ def handles(
 
 
 class HandlerTable:
-    """The handlers of one broker under one ceiling: what is looked up is what is advertised.
+    """The handlers of one broker under one ceiling: it serves exactly what it advertises.
 
     Shape: an API is served if the ceiling has it, from the handler's lowest version, so that old
-    clients go on working, up to the highest that both have.
-    Errors: ValueError when two handlers claim one API.
+    clients keep working, up to the highest version that both have. Errors: ValueError when two
+    handlers claim one API.
     """
 
     __slots__ = ("by_key", "ceiling", "ranges")

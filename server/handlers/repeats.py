@@ -1,4 +1,4 @@
-"""What to do with a request that names the same thing again and again."""
+"""How to answer a request that names the same thing many times."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TypeVar
 RowT = TypeVar("RowT")
 
 #: A request with up to this many rows is answered row by row, repeats included, as Apache Kafka
-#: answers. No client asks for more with repeats, and a few bytes of request would otherwise buy
-#: kilobytes of response each.
+#: does. No client sends more rows with repeats; answering them would turn a few bytes of request
+#: into kilobytes of response each.
 ANSWERED_AS_ASKED = 100
 
 
 def without_many_repeats(
     rows: Sequence[RowT], key: Callable[[RowT], Hashable] | None = None
 ) -> Sequence[RowT]:
-    """Return the rows, each only once if there are very many.
+    """Return the rows; if there are very many, each only once.
 
-    Shape: in the order asked for; `key` says which rows are the same, by default equal ones.
+    Shape: in the order of the request; rows with equal `key` (by default equal rows) are repeats.
     """
     if len(rows) <= ANSWERED_AS_ASKED:
         return rows
@@ -30,7 +30,7 @@ def without_many_repeats(
 def partitions_without_many_repeats(
     topics: Sequence[tuple[str, Sequence[int]]],
 ) -> Sequence[tuple[str, Sequence[int]]]:
-    """Return topics with their partitions, each partition only once if there are very many."""
+    """Return topics with their partitions; if there are very many, each partition only once."""
     if sum(len(partitions) for _, partitions in topics) <= ANSWERED_AS_ASKED:
         return topics
     once: dict[str, dict[int, None]] = {}

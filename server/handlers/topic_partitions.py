@@ -1,11 +1,11 @@
 """DescribeTopicPartitions (API key 75).
 
 Behavior: describes topics in the order of their names, page by page. A page ends after
-    response_partition_limit partitions, at most max.request.partition.size.limit, and its cursor
-    says with which partition the next page begins. A topic that does not exist is a row with an
-    error, unless all topics were asked for.
-Omitted: there are no eligible leader replicas: the lists are empty, as Apache Kafka's are while
-    all replicas are in sync (docs/omissions.md).
+response_partition_limit partitions, at most max.request.partition.size.limit, and its cursor names
+the partition with which the next page begins. A topic that does not exist gets a row with an error,
+unless all topics were asked for.
+Omitted: eligible leader replicas: the lists are empty, as Apache Kafka's are while all replicas are
+in sync (docs/omissions.md).
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse, KIP-966.
 """
 
@@ -47,7 +47,7 @@ def _refusal(
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Describe the partitions of topics, from the cursor on, as far as one page goes."""
+    """Describe the partitions of topics, starting at the cursor, up to the end of one page."""
     services = ctx.services
     image = services.metadata()
     asked: Iterable[str] = [topic.name for topic in request.topics] or image.topics

@@ -1,9 +1,9 @@
 """CreateTopics (API key 19), DeleteTopics (20), CreatePartitions (37).
 
-Behavior: each topic is its own row. The answer comes when the new partitions can be used, so that
-    a produce right after it never meets an unknown partition; after a deletion nothing of the topic
-    is found any more, and its files go after file.delete.delay.ms. A broker that is not the
-    controller refuses with NOT_CONTROLLER, and clients ask Metadata who is.
+Behavior: each topic has its own row. The answer comes when the new partitions can be used, so that
+a produce right after it never meets an unknown partition; after a deletion nothing of the topic can
+be found, and its files are removed after file.delete.delay.ms. A broker that is not the controller
+refuses with NOT_CONTROLLER, and clients look for the controller with Metadata.
 Versions: CreateTopics 5 and up describe the new topic's configs; DeleteTopics 6 takes topic ids.
 Omitted: create and alter policies; the controller mutation quota.
 Source: KafkaApis.handleCreateTopicsRequest, handleDeleteTopicsRequest, ZkAdminManager.
@@ -61,7 +61,7 @@ FOUND_TWICE = "Found multiple entries for this topic."
 def create_topics(
     ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
-    """Create topics, or with validate_only say whether they could be."""
+    """Create topics, or with validate_only say whether they could be created."""
     services = ctx.services
     if not services.controller.is_active:
         return CreateTopicsResponse(
@@ -80,7 +80,7 @@ def create_topics(
         if times[topic.name] > 1:
             rows[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, FOUND_TWICE)
             continue
-        # In a cluster a broker that is not there may come; a lone one has nobody to wait for.
+        # In a cluster a missing broker may still join; a single broker has none to wait for.
         row = rows[topic.name] = plan_topic(
             topic,
             image,
@@ -191,18 +191,18 @@ def delete_topics(
 
 
 def _topics_to_delete(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    """The rows of version 6, also where an older version has names alone."""
+    """The rows in the form of version 6; in older versions they have only names."""
     if ctx.version >= 6:
         return request.topics
     return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
 
 
 def _why_no_deletion(ctx: RequestContext, asked: list[DeleteTopicState]) -> ErrorCode | None:
-    """What refuses the whole request."""
+    """The error that refuses the whole request; None if there is none."""
     if not ctx.services.controller.is_active:
         return ErrorCode.NOT_CONTROLLER
     if not ctx.services.config.get_bool("delete.topic.enable"):
-        # Older clients do not know the name of the reason.
+        # Older clients do not know this error code.
         disabled = ErrorCode.TOPIC_DELETION_DISABLED
         return disabled if ctx.version >= 3 else ErrorCode.INVALID_REQUEST
     if any(topic.name is not None and topic.topic_id != ZERO_UUID for topic in asked):
@@ -211,7 +211,7 @@ def _why_no_deletion(ctx: RequestContext, asked: list[DeleteTopicState]) -> Erro
 
 
 def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
-    """The row of a topic that can be deleted, or why there is none. The id stays as it was asked."""
+    """The row of a topic that can be deleted, or the error. The id is the one in the request."""
     image = ctx.services.metadata()
     name, error = asked.name, ErrorCode.NONE
     if name is not None:
@@ -222,7 +222,7 @@ def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopic
     elif asked.topic_id != ZERO_UUID:
         error = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        # Neither name nor id: for Apache Kafka it is not among the topics that may be deleted.
+        # Neither name nor id: Apache Kafka does not count it among the topics that may be deleted.
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=error)
 
@@ -236,7 +236,7 @@ def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopic
 def create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | Later[CreatePartitionsResponse]:
-    """Add partitions to topics, or with validate_only say whether they could be."""
+    """Add partitions to topics, or with validate_only say whether they could be added."""
     services = ctx.services
     image = services.metadata()
     times = Counter(topic.name for topic in request.topics)

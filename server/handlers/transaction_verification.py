@@ -1,11 +1,12 @@
-"""Whether a transactional batch may be appended: its partition is part of the open transaction.
+"""Verifies that the partition of a transactional batch is part of the open transaction.
 
-Without this a batch that comes late, after its transaction has ended, would open one that nobody
-ends, and hold back the last stable offset for good. Once a producer has an open transaction in the
-partition's own log there is nothing to ask. Older producers add their partitions themselves and are
-verified; those of transaction version 2 have them added by the batch. Where the coordinator is
-another broker its answer takes time, in which the transaction may have ended: each answer comes with
-a guard that is no longer the partition's once it has a marker, and then it is asked again.
+Without this check, a batch that arrives after its transaction has ended would open a new
+transaction that nobody ends, and hold back the last stable offset for good. If the producer has an
+open transaction in the partition's own log, nothing has to be asked. Older producers add their
+partitions themselves and are verified; with transaction version 2 the batch adds its partition. If
+the coordinator is another broker, its answer takes time, during which the transaction may end. So
+each answer comes with a guard, which a marker replaces in the partition; if the guard has changed,
+the coordinator is asked again.
 Source: KIP-890, AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend.
 """
 
@@ -34,13 +35,13 @@ if TYPE_CHECKING:
 _PRODUCER = Struct(">21xh20xqhi").unpack_from
 _TRANSACTIONAL = 0x10
 
-#: Produce version from which producers know TRANSACTION_ABORTABLE.
+#: The Produce version since which producers know TRANSACTION_ABORTABLE.
 ABORTABLE_VERSION = 11
 
-#: Produce version from which batches add their partition to the transaction.
+#: The Produce version since which batches add their partition to the transaction.
 ADDING_VERSION = 12
 
-#: What a producer would not take for a reason to try again, so that it is told another one.
+#: Errors that a producer would not retry, so it gets another one.
 _RETRIABLE = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -52,7 +53,7 @@ _RETRIABLE = frozenset(
 
 
 def error_for_client(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
-    """Name what verification found as clients of the request's version know it."""
+    """Translate an error of verification for clients of the request's version."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
@@ -65,12 +66,12 @@ def needs_verification(
 ) -> bool | AppendError:
     """Whether a batch with a whole header is of a transaction that this partition does not know.
 
-    Errors: INVALID_PRODUCER_EPOCH for an epoch before the one that the partition knows, which the
-    coordinator need not be asked for.
+    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one the partition knows; the
+    coordinator need not be asked.
     """
     attributes, producer_id, producer_epoch, _ = _PRODUCER(records)
-    # What is not led is refused for that reason alone: the producer is to look for the leader, which
-    # it would not do if the coordinator could not be asked.
+    # If this broker does not lead the partition, that is the only error to give: the producer must
+    # look for the leader, which it would not do on an error about the coordinator.
     if not attributes & _TRANSACTIONAL or not partition.is_leader:
         return False
     if producer_id < 0:
@@ -86,7 +87,7 @@ def needs_verification(
 
 
 class BatchVerifier:
-    """Verifies the batches of one Produce request, all of one transactional id; a Verifier.
+    """Verifies the batches of one Produce request, all with one transactional id; a Verifier.
 
     Shape: each batch has a whole header of magic 2; one that is not transactional may always be
     appended.
@@ -99,11 +100,11 @@ class BatchVerifier:
         self._added: ErrorCode | asyncio.Future[ErrorCode] = ErrorCode.NONE
 
     def add_partitions(self, rows: Iterable[AppendRow]) -> None:
-        """Add the partitions of batches that begin there to their producer's transaction, all or none.
+        """Add the partitions of batches that begin a transaction there to it, all or none.
 
-        Shape: in versions in which batches do so (KIP-890); the producer is that of the first batch.
-        While the transaction before is still ending, this tries again for a moment, so that the
-        producer need not. What comes of it is said by `verify`.
+        Shape: only in versions in which batches do so (KIP-890); the producer is that of the first
+        batch. While the previous transaction is still ending, this retries for a moment, so that
+        the producer need not. `verify` reports the result.
         """
         ctx = self._ctx
         if ctx.version < ADDING_VERSION:
@@ -124,19 +125,20 @@ class BatchVerifier:
     def verify(
         self, partition: Partition, records: RecordsBytes, granted: Granted | None = None
     ) -> AppendError | Awaitable[AppendError | Granted] | None:
-        """Say why a batch may not be appended now, None if it may; see Verifier.
+        """Return why a batch may not be appended now, or None if it may; see Verifier.
 
-        Shape: an awaitable asks another broker, or waits until the partition has been added.
-        The log refuses a batch that has overtaken the first of its transaction.
-        Errors: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE (older
-        producers: INVALID_TXN_STATE); NOT_ENOUGH_REPLICAS where it may be so in a moment;
-        with version 12 and up those of add_partitions.
+        Shape: an awaitable asks another broker, or waits until the partition has been added. The
+        log refuses a batch that has overtaken the first one of its transaction.
+        Errors: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABLE (for
+        older producers INVALID_TXN_STATE); NOT_ENOUGH_REPLICAS if a retry may succeed; from version
+        12 on those of add_partitions.
         """
         ctx = self._ctx
         if granted is None and partition.tp in self._adding:
             added = self._added
             if not isinstance(added, ErrorCode):
-                # To be verified when it is added; what stands in for the guard is nobody's.
+                # The batch is verified once the partition is added; this guard equals no
+                # partition's guard.
                 return _told_later(ctx, added, Granted(object()))
             if added is not ErrorCode.NONE:
                 return refusal_for(ctx, added)
@@ -177,9 +179,9 @@ async def _told_later(
 def verify_offsets_partition(
     ctx: RequestContext, transactional_id: str, producer: tuple[int, int], tp: TopicPartition
 ) -> ErrorCode | Awaitable[ErrorCode]:
-    """Tell whether a group's offsets are part of a transaction, by their partition.
+    """Check by its partition that a group's offsets are part of a transaction.
 
-    Shape: where this was awaited, the answer holds until the caller awaits something else.
+    Shape: if this was awaited, the answer holds until the caller awaits something else.
     """
     replica = ctx.services.replica_manager.get(*tp)
     if replica is None or not replica.is_leader:
@@ -210,7 +212,7 @@ def verify_offsets_partition(
             error = await found
             if error is not ErrorCode.NONE or is_open() or guard() is asked_with:
                 return error
-            found = ask()  # a marker came meanwhile
+            found = ask()  # a marker was written in the meantime
         return found
 
     if is_open():
@@ -220,8 +222,8 @@ def verify_offsets_partition(
 
 
 def refusal_for(ctx: RequestContext, found: ErrorCode) -> AppendError:
-    """Say to a producer why its partition is not part of a transaction."""
-    # From version 12 on producers expect a transaction before theirs that is still ending.
+    """The error for a producer whose partition is not part of a transaction."""
+    # From version 12 on producers can handle that their previous transaction is still ending.
     is_ending = found is ErrorCode.CONCURRENT_TRANSACTIONS and ctx.version < ADDING_VERSION
     if is_ending or found in _RETRIABLE:
         return AppendError(
@@ -242,7 +244,7 @@ def add_partitions(
     producer: tuple[int, int],
     tps: frozenset[TopicPartition],
 ) -> ErrorCode | Awaitable[ErrorCode]:
-    """Add partitions as part of another request, in transaction version 2."""
+    """Add partitions on behalf of another request, in transaction version 2."""
     coordinator = ctx.services.transaction_coordinator
 
     def add() -> ErrorCode | Awaitable[ErrorCode]:

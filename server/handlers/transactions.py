@@ -1,14 +1,14 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers; DescribeTransactions, ListTransactions.
 
-Behavior: a transaction opens with the first partition that is added, a group's offsets being one
-of __consumer_offsets; it ends when EndTxn is stored, or when it takes too long. If one partition
-cannot be added, none is. The rules are in server/coordinator/transaction/shard.py.
+Behavior: a transaction opens with the first partition that is added; a group's offsets count as a
+partition of __consumer_offsets. It ends when EndTxn is stored, or when it takes too long. If one
+partition cannot be added, none is. The rules are in server/coordinator/transaction/shard.py.
 Versions: AddPartitionsToTxn 0-3 from clients, 4-5 from brokers: several transactions, or only to
-verify (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: an outdated producer is INVALID_PRODUCER_EPOCH up
-to version 1, PRODUCER_FENCED after; from 5 on each end gives the epoch of the next transaction.
+verify (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: an outdated producer gets INVALID_PRODUCER_EPOCH
+up to version 1, then PRODUCER_FENCED; from 5 on each end gives the epoch of the next transaction.
 TxnOffsetCommit 0-5: v3 member and generation (KIP-447), v5 adds the group's offsets to the
-transaction. WriteTxnMarkers 0-2: v2 the version of the protocol, which says what epoch a marker may
-have. DescribeTransactions 0, ListTransactions 0-2 (KIP-664; v1 duration, KIP-994; v2 a pattern,
+transaction. WriteTxnMarkers 0-2: v2 the transaction version, which decides which epochs a marker
+may have. DescribeTransactions 0, ListTransactions 0-2 (KIP-664; v1 duration, KIP-994; v2 a pattern,
 KIP-1152).
 Omitted: two-phase commit with another coordinator (KIP-939).
 Source: KafkaApis, TransactionCoordinator.
@@ -70,14 +70,14 @@ from .transaction_verification import add_partitions, error_for_client, verify_o
 if TYPE_CHECKING:
     from .context import Later, RequestContext
 
-#: What a client would not expect of its group's coordinator, and what makes it ask again instead.
+#: Errors that a client does not expect from a group coordinator, and those that make it ask again.
 #: Source: GroupMetadataManager.maybeConvertOffsetCommitError.
 VERIFICATION_ERRORS = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
-#: What AddPartitionsToTxn needs; it comes from brokers from version 4 on.
+#: What AddPartitionsToTxn needs; since version 4 brokers send it.
 AS_BROKER = cluster(AclOperation.CLUSTER_ACTION)
 AS_PRODUCER = transactional_id(AclOperation.WRITE, "v3_and_below_transactional_id")
 
@@ -97,7 +97,7 @@ def answer(
 
 
 def fenced_as_of(version: int, error: ErrorCode) -> ErrorCode:
-    """Name an outdated producer as clients of the version know it."""
+    """The error for an outdated producer, as clients of the version know it."""
     if version < 2 and error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -171,10 +171,11 @@ async def all_of(begun: Iterable[Errors | Awaitable[Errors]]) -> list[Errors]:
 def add_to_transaction(
     ctx: RequestContext, asked: AddPartitionsToTxnTransaction
 ) -> Errors | Awaitable[Errors]:
-    """Add or verify the partitions of one transaction; each has its error.
+    """Add or verify the partitions of one transaction; returns an error for each.
 
-    Errors: TOPIC_AUTHORIZATION_FAILED for a client's internal topic, UNKNOWN_TOPIC_OR_PARTITION,
-    and OPERATION_NOT_ATTEMPTED for what stands beside those.
+    Errors: TOPIC_AUTHORIZATION_FAILED for an internal topic from a client,
+    UNKNOWN_TOPIC_OR_PARTITION, and OPERATION_NOT_ATTEMPTED for the other partitions of the same
+    transaction.
     """
     tps = tps_of(asked.topics)
     image = ctx.services.metadata()
@@ -228,7 +229,7 @@ def topic_results(
 
 
 def offsets_partition(ctx: RequestContext, group_id: str) -> TopicPartition:
-    """The partition that stands for a group's offsets in a transaction."""
+    """The partition that represents a group's offsets in a transaction."""
     number = ctx.services.group_coordinator.partition_for(group_id)
     return TopicPartition(GROUP_METADATA_TOPIC, number)
 
@@ -269,16 +270,16 @@ def refuse_offsets(
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
-    """Store offsets that count once the transaction is committed.
+    """Store offsets that take effect when the transaction is committed.
 
-    Errors: those of verification, for all partitions, where the group's offsets were not added.
+    Errors: those of verification, for all partitions, if the group's offsets were not added.
     """
     asked = request.topics
     known = existing(ctx.services.metadata(), asked)
     if not known:
         return offsets_response(ctx, asked, {}, UNKNOWN)
     verified = verify_offsets(ctx, request)
-    request.topics = known  # what is not known has its answer already
+    request.topics = known  # unknown partitions have their answer already
 
     def put_back(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
         return offsets_response(ctx, asked, errors_by_row(response), UNKNOWN)
@@ -305,7 +306,7 @@ def txn_offset_commit(
 def verify_offsets(
     ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> ErrorCode | Awaitable[ErrorCode]:
-    """Tell whether a group's offsets are part of the transaction; from version 5 on, add them.
+    """Check that a group's offsets are part of the transaction; from version 5 on, add them.
 
     Errors: those of finding the group's coordinator come before those of the transaction.
     """
@@ -374,7 +375,7 @@ def offsets_response(
 
 @handles(EndTxnRequest, versions="0-5", authorize=transactional_id(AclOperation.WRITE))
 def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Later[EndTxnResponse]:
-    """Commit or abort; answered when it is decided, markers may follow."""
+    """Commit or abort; answered when it is decided, the markers may follow later."""
     version = ctx.version
     ended = ctx.services.transaction_coordinator.end_transaction(
         End(
@@ -413,7 +414,7 @@ def refuse_markers(
 def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> Later[WriteTxnMarkersResponse]:
-    """Write markers that a coordinator, or an administrator, asks for."""
+    """Write markers on behalf of a coordinator or an administrator."""
     local = ctx.services.marker_writer
     begun = [
         local.write(

@@ -68,7 +68,7 @@ def fetch_offset(partition: Partition, asked: OffsetQuery) -> FoundOffset | Erro
 def old_style_offsets(
     partition: Partition, asked: OffsetQuery, max_offsets: int
 ) -> list[int] | ErrorCode:
-    """Several offsets, as before KIP-79; see segment_offsets. Errors: as fetch_offset, not the last."""
+    """Several offsets, as before KIP-79; see segment_offsets. Errors: check_epoch; KAFKA_STORAGE_ERROR."""
     end = _readable_end(partition, asked)
     if isinstance(end, ErrorCode):
         return end
