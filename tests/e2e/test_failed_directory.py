@@ -142,9 +142,12 @@ def test_full_directory_goes_offline_and_everything_acknowledged_is_there_when_i
     small, large = in_folder(broker.disk.folder, TOPIC), in_folder(broker.log_dir, TOPIC)
     assert (len(small), len(large)) == (PARTITIONS // 2, PARTITIONS // 2)
     sent = Sent(broker.bootstrap)
-    for _ in range(3 * (MEGABYTES << 20) // len(VALUE) // PARTITIONS):
+    rounds = 3 * (MEGABYTES << 20) // len(VALUE) // PARTITIONS
+    for number in range(rounds):
         for partition in range(PARTITIONS):
             sent.send(TOPIC, partition)
+        if number % (rounds // 10) == 0 and not sent.refused:
+            sent.wait()  # or all of one partition could be there before the other fills the directory
     sent.wait()
     assert set(sent.refused) == small
     assert all(sent.acknowledged[partition] for partition in range(PARTITIONS))
