@@ -17,6 +17,7 @@ from ..coordination.paths import NewTopic, ReplicaAssignment
 from .assignment import Place, assign_replicas
 from .refusal import Refusal
 from .topics import (
+    refuse_no_brokers,
     refuse_unknown_brokers,
     validate_assignment,
     validate_partition_growth,
@@ -110,10 +111,12 @@ def plan_topic(
         config.check_topic(overrides)
     except ConfigError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
-    if not any_broker:
+    # Apache Kafka takes both: it lets a topic be made that nobody leads.
+    refused = refuse_no_brokers(assigned)
+    if refused is None and not any_broker:
         refused = refuse_unknown_brokers(assigned.values(), image.brokers)
-        if refused is not None:
-            return refused
+    if refused is not None:
+        return refused
     return NewTopic(
         topic.name,
         topic_id,

@@ -99,11 +99,7 @@ def validate_assignment(assignment: Mapping[int, Sequence[int]]) -> Refusal | No
     """Check the form of a new topic's assignment. Errors: INVALID_REPLICA_ASSIGNMENT."""
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return refuse_assignment("All partitions should have the same number of replicas")
-    for partition, replicas in sorted(assignment.items()):
-        if not replicas:
-            return refuse_assignment(
-                f"Cannot have replication factor of 0 for partition id {partition}."
-            )
+    for replicas in assignment.values():
         if len(set(replicas)) != len(replicas):
             return refuse_assignment(
                 f"Duplicate replica assignment found: {dict(sorted(assignment.items()))}"
@@ -163,6 +159,16 @@ def validate_partition_growth(
             f" {replication_factor} while partitions [{join(odd)}] have replication factors"
             f" [{join(odd.values())}], respectively."
         )
+    return None
+
+
+def refuse_no_brokers(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
+    """Refuse partitions without replicas. Errors: INVALID_REPLICA_ASSIGNMENT."""
+    for partition, replicas in sorted(assignment.items()):
+        if not replicas:
+            return refuse_assignment(
+                f"Cannot have replication factor of 0 for partition id {partition}."
+            )
     return None
 
 

@@ -82,6 +82,8 @@ def needs_verification(
     if entry is None or producer_epoch > entry.producer_epoch:
         return True
     if producer_epoch < entry.producer_epoch:
+        if entry.current_txn_first_offset >= 0:
+            return False  # the log refuses it, after everything else
         return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, before_append=True)
     return entry.current_txn_first_offset < 0
 

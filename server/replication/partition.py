@@ -502,7 +502,10 @@ class Partition:
                 self.on_follower_fetch(follower, fetch_offset, until, now_ms)
                 high_watermark = log.high_watermark  # this fetch may have committed something
         elif read_committed:
-            aborted = log.aborted_transactions(fetch_offset, next_offset) if len(data) else []
+            # Where the limit is below the first batch there is not even an empty list.
+            empty: list[tuple[int, int]] | None
+            empty = None if max_bytes > 0 and fetch_offset < until else []
+            aborted = log.aborted_transactions(fetch_offset, next_offset) if len(data) else empty
         return read_result(
             (
                 ErrorCode.NONE,

@@ -185,8 +185,9 @@ def test_dead_broker_may_be_named_where_it_can_come_back() -> None:
     assert [row.replicas for row in plan.partitions.values()] == [(9,), (-1,)]
 
 
-def test_bad_config_is_told_before_an_unknown_broker() -> None:
-    topic = asked(assignment={0: [9]}, configs={"unclean.leader.election.enable": "maybe"})
+@pytest.mark.parametrize("replicas", [[9], []])
+def test_bad_config_is_told_before_brokers_that_are_not_there(replicas: list[int]) -> None:
+    topic = asked(assignment={0: replicas}, configs={"unclean.leader.election.enable": "maybe"})
     assert refused(topic).error is ErrorCode.INVALID_CONFIG
 
 

@@ -67,7 +67,6 @@ def test_existing_and_colliding_names_are_refused() -> None:
     [
         ({0: [1, 2], 1: [2]}, "All partitions should have the same number of replicas"),
         ({}, "All partitions should have the same number of replicas"),
-        ({0: []}, "Cannot have replication factor of 0 for partition id 0."),
         ({0: [1, 1]}, "Duplicate replica assignment found: {0: [1, 1]}"),
         ({0: [1], 2: [2]}, "partitions should be a consecutive 0-based integer sequence"),
         ({1: [1]}, "partitions should be a consecutive 0-based integer sequence"),

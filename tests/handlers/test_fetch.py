@@ -450,6 +450,17 @@ def test_partitions_nobody_knows_come_last(room: Replicas) -> None:
     assert list(by_name) == [("a", 0), ("a", 5), ("gone", 0)]
 
 
+def test_partition_beyond_the_limit_has_no_list_of_aborted_transactions(room: Replicas) -> None:
+    """Only where a limit is left and the first batch is larger; as Apache Kafka 3.9.2."""
+    room.create("a", 3)
+    for number in (0, 1):
+        room.produce("a", b"v" * 100, number=number)
+    for limit, expected in ((180, [[], None, []]), (1, [[], [], []])):
+        asked = ("a", 0, 0), ("a", 1, 0), ("a", 2, 0)
+        found = rows(ask(room, *asked, version=BY_NAME, isolation_level=1, max_bytes=limit))
+        assert [row.aborted_transactions for row in found.values()] == expected
+
+
 def test_epoch_below_0_is_no_opinion(room: Replicas) -> None:
     room.create("a", epoch=3)
     row = only(ask(room, ("a", 0, 0), version=BY_NAME, current_leader_epoch=-2))
