@@ -289,7 +289,7 @@ def _read(
                     answer_now = answer_now or result.next_offset < until
                     waiting.append((partition, result.next_offset))
         rows.append((key, asked, topic, result))
-    rows += sorted(missing, key=_rank_of_missing)
+    rows += sorted(missing, key=_rank_of_missing) if missing else ()
     return _reading((rows, size, answer_now, waiting, pending, throttle))
 
 
