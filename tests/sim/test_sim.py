@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("KWIRE_LONG") == "1"
 SEEDS, STEPS = (20_000, 20) if LONG else (200, 8)
-SEEDS_OF_A_MISTAKE = 400 if LONG else 60
+SEEDS_OF_A_MISTAKE = 400 if LONG else 150
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
