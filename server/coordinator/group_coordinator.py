@@ -1,4 +1,4 @@
-"""The group coordinator as handlers reach it: finds the shard, and refuses what is not for it.
+"""The group coordinator as handlers use it: finds the shard, and refuses what belongs elsewhere.
 
 A group belongs to the broker that leads its partition of __consumer_offsets.
 Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.scala.
@@ -34,8 +34,8 @@ from .group.shard import GroupShard
 from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
 
-#: How many characters of a client's or instance's id are part of a new member id, which has to fit
-#: a string of the protocol (32767 bytes).
+#: How many characters of a client's or instance's id go into a new member id, which must fit into a
+#: string of the protocol (32767 bytes).
 MEMBER_ID_PREFIX = 8000
 
 
@@ -47,10 +47,10 @@ class FetchedGroup(NamedTuple):
 
 
 class GroupCoordinator:
-    """All groups this broker coordinates.
+    """All groups that this broker coordinates.
 
-    Shape: each operation gives its answer, or an awaitable of it where it has to wait.
-    `offsets_topic_partitions` is the topic's real count once it exists, which the broker sets.
+    Shape: each operation returns its answer, or an awaitable of it if it has to wait.
+    `offsets_topic_partitions` is the topic's real count once it exists; the broker sets it.
     """
 
     def __init__(
@@ -71,24 +71,24 @@ class GroupCoordinator:
             lambda: self.config.offsets_commit_timeout_ms,
         )
 
-    # What the broker tells it
+    # Called by the broker
 
     def lead(self, partition: int, leader_epoch: int) -> None:
-        """Coordinate the groups of a partition of __consumer_offsets from now on."""
+        """Start to coordinate the groups of a partition of __consumer_offsets."""
         self.runtime.lead(partition, leader_epoch)
 
     def resign(self, partition: int) -> None:
-        """Coordinate the groups of a partition no longer."""
+        """Stop coordinating the groups of a partition."""
         self.runtime.resign(partition)
 
     def reconfigure(self, config: GroupConfig) -> None:
-        """Take over changed settings; what waits already keeps the timeouts it began with."""
+        """Apply changed settings; waiting requests keep the timeouts they started with."""
         self.config = config
         for _, shard in self.runtime.active():
             shard.config = config
 
     def partitions_deleted(self, tps: Iterable[TopicPartition]) -> None:
-        """Remove the offsets of all groups for partitions that are gone."""
+        """Remove the offsets of all groups for deleted partitions."""
         tps = list(tps)
         for partition, shard in self.runtime.active():
             for group_id in list(shard.groups):
@@ -100,11 +100,11 @@ class GroupCoordinator:
                 )
 
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
-        """Take over a committed marker in a partition of __consumer_offsets."""
+        """Apply a committed marker in a partition of __consumer_offsets."""
         self.runtime.end_transaction(partition, producer_id, committed)
 
     def close(self) -> None:
-        """Give all partitions up."""
+        """Give up all partitions."""
         self.runtime.close()
 
     # Where a group is
@@ -116,7 +116,8 @@ class GroupCoordinator:
     def find(self, group_id: str, may_be_empty: bool = False) -> tuple[int, ErrorCode | GroupShard]:
         """Return a group's partition and its shard, or why it cannot be served.
 
-        Errors: INVALID_GROUP_ID for "" where the API coordinates members and does not only store.
+        Errors: INVALID_GROUP_ID for "" if the API coordinates members and does not only store
+        offsets.
         """
         if not group_id and not may_be_empty:
             return -1, ErrorCode.INVALID_GROUP_ID
@@ -142,7 +143,7 @@ class GroupCoordinator:
         new_member_id = (
             "" if request.member_id else f"{prefix[:MEMBER_ID_PREFIX]}-{self.new_uuid()}"
         )
-        # Named twice, a protocol still counts once.
+        # A protocol that is named twice counts once.
         protocols = list({row.name: row.metadata for row in request.protocols}.items())
 
         def join(shard: GroupShard, token: int, now_ms: int) -> Result[JoinGroupResponse]:
@@ -166,8 +167,8 @@ class GroupCoordinator:
         """Give a member its assignment."""
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
-            # A rebalance under way was lost with the coordinator that had it. Older clients do not
-            # expect to be told of loading here, and have to join again anyway.
+            # A rebalance in progress was lost with the previous coordinator. Older clients do not
+            # expect a loading error here, and have to join again anyway.
             loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return sync_error(ErrorCode.REBALANCE_IN_PROGRESS if loading else shard)
         return self.runtime.run(
@@ -178,7 +179,7 @@ class GroupCoordinator:
         """Note that a member is alive."""
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
-            # While loading nobody can have failed, so all is well.
+            # While loading, no member can have failed, so the answer is no error.
             loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
         return self.runtime.run_at_once(
@@ -188,7 +189,7 @@ class GroupCoordinator:
     def leave_group(
         self, request: LeaveGroupRequest
     ) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
-        """Let the members in `request.members` go."""
+        """Remove the members in `request.members`."""
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return LeaveGroupResponse(error_code=shard)
@@ -227,7 +228,7 @@ class GroupCoordinator:
         topics: Sequence[tuple[str, Sequence[int]]] | None,
         require_stable: bool,
     ) -> FetchedGroup:
-        """Read committed offsets; `topics` None is all there are."""
+        """Read committed offsets; all of them if `topics` is None."""
         _, shard = self.find(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return FetchedGroup(shard, [])
@@ -256,7 +257,7 @@ class GroupCoordinator:
         )
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
-        """Describe a group as of a DescribeGroups version, without authorized operations."""
+        """Describe a group for a DescribeGroups version, without authorized operations."""
         _, shard = self.find(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=shard)
@@ -265,9 +266,9 @@ class GroupCoordinator:
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
-        """List groups, of all states or types where none is given; names in any case of letters.
+        """List groups, of all states or types if none is given; names are not case-sensitive.
 
-        Errors: COORDINATOR_LOAD_IN_PROGRESS beside those that are ready.
+        Errors: COORDINATOR_LOAD_IN_PROGRESS, with the groups that are ready.
         """
         wanted_states = {state.lower() for state in states}
         wanted_types = {name.lower() for name in types}

@@ -1,7 +1,7 @@
-"""What coordinators and leaders ask other brokers, in batches: one request under way to each broker.
+"""Requests of coordinators and leaders to other brokers, in batches: one in flight to each broker.
 
-Whatever comes while one is under way goes together with the next. There is no retry here: who asks
-is told that it failed, and knows whom to ask then.
+What arrives while a request is in flight is sent together in the next one. There is no retry here:
+the caller is told of the failure, and then knows whom to ask.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Sends a request message in a version to a broker, and gives its response. Errors: OSError.
+#: Sends a request message in a version to a broker, and returns its response. Errors: OSError.
 Send = Callable[[int, Any, int], Awaitable[Any]]
 
 
 class InterBrokerSender(Generic[T]):
-    """For each broker what waits to be sent to it.
+    """A queue for each broker of what is to be sent to it.
 
-    Shape: `send(broker_id, items)` is done when the items were answered; `failed(items)` is called
-    where they were not: after an OSError, or when the broker is gone.
+    Shape: `send(broker_id, items)` returns when the items were answered; `failed(items)` is called
+    if they were not: after an OSError, or when the broker is gone.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class InterBrokerSender(Generic[T]):
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def add(self, broker_id: int, item: T) -> None:
-        """Send with the next request to a broker."""
+        """Send an item with the next request to a broker."""
         self._waiting.setdefault(broker_id, []).append(item)
         if broker_id not in self._tasks:
             self._tasks[broker_id] = asyncio.get_running_loop().create_task(self._run(broker_id))
@@ -62,12 +62,14 @@ class InterBrokerSender(Generic[T]):
             except Exception as caught:  # noqa: BLE001 - a task's root; nobody may wait for ever
                 error = caught
             if self._tasks.get(broker_id) is not asyncio.current_task():
-                return  # given up meanwhile, and all were told
+                return  # given up in the meantime, and all were told
             self._sent.pop(broker_id, None)
             if isinstance(error, OSError):
                 logger.debug("broker %d is not reached: %s", broker_id, error)
             elif error is not None:
-                logger.error("what broker %d answered is not understood", broker_id, exc_info=error)
+                logger.error(
+                    "the answer of broker %d could not be processed", broker_id, exc_info=error
+                )
             if error is not None:
                 self._failed(batch)
         del self._tasks[broker_id]

@@ -38,7 +38,7 @@ class InternalTopicLog:
     def read_all(self, partition: int) -> Iterator[memoryview]:
         """Yield stored batches up to the log's end; see CoordinatorLog.read_all.
 
-        Errors: OSError where the log cannot be read.
+        Errors: OSError if the log cannot be read.
         """
         replica = self._replicas.get(self.topic, partition)
         if replica is None:
@@ -60,7 +60,7 @@ class InternalTopicLog:
 
 
 def error_of(result: AppendResult) -> ErrorCode:
-    """What became of an append, without its offsets."""
+    """The outcome of an append, without its offsets."""
     return result.error if isinstance(result, AppendError) else ErrorCode.NONE
 
 

@@ -1,8 +1,9 @@
-"""Has the markers that end transactions written by whoever leads the partitions.
+"""Has the markers that end transactions written by the leaders of the partitions.
 
-Those of this broker are written at once; what others lead goes to them by WriteTxnMarkers, those of
-many transactions in one request. What did not get through is told to the shard that asked, which
-asks again a moment later, when somebody else may lead. Source: TransactionMarkerChannelManager,
+Markers for partitions led here are written at once; those for other leaders are sent to them by
+WriteTxnMarkers, with the markers of many transactions in one request. Failures are reported to the
+shard that asked, which asks again a moment later, when another broker may lead. Source:
+TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
 TransactionMarkerRequestCompletionHandler.
 """
 
@@ -33,7 +34,7 @@ Written = Callable[[Outcomes], None]
 
 
 class Entry(NamedTuple):
-    """Markers for the partitions of one transaction that one broker leads."""
+    """The markers for those partitions of one transaction that one broker leads."""
 
     markers: Markers
     written: Written
@@ -42,7 +43,7 @@ class Entry(NamedTuple):
 class MarkerChannels:
     """The MarkerSender of a broker in a cluster.
 
-    Shape: a marker that is under way is not sent once more, however often it is asked for.
+    Shape: a marker in flight is not sent again, however often it is asked for.
     """
 
     def __init__(
@@ -92,12 +93,12 @@ class MarkerChannels:
             written(known)
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Wait no longer for brokers that are gone."""
+        """Stop waiting for brokers that are gone."""
         if after.brokers is not before.brokers:
             self._sender.keep(after.brokers)
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Send nothing more."""
         self._sender.close()
 
     async def _send(self, broker_id: int, batch: list[Entry]) -> None:
@@ -119,7 +120,7 @@ class MarkerChannels:
 
 
 def key_of(markers: Markers, tp: TopicPartition) -> Key:
-    """What tells one marker from all others."""
+    """What identifies a marker."""
     return (
         markers.producer_id,
         markers.producer_epoch,
@@ -149,10 +150,10 @@ def request_for(batch: list[Markers]) -> WriteTxnMarkersRequest:
 
 
 def outcomes_of(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], ErrorCode]:
-    """What became of each partition, by producer id, in the terms of MarkerSender.send.
+    """The outcome for each partition, by producer id, with the errors of MarkerSender.send.
 
-    Shape: that a broker does not know a partition says only that it does not lead it; the image says
-    which partitions exist. A partition in a format without transactions needs no marker.
+    Shape: a broker that does not know a partition only says that it does not lead it; the image
+    says which partitions exist. A partition in a format without transactions needs no marker.
     """
     found = {}
     for row in response.markers:

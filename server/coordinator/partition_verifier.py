@@ -1,7 +1,8 @@
-"""Asks the coordinator of a transactional id, whichever broker it is, for a partition (KIP-890).
+"""Verifies a partition with the coordinator of the transactional id, on any broker (KIP-890).
 
-Source: AddPartitionsToTxnManager. Where that answers one of two questions of a producer with
-NETWORK_EXCEPTION, since a request holds each id once, here they go together.
+Source: AddPartitionsToTxnManager. A request can hold each transactional id only once, so Apache
+Kafka answers one of two concurrent questions of a producer with NETWORK_EXCEPTION; here they are
+sent together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from .inter_broker_sender import InterBrokerSender, Send
 from .transaction.records import by_topic
 from .transaction_coordinator import TransactionCoordinator
 
-#: The first that tells a partition that was not added (TRANSACTION_ABORTABLE) from a wrong state.
+#: The first version that tells a partition that was not added (TRANSACTION_ABORTABLE) from a wrong
+#: state.
 ADD_PARTITIONS_VERSION = 5
 
 #: Transactional id, producer id and epoch.
@@ -41,7 +43,7 @@ class Question(NamedTuple):
 
 
 class PartitionVerifier:
-    """Verifies partitions for a broker in a cluster; a coordinator here is simply called."""
+    """Verifies partitions for a broker in a cluster; a local coordinator is called directly."""
 
     def __init__(
         self,
@@ -59,10 +61,10 @@ class PartitionVerifier:
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
     ) -> ErrorCode | Awaitable[ErrorCode]:
-        """Tell whether a partition is part of an open transaction.
+        """Check whether a partition is part of an open transaction.
 
-        Errors: those of TransactionShard.verify and of finding it; COORDINATOR_NOT_AVAILABLE,
-        NETWORK_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION where the coordinator has not heard of it yet.
+        Errors: those of TransactionShard.verify and of finding it; COORDINATOR_NOT_AVAILABLE;
+        NETWORK_EXCEPTION; UNKNOWN_TOPIC_OR_PARTITION if the coordinator does not know it yet.
         """
         image = self._metadata()
         row = image.partition(
@@ -78,12 +80,12 @@ class PartitionVerifier:
         return answer
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Wait no longer for brokers that are gone."""
+        """Stop waiting for brokers that are gone."""
         if after.brokers is not before.brokers:
             self._sender.keep(after.brokers)
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Ask nothing more."""
         self._sender.close()
 
     async def _send(self, broker_id: int, questions: list[Question]) -> None:
@@ -103,13 +105,13 @@ class PartitionVerifier:
 
 
 def answer(question: Question, error: ErrorCode) -> None:
-    """Answer a question unless it was answered, or nobody waits any longer."""
+    """Answer a question, unless it was answered or nobody waits any longer."""
     if not question.answer.done():
         question.answer.set_result(error)
 
 
 def rounds(questions: list[Question]) -> Iterator[list[Question]]:
-    """Divide questions so that each round has one producer for each transactional id; in order."""
+    """Divide questions, in order, so that each round has one producer for each transactional id."""
     while questions:
         producers: dict[str, Producer] = {}
         now: list[Question] = []
@@ -147,7 +149,7 @@ def request_for(questions: list[Question]) -> AddPartitionsToTxnRequest:
 def answers_of(
     response: AddPartitionsToTxnResponse,
 ) -> dict[tuple[str, TopicPartition], ErrorCode]:
-    """What the coordinator said of each partition, by transactional id."""
+    """The coordinator's answer for each partition, by transactional id."""
     return {
         (row.transactional_id, TopicPartition(topic.name, partition.partition_index)): ErrorCode(
             partition.partition_error_code

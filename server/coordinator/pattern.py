@@ -1,7 +1,7 @@
 """Regular expressions of clients, matched in time linear in the text whatever the expression is.
 
-Python's own engine tries one way after the other and may need exponential time, which a client must
-not be able to cause. This one follows all ways at once, as RE2 does, which is what Apache Kafka uses.
+Python's own engine backtracks and may need exponential time, which a client must not be able to
+cause. This one follows all alternatives at once, as does RE2, which Apache Kafka uses.
 
     known    literals  .  [a-z] [^a-z]  \\d \\D \\w \\W \\s \\S  \\t \\n \\r  escaped punctuation
              ^ $  ( ) (?: )  |  * + ? {m} {m,} {m,n} and their lazy forms
@@ -17,7 +17,7 @@ from typing import NoReturn
 MAX_REPEAT = 1_000
 """RE2's bound on {m,n}."""
 MAX_STEPS = 10_000
-"""How large an expression may become when its repetitions are written out."""
+"""The largest size of an expression with its repetitions written out."""
 
 Test = Callable[[str], bool]
 
@@ -35,12 +35,12 @@ _QUANTIFIERS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class InvalidPattern(ValueError):
-    """An expression that is none, or has what is not known here."""
+    """An invalid expression, or one with syntax that is not supported here."""
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One place in an expression: takes a character, or asks for an edge, or branches.
+    """One place in an expression: takes a character, requires an edge, or branches.
 
     Shape: `takes` None with `edge` "" is a branch to all of `then`; one without `then` is the end.
     """
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(slots=True)
 class Part:
-    """A piece of an expression, from which it can be built as often as it is repeated."""
+    """A piece of an expression that can be built once for each repetition."""
 
     build: Callable[[Step], Step]
     size: int
@@ -83,7 +83,7 @@ class Pattern:
         return self._end in now
 
     def _follow(self, steps: Iterable[Step], position: int, last: int) -> set[Step]:
-        """All steps that are reached without taking a character."""
+        """All steps that can be reached without taking a character."""
         reached: set[Step] = set()
         left = list(steps)
         while left:

@@ -1,9 +1,9 @@
-"""What an operation of a coordinator's machine returns: records, replies, timers, effects, all data.
+"""The result of an operation of a coordinator's machine: records, replies, timers, effects.
 
-An operation may change soft state (who is waiting, when somebody was last heard of). What lives in
-the internal topic changes only in `replay`, after the records were committed. A request names the
-place its answer goes to by a token, so that a machine can answer at once, later, or other requests
-than the one it was called for, without holding anything of the event loop.
+An operation may change soft state (who is waiting, when a member was last alive). The state in the
+internal topic changes only in `replay`, after the records were committed. A request is identified
+by a token, so that a machine can answer at once, later, or also other requests than the current
+one, without holding anything of the event loop.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Timer(NamedTuple):
-    """Call the operation `op_name` with `key` at `at_ms`; one more operation like all others.
+    """Call the operation `op_name` with `key` at `at_ms`; an operation like all others.
 
-    Shape: a timer takes the place of the one with the same op_name and key. There is no way to
-    cancel: an operation that finds nothing due does nothing.
+    Shape: a timer replaces the one with the same op_name and key. It cannot be cancelled: an
+    operation that finds nothing due does nothing.
     Unit: at_ms in the machine's time, the `now_ms` of its operations.
     """
 
@@ -34,13 +34,13 @@ class Reply(NamedTuple):
 
 
 class Result(Generic[T]):
-    """What is to be done after one operation, whose own request is answered with a T.
+    """The actions that follow one operation, whose own request is answered with a T.
 
-    Shape: `replies` go out at once. `records` are one batch; when it is committed the runtime
-    replays them and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds
-    the replies that waited for it; if it failed, `completed(ticket, error, now_ms)` without a
-    replay. `producer` is the (id, epoch) of a transactional batch. `effects` are for the world
-    beside this log, and come last; what they are is between the machine and its coordinator.
+    Shape: `replies` are sent at once. `records` are one batch; when it is committed the runtime
+    replays them and calls `completed(ticket, NONE, now_ms)` on the machine, whose result holds the
+    replies that waited for it; if it failed, `completed(ticket, error, now_ms)` without a replay.
+    `producer` is the (id, epoch) of a transactional batch. `effects` are actions outside this log,
+    and come last; their type is a matter of the machine and its coordinator.
     """
 
     __slots__ = ("effects", "producer", "records", "replies", "ticket", "timers")
@@ -54,10 +54,10 @@ class Result(Generic[T]):
         self.effects: list[Any] = []
 
     def reply(self, token: int | None, value: T) -> None:
-        """Answer a request; None stands for a request that nobody waits for.
+        """Answer a request; a token of None stands for a request that nobody waits for.
 
-        Shape: what answers other requests than the operation's own, which may be of other kinds,
-        takes a `Result[Any]`.
+        Shape: to answer other requests than the operation's own, perhaps of other types, use a
+        `Result[Any]`.
         """
         if token is not None:
             self.replies.append(Reply(token, value))
@@ -67,7 +67,8 @@ class Result(Generic[T]):
     ) -> None:
         """Ask for records to be appended as one batch.
 
-        Errors: RuntimeError if this operation has written before, since one operation is one batch.
+        Errors: RuntimeError if this operation has already written, since one operation is one
+        batch.
         """
         if self.ticket is not None:
             raise RuntimeError(f"{ticket} after {self.ticket} in one operation")

@@ -1,8 +1,9 @@
-"""Runs coordinators' machines: the one place in this room with a loop, a clock and a log.
+"""Runs coordinators' machines: the only place in this folder with a loop, a clock and a log.
 
-One shard for each partition of the internal topic that this broker leads. An operation's records
-are appended as one batch; when the log says that the batch is committed they are replayed, in log
-order, and the operation goes on (`completed`). Timers of all shards share one `call_later`.
+There is one shard for each partition of the internal topic that this broker leads. An operation's
+records are appended as one batch; when the log says that the batch is committed they are replayed,
+in log order, and the operation continues (`completed`). Timers of all shards share one
+`call_later`.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from .result import Result, Timer
 log = logging.getLogger(__name__)
 
 LOAD_SLICE_MS = 10
-"""How long loading may keep the loop before others have their turn."""
+"""How long loading may keep the loop before other work gets a turn."""
 CLOCK_JUMP_MS = 1_000
-"""By how much the wall clock must leave the monotonic one to count as having been set."""
+"""How far the wall clock must move against the monotonic one to count as having been set."""
 
 WRITE_DUE = "write_due"
 
 
 class CoordinatorLog(Protocol):
-    """The internal topic's partitions, as far as a coordinator needs them."""
+    """The internal topic's partitions, as a coordinator uses them."""
 
     def append(self, partition: int, batch: bytes, now_ms: int) -> Awaitable[ErrorCode] | ErrorCode:
         """Append one batch as leader.
 
-        Shape: the result is there when the batch is committed, or can never be. It has no
-        timeout of its own, and NONE comes in log order. An ErrorCode instead of an awaitable, or
-        a future that is done, costs least.
+        Shape: the result comes when the batch is committed, or can never be. It has no timeout of
+        its own, and NONE comes in log order. An ErrorCode instead of an awaitable, or a future that
+        is done, costs least.
         """
         ...
 
     def read_all(self, partition: int) -> Iterator[memoryview]:
         """Yield the stored batches, some at a time, from the log's start to its end.
 
-        Shape: the end is where the log ends once it is reached, not where it ended at first.
+        Shape: the end is the log's end when it is reached, not the end when reading began.
         """
         ...
 
@@ -81,7 +82,7 @@ T = TypeVar("T")
 
 
 class SlotState(Enum):
-    """LOADING: its log is being read. ACTIVE: it serves. CLOSED: it is led elsewhere now."""
+    """LOADING: its log is being read. ACTIVE: it serves. CLOSED: another broker leads it now."""
 
     LOADING = 1
     ACTIVE = 2
@@ -90,7 +91,7 @@ class SlotState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A batch on its way, or the marker of a transaction that stands behind one."""
+    """A batch being written, or the marker of a transaction that waits behind one."""
 
     records: list[Any]
     ticket: Any
@@ -105,8 +106,8 @@ class Write:
 class Slot(Generic[S]):
     """One partition that this broker leads.
 
-    Shape: `in_flight` in log order; `position` counts batches; `timers` is (op_name, key) to the
-    number of the timer that counts.
+    Shape: `in_flight` is in log order; `position` counts batches; `timers` maps (op_name, key) to
+    the number of the valid timer.
     """
 
     partition: int
@@ -122,9 +123,9 @@ class Slot(Generic[S]):
 class CoordinatorRuntime(Generic[S]):
     """Owns the shards of one internal topic.
 
-    Shape: `make_shard(partition)` gives an empty machine; `write_timeout_ms()` is how long a
+    Shape: `make_shard(partition)` returns an empty machine; `write_timeout_ms()` is how long a
     request waits for its write to be committed. `perform(partition, leader_epoch, effect)` does
-    what a Result asks for beside the log. To be used on one event loop.
+    what a Result asks for outside the log. For use on one event loop.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class CoordinatorRuntime(Generic[S]):
     # Which partitions
 
     def lead(self, partition: int, leader_epoch: int) -> None:
-        """Begin to load a partition that this broker leads from now on."""
+        """Start to load a partition that this broker now leads."""
         slot = self.slots.get(partition)
         if slot is not None:
             if slot.leader_epoch >= leader_epoch:
@@ -166,7 +167,7 @@ class CoordinatorRuntime(Generic[S]):
         slot.loading = asyncio.get_running_loop().create_task(self.load(slot))
 
     def resign(self, partition: int) -> None:
-        """Give a partition up: whoever waits for one of its groups is told to look elsewhere."""
+        """Give up a partition: requests that wait there are told to look elsewhere."""
         slot = self.slots.pop(partition, None)
         if slot is None:
             return
@@ -198,7 +199,7 @@ class CoordinatorRuntime(Generic[S]):
         return slot.shard
 
     def is_loading(self) -> bool:
-        """Tell whether some partition is not ready yet."""
+        """Whether some partition is still being loaded."""
         return any(slot.state is SlotState.LOADING for slot in self.slots.values())
 
     def active(self) -> list[tuple[int, S]]:
@@ -212,7 +213,7 @@ class CoordinatorRuntime(Generic[S]):
             await asyncio.wait(tasks)
 
     def close(self) -> None:
-        """Give all partitions up and set no more timers."""
+        """Give up all partitions and set no more timers."""
         for partition in list(self.slots):
             self.resign(partition)
         self.heap.clear()
@@ -227,7 +228,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> T | asyncio.Future[T]:
         """Call `operation(shard, token, now_ms)` on a partition that is ready.
 
-        Shape: the answer itself if it is there at once, otherwise a future of it.
+        Shape: the answer itself if it is ready at once, otherwise a future of it.
         """
         slot = self.slots[partition]
         now_ms = self.now_ms()
@@ -257,16 +258,16 @@ class CoordinatorRuntime(Generic[S]):
         self.apply(slot, operation(slot.shard, now_ms), now_ms)
 
     def end_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
-        """Take over a marker that is committed in a partition's log."""
+        """Apply a marker that is committed in a partition's log."""
         slot = self.slots.get(partition)
         if slot is None or slot.state is not SlotState.ACTIVE:
-            return  # it will be read when the partition is loaded, or is being read
+            return  # loading reads it, now or later
         write = Write([], None, producer_id, 0, ErrorCode.NONE, marker=committed)
         slot.in_flight.append(write)
         self.drain(slot)
 
     def apply(self, slot: Slot[S], result: Result[Any], now_ms: int) -> None:
-        """Do what an operation asks for."""
+        """Carry out what an operation's result asks for."""
         if result.replies:
             self.reply(result)
         for timer in result.timers:
@@ -281,7 +282,7 @@ class CoordinatorRuntime(Generic[S]):
         for token, value in result.replies:
             future = self.waiting.pop(token, None)
             if future is None:
-                # Either the operation under way, or a request that was answered before.
+                # Either of the current operation, or for a request that was answered before.
                 self.answers[token] = value
             elif not future.done():
                 future.set_result(value)
@@ -320,7 +321,7 @@ class CoordinatorRuntime(Generic[S]):
                 self.set_timer(slot, Timer(WRITE_DUE, (), due_ms))
 
     def settle(self, slot: Slot[S], write: Write, future: asyncio.Future[ErrorCode]) -> None:
-        """Note how a write came out."""
+        """Record the outcome of a write."""
         if future.cancelled():
             write.outcome = ErrorCode.NOT_LEADER_OR_FOLLOWER
         elif (error := future.exception()) is not None:
@@ -334,7 +335,7 @@ class CoordinatorRuntime(Generic[S]):
         self.drain(slot)
 
     def drain(self, slot: Slot[S]) -> None:
-        """Go on after those writes whose outcome, and that of all before them, is known."""
+        """Continue after those writes whose outcome, and that of all earlier ones, is known."""
         in_flight = slot.in_flight
         while in_flight and in_flight[0].outcome is not None:
             write = in_flight.popleft()
@@ -351,7 +352,7 @@ class CoordinatorRuntime(Generic[S]):
             self.apply(slot, slot.shard.completed(write.ticket, error, now_ms), now_ms)
 
     def time_out_writes(self, slot: Slot[S], now_ms: int) -> None:
-        """Answer those whose write takes too long; the write itself goes on."""
+        """Answer requests whose write takes too long; the write itself continues."""
         for write in list(slot.in_flight):
             if write.due_ms > now_ms:
                 self.set_timer(slot, Timer(WRITE_DUE, (), write.due_ms))
@@ -375,15 +376,16 @@ class CoordinatorRuntime(Generic[S]):
                         await asyncio.sleep(0)
                         turn_ms = self.clock.monotonic_ms()
         except Exception:
-            # As Apache Kafka does: what could be read is served, so that the groups of this
-            # partition are not shut out for good.
+            # As in Apache Kafka: what could be read is served, so that the groups of this partition
+            # are not shut out for good.
             log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
         slot.loading = None
         slot.state = SlotState.ACTIVE
         now_ms = self.now_ms()
         self.apply(slot, slot.shard.loaded(now_ms), now_ms)
         log.log(
-            logging.INFO if slot.position else logging.DEBUG,  # a new topic has fifty empty ones
+            # a new topic has fifty empty partitions
+            logging.INFO if slot.position else logging.DEBUG,
             "%s-%d: coordinator in epoch %d, %d batches loaded in %d ms",
             self.topic,
             slot.partition,
@@ -413,7 +415,7 @@ class CoordinatorRuntime(Generic[S]):
                     shard.replay(decoded, slot.position, producer_id)
         except WireError as error:
             log.error(
-                "%s-%d: batch at offset %d cannot be read and is passed over: %s",
+                "%s-%d: batch at offset %d cannot be read and is skipped: %s",
                 self.topic,
                 slot.partition,
                 header.base_offset,
@@ -423,10 +425,10 @@ class CoordinatorRuntime(Generic[S]):
     # Time
 
     def now_ms(self) -> int:
-        """The machines' time: the wall clock's.
+        """The machines' time: that of the wall clock.
 
-        When that is set, everything that waits is moved along, so that nothing is due early or
-        late for it.
+        When the clock is set, all deadlines are moved with it, so that nothing is early or late
+        because of it.
         """
         now_ms = self.clock.now_ms()
         jump_ms = now_ms - self.clock.monotonic_ms() - self.clock_offset_ms
@@ -442,14 +444,14 @@ class CoordinatorRuntime(Generic[S]):
         return now_ms
 
     def set_timer(self, slot: Slot[S], timer: Timer) -> None:
-        """Set a timer in place of the one with the same name and key."""
+        """Set a timer, replacing the one with the same name and key."""
         self.timer_number += 1
         slot.timers[timer.op_name, timer.key] = self.timer_number
         heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer))
         self.schedule()
 
     def schedule(self) -> None:
-        """See that the loop calls when the first timer is due."""
+        """Make the loop call back when the first timer is due."""
         if not self.heap:
             return
         at_ms = self.heap[0][0]
@@ -462,7 +464,7 @@ class CoordinatorRuntime(Generic[S]):
         self.handle = asyncio.get_running_loop().call_later(delay_s, self.fire_timers)
 
     def fire_timers(self) -> None:
-        """Fire what is due, and wait for what is due next."""
+        """Fire all due timers, and wait for the next."""
         self.handle = None
         now_ms = self.now_ms()
         due = []
@@ -478,6 +480,6 @@ class CoordinatorRuntime(Generic[S]):
                     self.time_out_writes(slot, now_ms)
                 else:
                     self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
-            except Exception:  # the mistake of one must not stop all others
+            except Exception:  # the failure of one must not stop the others
                 log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
         self.schedule()

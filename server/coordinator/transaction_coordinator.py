@@ -1,4 +1,4 @@
-"""The transaction coordinator as handlers reach it: finds the shard, and refuses what is not for it.
+"""The transaction coordinator for handlers: finds the shard, and refuses what belongs elsewhere.
 
 A transactional id belongs to the broker that leads its partition of __transaction_state.
 Source: TransactionCoordinator.scala, TransactionStateManager.scala.
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class ProducerIdSource(Protocol):
-    """Where new producer ids come from."""
+    """The source of new producer ids."""
 
     def next_now(self) -> int | None: ...
 
@@ -57,10 +57,10 @@ class Described(NamedTuple):
 
 
 class TransactionCoordinator:
-    """All transactional ids this broker coordinates.
+    """All transactional ids that this broker coordinates.
 
-    Shape: each operation gives its answer, or an awaitable of it where it has to wait.
-    `state_topic_partitions` is the topic's real count once it exists, which the broker sets.
+    Shape: each operation returns its answer, or an awaitable of it if it has to wait.
+    `state_topic_partitions` is the topic's real count once it exists; the broker sets it.
     """
 
     def __init__(
@@ -85,24 +85,24 @@ class TransactionCoordinator:
         )
         self.reserving: set[asyncio.Task[None]] = set()
 
-    # What the broker tells it
+    # Called by the broker
 
     def lead(self, partition: int, leader_epoch: int) -> None:
-        """Coordinate the ids of a partition of __transaction_state from now on."""
+        """Start to coordinate the ids of a partition of __transaction_state."""
         self.runtime.lead(partition, leader_epoch)
 
     def resign(self, partition: int) -> None:
-        """Coordinate the ids of a partition no longer."""
+        """Stop coordinating the ids of a partition."""
         self.runtime.resign(partition)
 
     def reconfigure(self, config: TransactionConfig) -> None:
-        """Take over changed settings."""
+        """Apply changed settings."""
         self.config = config
         for _, shard in self.runtime.active():
             shard.config = config
 
     def close(self) -> None:
-        """Give all partitions up."""
+        """Give up all partitions."""
         for task in self.reserving:
             task.cancel()
         self.runtime.close()
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         operation: Callable[[TransactionShard, int | None, int, int], Result[T | NeedsProducerId]],
         refusal: Callable[[ErrorCode], T],
     ) -> T | Awaitable[T]:
-        """Run `operation(shard, new_producer_id, token, now_ms)`; again, if it needs such an id."""
+        """Run `operation(shard, new_producer_id, token, now_ms)`; again if it needs an id."""
 
         def run(new_id: int | None) -> T | NeedsProducerId | asyncio.Future[T | NeedsProducerId]:
             partition, shard = self.find(transactional_id)
@@ -203,7 +203,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
     ) -> ErrorCode:
-        """Tell whether a partition is part of an open transaction; see TransactionShard.verify."""
+        """Check whether a partition is part of an open transaction; see TransactionShard.verify."""
         _, shard = self.find(transactional_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -227,18 +227,18 @@ class TransactionCoordinator:
         longer_than_ms: int = -1,
         pattern: str | None = None,
     ) -> tuple[ErrorCode, list[Described]]:
-        """List ids; each filter that is given must hold, by the names that TransactionState has.
+        """List the ids that pass every given filter; states are named as in TransactionState.
 
-        Shape: `longer_than_ms` counts from the start of the transaction, -1 is any; a pattern is a
-        regular expression for whole ids.
-        Errors: COORDINATOR_LOAD_IN_PROGRESS or INVALID_REGULAR_EXPRESSION, and nothing beside it.
+        Shape: `longer_than_ms` counts from the start of the transaction, -1 means any; a pattern is
+        a regular expression for the whole id. Errors: COORDINATOR_LOAD_IN_PROGRESS or
+        INVALID_REGULAR_EXPRESSION, with an empty list.
         """
         if self.runtime.is_loading():
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
         try:
             wanted_names = Pattern(pattern) if pattern else None
         except InvalidPattern as error:
-            log.info("a list of transactions is asked for by a wrong pattern: %s", error)
+            log.info("invalid pattern in a request to list transactions: %s", error)
             return ErrorCode.INVALID_REGULAR_EXPRESSION, []
         wanted_states, wanted_ids = set(states), set(producer_ids)
         now_ms = self.runtime.now_ms()
@@ -256,10 +256,10 @@ class TransactionCoordinator:
                     found.append(row)
         return ErrorCode.NONE, found
 
-    # What a shard asks for
+    # Effects of a shard
 
     def perform(self, partition: int, leader_epoch: int, effect: Any) -> None:
-        """Do what a shard asks for beside the log."""
+        """Carry out a shard's effect."""
         if isinstance(effect, TimeoutNeedsProducerId):
             task = asyncio.get_running_loop().create_task(
                 self.time_out(partition, leader_epoch, effect.transactional_id)
@@ -274,8 +274,12 @@ class TransactionCoordinator:
         try:
             producer_id = await self.producer_ids.next()
         except StoreError as error:
-            log.warning("cannot abort %r, open too long: %s", transactional_id, error)
-            return  # it is still due when timeouts are looked for again
+            log.warning(
+                "cannot abort %r, which is open longer than its timeout: %s",
+                transactional_id,
+                error,
+            )
+            return  # it is still due at the next check for timeouts
         slot = self.runtime.slots.get(partition)
         if slot is not None and slot.leader_epoch == leader_epoch:
             self.runtime.start(
@@ -284,7 +288,7 @@ class TransactionCoordinator:
             )
 
     def send_markers(self, partition: int, leader_epoch: int, markers: Markers) -> None:
-        """Have markers written, and tell the shard that asked for it what came of them."""
+        """Have markers written, and report the outcomes to the shard that asked."""
 
         def written(outcomes: Outcomes) -> None:
             slot = self.runtime.slots.get(partition)
@@ -300,15 +304,15 @@ class TransactionCoordinator:
 def given(
     answer: T | NeedsProducerId | asyncio.Future[T | NeedsProducerId],
 ) -> T | asyncio.Future[T]:
-    """What an operation answers that has its producer id: only at once, and then only without one,
-    does a shard say that it needs one.
+    """The answer of an operation that has its producer id: a shard asks for an id only at once, and
+    only if it was given none.
     """
     assert not isinstance(answer, NeedsProducerId)
     return cast("T | asyncio.Future[T]", answer)
 
 
 def describe(transaction: Transaction) -> Described | None:
-    """Show an id as it is stored; a prepared one with the partitions that lack their marker."""
+    """Show an id as stored; a prepared transaction with the partitions that lack their marker."""
     stored = transaction.stored
     if stored is None or transaction.pending is TransactionState.DEAD:
         return None

@@ -1,4 +1,4 @@
-"""Writes the markers that end transactions, into partitions that this broker leads.
+"""Writes the markers that end transactions into partitions that this broker leads.
 
 Source: KafkaApis.handleWriteTxnMarkersRequest, TransactionMarkerChannelManager.
 """
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
     from ..replication.partition import Partition
 
-#: How many partitions get their marker before others have a turn of the loop.
+#: How many partitions get their marker before other work gets a turn on the loop.
 MARKERS_PER_TURN = 64
 
-#: How long a marker may wait for the in-sync replicas before it is sent anew.
+#: How long a marker may wait for the in-sync replicas before it is sent again.
 COMMIT_TIMEOUT_MS = 30_000
 
 Outcome = tuple[TopicPartition, ErrorCode]
 
 
 class StaleMarkers(NamedTuple):
-    """Refuses markers of a transaction that has ended: its producer's epoch has moved on (KIP-890)."""
+    """Refuses markers of a transaction that has ended: the epoch has moved on (KIP-890)."""
 
     markers: Markers
 
@@ -59,7 +59,7 @@ class StaleMarkers(NamedTuple):
 class TransactionMarkerWriter:
     """A MarkerSender for partitions of this broker, and the writer behind WriteTxnMarkers.
 
-    Shape: `metadata` gives the present image. A group's offsets are settled when the marker in
+    Shape: `metadata` returns the current image. A group's offsets are settled when the marker in
     its partition of __consumer_offsets is committed.
     """
 
@@ -118,7 +118,7 @@ class TransactionMarkerWriter:
         if known is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         outcome = self.write(tp, markers)
-        # The topic exists, so a replica that is not here is somewhere else, or not made yet.
+        # The topic exists, so its replica is on another broker, or not created yet.
         if outcome is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return outcome
@@ -126,11 +126,11 @@ class TransactionMarkerWriter:
     # -- writing -----------------------------------------------------------------------------------
 
     def write(self, tp: TopicPartition, markers: Markers) -> ErrorCode | Awaitable[ErrorCode]:
-        """Append the marker to one partition; `markers.partitions` are not looked at.
+        """Append the marker to one partition; `markers.partitions` is ignored.
 
-        Shape: an ErrorCode at once where nothing has to be waited for; NONE means committed.
-        Errors: UNKNOWN_TOPIC_OR_PARTITION without a replica here, INVALID_REQUEST without a
-        producer, and those of the append.
+        Shape: an ErrorCode at once if nothing has to be waited for; NONE means committed. Errors:
+        UNKNOWN_TOPIC_OR_PARTITION without a replica here, INVALID_REQUEST without a producer, and
+        those of the append.
         """
         replica = self._replicas.get(tp.topic, tp.partition)
         if replica is None:
@@ -155,7 +155,7 @@ class TransactionMarkerWriter:
         )
         if isinstance(appended, list):
             return self._written(tp, markers, appended[0])
-        # A task, for the group is to hear of its marker whoever else is waited for beside.
+        # A task, because the group must learn of its marker even if the caller stops waiting.
         return asyncio.ensure_future(self._wait(tp, markers, appended))
 
     async def _wait(
@@ -174,6 +174,6 @@ class TransactionMarkerWriter:
             self._groups.end_transaction(tp.partition, markers.producer_id, markers.committed)
 
     async def write_all(self, markers: Markers, tps: Sequence[TopicPartition]) -> list[ErrorCode]:
-        """Write one transaction's markers to partitions, for WriteTxnMarkers; in their order."""
+        """Write one transaction's markers to partitions; returns the errors in their order."""
         begun = [self.write(tp, markers) for tp in tps]
         return [each if isinstance(each, int) else await each for each in begun]

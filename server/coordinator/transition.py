@@ -1,10 +1,10 @@
-"""How the state machines of groups and transactions refuse a move that their rules do not have."""
+"""The error for a state change of a group or transaction that its rules do not allow."""
 
 from __future__ import annotations
 
 
 class IllegalTransition(Exception):
-    """No such move is in VALID_PREVIOUS: a mistake of ours. Source: IllegalStateException, as Kafka raises it."""
+    """VALID_PREVIOUS does not have this change: a bug of ours. Source: IllegalStateException."""
 
     def __init__(self, what: str, state: str, target: str, note: str = "") -> None:
         super().__init__(f"{what} cannot go from {state} to {target}{note}")

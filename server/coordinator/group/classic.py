@@ -1,6 +1,6 @@
 """The classic group protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-Each operation works on the group it is given (its shard has looked it up) and answers by Result.
+Each operation works on a group that the shard has looked up, and answers by Result.
 Source: GroupCoordinator.scala; KIP-62 (rebalance timeout), KIP-134 (first delay), KIP-345 (static
 members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800 (reasons), KIP-814
 (skip_assignment).
@@ -40,10 +40,10 @@ from .state import Group, GroupState, Member, Protocols
 
 
 class Joining(NamedTuple):
-    """A JoinGroup request with what its connection and its version say beside.
+    """A JoinGroup request with what its connection and its version add.
 
     Shape: `new_member_id` is the id the member gets if it has none yet. `require_member_id`: a
-    dynamic member without id is given one and must come back with it (version 4 on);
+    dynamic member without an id is given one and must join again with it (version 4 on);
     `can_skip_assignment`: a static leader that returns to a stable group may be told that it leads
     but need not assign (version 9 on).
     """
@@ -59,7 +59,7 @@ class Joining(NamedTuple):
 
 
 class AssignmentStored(NamedTuple):
-    """Ticket of the write of a generation's assignment."""
+    """Ticket of the write that stores a generation's assignment."""
 
     group_id: str
     generation_id: int
@@ -67,7 +67,7 @@ class AssignmentStored(NamedTuple):
 
 
 class StaticMemberStored(NamedTuple):
-    """Ticket of the write that gives a static member its new member id, and how to take it back."""
+    """Ticket of the write that gives a static member a new member id, with what undoes it."""
 
     group_id: str
     generation_id: int
@@ -88,7 +88,7 @@ class StaticMemberStored(NamedTuple):
 def join_group(
     config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
-    """Take a member into the group's next generation, or tell it what it has to do first."""
+    """Take a member into the group's next generation, or answer what it must do first."""
     request = joining.request
     token = joining.token
     member_id = request.member_id
@@ -99,14 +99,14 @@ def join_group(
             answer_sync(removed, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
         out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif group.state is GroupState.DEAD:
-        # It has been removed or is moving: the member is to find the coordinator anew.
+        # The group was removed or is moving: the member must look for the coordinator again.
         out.reply(token, join_error(member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif not group.supports(request.protocol_type, joining.protocols):
         out.reply(token, join_error(member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     elif member_id == UNKNOWN_MEMBER_ID:
         join_new_member(config, group, joining, now_ms, out)
     elif member_id in group.pending_members:
-        # A static member never gets an id that it must come back with.
+        # A static member is never asked to come back with a member id.
         if request.group_instance_id is not None:
             out.reply(token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
         else:
@@ -117,10 +117,10 @@ def join_group(
 
 
 def accepts(config: GroupConfig, group: Group, member_id: str) -> bool:
-    """Tell whether group.max.size leaves room for the member.
+    """Check whether group.max.size leaves room for the member.
 
-    Shape: while a rebalance is prepared those who wait are counted, not the members, so that the
-    last to join are turned away, also from a group that was larger than it now may be.
+    Shape: while a rebalance is prepared, only members that have joined again are counted, so the
+    last to join are turned away, even from a group that was larger than is allowed now.
     """
     if group.state in (GroupState.EMPTY, GroupState.DEAD):
         return True
@@ -159,7 +159,7 @@ def add_member(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Add a member and have the group rebalance."""
+    """Add a member and start a rebalance."""
     request = joining.request
     member = Member(
         member_id,
@@ -175,8 +175,8 @@ def add_member(
     if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
         group.new_member_added = True
     group.add(member, joining.token)
-    # A new member cannot send heartbeats yet, and nobody sees its client go away while its
-    # JoinGroup waits, so this wait ends by itself; a client that is still there joins again.
+    # A new member cannot send heartbeats yet, and nobody notices that its client is gone while its
+    # JoinGroup waits. So this wait has its own limit; a client that is still there joins again.
     set_deadline(group, member, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
     reason = f"adding {member_id}; client reason: {request.reason or 'not provided'}"
     maybe_prepare_rebalance(config, group, now_ms, out, reason)
@@ -185,7 +185,7 @@ def add_member(
 def join_known_member(
     config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
-    """Let a member join again."""
+    """Let a known member join again."""
     request = joining.request
     member_id = request.member_id
     error = validate_member(group, member_id, request.group_instance_id)
@@ -198,10 +198,10 @@ def join_known_member(
     is_leader = member_id == group.leader_id
     same = member.protocols == joining.protocols
     if group.state is GroupState.COMPLETING_REBALANCE and same:
-        # Its first answer may have been lost: it is told of this generation once more.
+        # Its first answer may have been lost: send it this generation once more.
         out.reply(joining.token, group.join_response(member_id, with_members=is_leader))
     elif group.state is GroupState.STABLE and same and not is_leader:
-        # Nothing changed. A leader, though, may join because what it assigns has changed.
+        # Nothing changed. A leader, however, may rejoin because what it assigns has changed.
         out.reply(joining.token, group.join_response(member_id))
     else:
         update_member(group, member, joining, out)
@@ -210,14 +210,14 @@ def join_known_member(
 
 
 def update_member(group: Group, member: Member, joining: Joining, out: Result[Any]) -> None:
-    """Take over what the request says and let it wait, in place of one that waits already."""
+    """Take the values of a request and let it wait, replacing one that already waits."""
     request = joining.request
     group.update(
         member, joining.protocols, request.rebalance_timeout_ms, request.session_timeout_ms
     )
     waited = group.await_join(member, joining.token)
     if waited is not None:
-        # Apache Kafka forgets the earlier request; here each is answered, for whoever still listens.
+        # Apache Kafka forgets the earlier request; here both are answered.
         out.reply(waited, join_error(member.member_id, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
@@ -229,10 +229,10 @@ def replace_static_member(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Let a static member that was restarted have its place again, with a new member id.
+    """Give a restarted static member its place again, with a new member id.
 
-    Shape: a stable group that would choose the same protocol goes on without a rebalance, once the
-    new id is stored. The process that had the old id, if there still is one, is fenced.
+    Shape: a stable group that would choose the same protocol continues without a rebalance once the
+    new id is stored. A process that still uses the old id is fenced.
     """
     instance_id = joining.request.group_instance_id
     assert instance_id is not None
@@ -271,10 +271,10 @@ def replace_static_member(
 def static_member_stored(
     group: Group, ticket: StaticMemberStored, error: ErrorCode, now_ms: int, out: Result[Any]
 ) -> None:
-    """Answer the returned static member, or give it its old id back if the new is not stored."""
+    """Answer the returned static member, or restore its old id if the new one was not stored."""
     member = group.members.get(ticket.new_member_id)
     if member is None or member.join_token != ticket.token:
-        return  # another request of the same instance has taken its place, or it has left
+        return  # another request of the same instance has replaced it, or the member has left
     if error is not ErrorCode.NONE:
         group.await_join(member, None)
         group.update(
@@ -290,16 +290,16 @@ def static_member_stored(
         out.reply(ticket.token, refusal)
         return
     if group.state is not GroupState.STABLE or group.generation_id != ticket.generation_id:
-        return  # a rebalance has begun meanwhile; it counts this member as joined
+        return  # a rebalance has begun in the meantime; it counts this member as joined
     group.await_join(member, None)
     if ticket.can_skip_assignment:
-        # The leader goes on watching for changes, but the assignment there is stays.
+        # The leader keeps watching for changes, but the existing assignment stays.
         is_leader = group.leader_id == member.member_id
         answer = group.join_response(
             member.member_id, with_members=is_leader, skip_assignment=is_leader
         )
     else:
-        # An older leader must not assign, so it is told that its former self leads.
+        # An older leader must not assign, so it is told that its old member id leads.
         answer = group.join_response(member.member_id, leader_id=ticket.old_leader_id)
     out.reply(ticket.token, answer)
 
@@ -364,9 +364,9 @@ def assignment_stored(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Hand the assignment out now that it is stored, or have all join again if it is not.
+    """Send out the assignment once it is stored; if that failed, make all members join again.
 
-    If somebody has joined or left since, a rebalance has begun and this is of no use any more.
+    If a member has joined or left since, a rebalance has begun and the assignment is void.
     """
     if (
         group.state is not GroupState.COMPLETING_REBALANCE
@@ -392,7 +392,7 @@ def heartbeat(
     now_ms: int,
     out: Result[Any],
 ) -> ErrorCode:
-    """Note that a member is alive, and tell it whether it has to join again."""
+    """Note that a member is alive, and tell it whether it must join again."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = validate_member(group, member_id, instance_id)
@@ -414,7 +414,7 @@ def heartbeat(
 def leave_group(
     config: GroupConfig, group: Group, leaving: MemberIdentity, now_ms: int, out: Result[Any]
 ) -> MemberResponse:
-    """Let one member go, by member id, or a static one by instance id alone."""
+    """Remove one member, by member id, or a static one by instance id alone."""
     member_id = leaving.member_id
     instance_id = leaving.group_instance_id
     if member_id == UNKNOWN_MEMBER_ID:
@@ -434,11 +434,11 @@ def leave_group(
     )
 
 
-# All of them
+# Shared by all requests
 
 
 def validate_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Check that a member id is known, and is the one its instance id now has."""
+    """Check that a member id is known, and that its instance id still has it."""
     if instance_id is not None:
         current_id = group.static_members.get(instance_id)
         if current_id is None:

@@ -1,4 +1,4 @@
-"""What DescribeGroups and ListGroups tell of a group. Source: GroupMetadata.summary, overview."""
+"""How DescribeGroups and ListGroups show a group. Source: GroupMetadata.summary, overview."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSIC_GROUP_TYPE = "classic"
 def describe_group(group_id: str, group: Group | None, version: int) -> DescribedGroup:
     """Describe a group; metadata and assignments only while it is stable.
 
-    Shape: a group that is not there is "Dead" without error, or from version 6 on
+    Shape: a group that does not exist is "Dead" without an error, or from version 6 on
     GROUP_ID_NOT_FOUND (KIP-1043).
     """
     if group is None:

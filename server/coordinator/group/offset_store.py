@@ -1,6 +1,6 @@
-"""The offsets of one group: committed ones, and those on the way to the log.
+"""The offsets of one group: committed ones, and those being written to the log.
 
-What is committed changes only by `apply_*`, which replay calls. Source: GroupMetadata.scala.
+Committed offsets change only by `apply_*`, which replay calls. Source: GroupMetadata.scala.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NO_OFFSET = -1
 class OffsetAndMetadata(NamedTuple):
     """A committed offset as stored.
 
-    Unit: times in ms since the epoch; expire_timestamp_ms is -1 unless the client asked for a
-    retention of its own (OffsetCommit 2 to 4).
+    Unit: times in ms since the epoch; expire_timestamp_ms is -1 unless the client asked for its own
+    retention (OffsetCommit 2 to 4).
     """
 
     offset: int
@@ -30,7 +30,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An offset and where in the log it stands: positions are compared, never added."""
+    """An offset and its position in the log: positions are compared, never added."""
 
     position: int
     value: OffsetAndMetadata
@@ -39,9 +39,9 @@ class Stored(NamedTuple):
 class OffsetStore:
     """Offsets of one group.
 
-    Shape: `pending` is partition to the write that will store it, the latest one; `transactional`
-    is producer id to what it has in the log without a marker yet; `pending_transactional` is
-    producer id to partition to the write. A partition in one of the last three is unstable.
+    Shape: `pending` maps a partition to the latest write that will store it; `transactional` maps a
+    producer id to its offsets in the log that have no marker yet; `pending_transactional` maps a
+    producer id to partition to write. A partition in one of these three is unstable.
     """
 
     __slots__ = ("committed", "pending", "pending_transactional", "transactional")
@@ -53,13 +53,13 @@ class OffsetStore:
         self.pending_transactional: dict[int, dict[TopicPartition, int]] = {}
 
     def __bool__(self) -> bool:
-        """True while anything is stored or on its way."""
+        """True while anything is stored or being written."""
         return bool(
             self.committed or self.pending or self.transactional or self.pending_transactional
         )
 
     def is_unstable(self, tp: TopicPartition) -> bool:
-        """Tell whether what is committed for the partition may be about to change."""
+        """Whether the partition's committed offset may be about to change."""
         return (
             tp in self.pending
             or any(tp in offsets for offsets in self.transactional.values())
@@ -67,7 +67,7 @@ class OffsetStore:
         )
 
     def prepare(self, tps: Iterable[TopicPartition], write_id: int, producer_id: int) -> None:
-        """Note that a write is on its way."""
+        """Note that a write has begun."""
         if producer_id < 0:
             for tp in tps:
                 self.pending[tp] = write_id
@@ -94,7 +94,7 @@ class OffsetStore:
     def apply(
         self, tp: TopicPartition, value: OffsetAndMetadata | None, position: int, producer_id: int
     ) -> None:
-        """Take over a record of the log; None is a tombstone. In log order, as stored."""
+        """Apply a record of the log; None is a tombstone. Called in log order."""
         if producer_id < 0:
             if value is None:
                 self.committed.pop(tp, None)
@@ -108,10 +108,10 @@ class OffsetStore:
             offsets[tp] = Stored(position, value)
 
     def apply_marker(self, producer_id: int, committed: bool) -> None:
-        """Take over the end of a producer's transaction.
+        """Apply the end of a producer's transaction.
 
-        Shape: an offset committed plainly after the transaction's own record stays, so that
-        compaction, which keeps only the later of the two, does not change the outcome.
+        Shape: an offset committed outside transactions after the transaction's own record stays, so
+        that compaction, which keeps only the later of the two, does not change the outcome.
         """
         offsets = self.transactional.pop(producer_id, None)
         if committed and offsets:
@@ -121,11 +121,11 @@ class OffsetStore:
                     self.committed[tp] = stored
 
     def known_partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Of these, the partitions that a tombstone is needed for."""
+        """Those of the partitions that need a tombstone."""
         return [tp for tp in tps if tp in self.committed or tp in self.pending]
 
     def nothing_left_without(self, tps: Iterable[TopicPartition]) -> bool:
-        """Tell whether the group would have no offsets once these are gone."""
+        """Whether the group would have no offsets without these."""
         return (
             not self.pending
             and not self.transactional
@@ -143,8 +143,8 @@ class OffsetStore:
     ) -> list[TopicPartition]:
         """Return the partitions whose offset has been kept long enough.
 
-        Shape: retention counts from `since_ms`, or where that is None from each offset's commit;
-        an expire time of the offset's own overrules both. Subscribed topics never expire.
+        Shape: retention counts from `since_ms`, or if that is None from each offset's commit; an
+        offset's own expire time overrides both. Subscribed topics never expire.
         Source: GroupMetadata.removeExpiredOffsets.
         """
         due = []

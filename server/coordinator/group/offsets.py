@@ -1,7 +1,7 @@
 """OffsetCommit, OffsetFetch, OffsetDelete, and how offsets expire.
 
-Source: GroupCoordinator.scala (who may commit), GroupMetadataManager.scala (what is stored and
-what errors of the log become), KIP-211 (expiry), KIP-447 (require_stable), KIP-496 (delete).
+Source: GroupCoordinator.scala (who may commit), GroupMetadataManager.scala (what is stored, and how
+the log's errors are translated), KIP-211 (expiry), KIP-447 (require_stable), KIP-496 (delete).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CommitResponse = OffsetCommitResponse | TxnOffsetCommitResponse
 
 
 class OffsetsStored(NamedTuple):
-    """Ticket of a commit; the response is already what it will be if nothing fails."""
+    """Ticket of a commit; `response` is what is sent if nothing fails."""
 
     group_id: str
     tps: list[TopicPartition]
@@ -56,7 +56,7 @@ class OffsetsStored(NamedTuple):
 
 
 class OffsetsRemoved(NamedTuple):
-    """Ticket of tombstones; `response`, if there is one, is for the request with the token."""
+    """Ticket of tombstones; `response`, if any, is for the request with the token."""
 
     group_ids: tuple[str, ...]
     token: int | None
@@ -64,7 +64,7 @@ class OffsetsRemoved(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One row of an OffsetFetch answer; offset and leader_epoch are -1 where there is none."""
+    """One row of an OffsetFetch answer; offset and leader_epoch are -1 if there is none."""
 
     partition: int
     offset: int
@@ -91,7 +91,7 @@ def commit_offsets(
         group, generation_id, request.member_id, request.group_instance_id, transactional=False
     )
     if error is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
-        # The member knows of this generation but not yet what is its part of it.
+        # The member knows this generation but not yet its own assignment.
         error = ErrorCode.REBALANCE_IN_PROGRESS
     if error is not ErrorCode.NONE:
         out.reply(token, commit_error(request, error))
@@ -137,7 +137,7 @@ def commit_transactional_offsets(
     now_ms: int,
     out: Result[Any],
 ) -> None:
-    """Store offsets that count once the producer's transaction is committed."""
+    """Store offsets that take effect when the producer's transaction is committed."""
     error = validate_commit(
         group,
         request.generation_id,
@@ -195,8 +195,8 @@ def offsets_stored(
 ) -> None:
     """Answer a commit.
 
-    A timeout says only that the answer cannot wait any longer: the write may still be committed,
-    so the partitions stay unstable until that is known.
+    A timeout says only that the answer cannot wait any longer: the write may still be committed, so
+    the partitions stay unstable until the outcome is known.
     """
     if group is not None and error is not ErrorCode.REQUEST_TIMED_OUT:
         group.offsets.settle(ticket.tps, ticket.write_id, ticket.producer_id)
@@ -206,7 +206,7 @@ def offsets_stored(
 
 
 def refuse_stored(response: CommitResponse, error: ErrorCode) -> None:
-    """Put an error in each row that has none of its own."""
+    """Put an error into each row that has none of its own."""
     for topic in response.topics:
         for row in topic.partitions:
             if row.error_code == ErrorCode.NONE:
@@ -221,10 +221,11 @@ def validate_commit(
     *,
     transactional: bool,
 ) -> ErrorCode:
-    """Tell whether the sender may commit.
+    """Check whether the sender may commit.
 
-    Shape: generation -1 and no member is a simple consumer or an administrator, who may while the
-    group has no members; in a transaction also otherwise, since older producers say nothing more.
+    Shape: generation -1 without a member is a simple consumer or an administrator, who may commit
+    while the group has no members; in a transaction at any time, since older producers send nothing
+    more.
     Source: GroupCoordinator.validateOffsetCommit.
     """
     if group.state is GroupState.DEAD:
@@ -254,7 +255,7 @@ def metadata_error(config: GroupConfig, metadata: str) -> ErrorCode:
 
 
 def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommitResponse:
-    """The response that refuses all of a request."""
+    """The response that refuses the whole request."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -274,7 +275,7 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
 def transactional_commit_error(
     request: TxnOffsetCommitRequest, error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    """The response that refuses all of a request."""
+    """The response that refuses the whole request."""
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -305,7 +306,7 @@ _TOO_LARGE = frozenset(
 
 
 def commit_error_for(error: ErrorCode) -> ErrorCode:
-    """What an error of the log is for whoever commits. Source: maybeConvertOffsetCommitError."""
+    """Translate the log's error for a commit. Source: maybeConvertOffsetCommitError."""
     if error in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _MOVED:
@@ -318,7 +319,7 @@ def commit_error_for(error: ErrorCode) -> ErrorCode:
 
 
 def group_error_for(error: ErrorCode) -> ErrorCode:
-    """What an error of the log is for members of a group. Source: GroupMetadataManager.storeGroup."""
+    """Translate the log's error for group members. Source: GroupMetadataManager.storeGroup."""
     if error in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _MOVED:
@@ -338,9 +339,9 @@ def fetch_offsets(
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
 ) -> list[tuple[str, list[FetchedOffset]]]:
-    """Return committed offsets of the named partitions, or with None of all there are.
+    """Return committed offsets of the named partitions, or of all if `topics` is None.
 
-    Shape: rows as asked for; whatever the group's state is, since not all are coordinated here.
+    Shape: rows in the order of the request, in any state of the group: simple consumers use it too.
     """
     if group is None or group.state is GroupState.DEAD:
         group = None
@@ -377,7 +378,7 @@ def delete_offsets(
 ) -> bool:
     """Remove offsets of an empty group, or of topics that no member of a consumer group reads.
 
-    Shape: False where there was nothing that could be removed, so that the group stays as it is.
+    Shape: False if nothing could be removed, so that the group stays as it is.
     """
     if group.state is GroupState.DEAD:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
@@ -412,8 +413,8 @@ def remove_offsets(
 ) -> list[OffsetRecord | GroupRecord]:
     """Return tombstones for those of the partitions that have an offset.
 
-    Shape: a group that is empty and has no offsets after that is dead, and its own tombstone is
-    among them if there ever was a generation. Without any tombstone nothing changes.
+    Shape: a group that is then empty and without offsets becomes dead, and its own tombstone is
+    included if it ever had a generation. Without any tombstone nothing changes.
     """
     known = group.offsets.known_partitions(tps)
     records: list[OffsetRecord | GroupRecord] = [
@@ -428,9 +429,9 @@ def remove_offsets(
 
 
 def expired_offsets(config: GroupConfig, group: Group, now_ms: int) -> list[TopicPartition]:
-    """Return the partitions whose offsets are to be removed by now.
+    """Return the partitions whose offsets have expired.
 
-    Shape: an empty group's expire all together, counted from when it became empty; those of a
+    Shape: an empty group's offsets expire together, counted from when it became empty; those of a
     stable consumer group one by one, except of topics it reads; a simple consumer's one by one.
     """
     offsets = group.offsets
@@ -438,7 +439,7 @@ def expired_offsets(config: GroupConfig, group: Group, now_ms: int) -> list[Topi
     if group.protocol_type is None:
         return offsets.expired(now_ms, retention_ms)
     if group.state is GroupState.EMPTY:
-        # Before version 2 of its value a group's record did not say when it became empty.
+        # Before version 2 a group's value did not say when the group became empty.
         since_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else None
         return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
     topics = group.subscribed_topics

@@ -18,7 +18,7 @@ def java_string_hash(text: str) -> int:
 def partition_for(key: str, partitions: int) -> int:
     """Return the partition that holds a group (or, with its topic's count, a transactional id).
 
-    Source: GroupMetadataManager.partitionFor; Utils.abs makes 0 of the smallest number.
+    Source: GroupMetadataManager.partitionFor; Utils.abs maps the smallest number to 0.
     """
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions

@@ -1,6 +1,6 @@
-"""How a group comes to its next generation: gathering members, timeouts, handing out assignments.
+"""How a group gets to its next generation: joining, timeouts, handing out assignments.
 
-Each function is a step of an operation and puts what is to be done into its Result.
+Each function is a step of an operation and puts the actions it needs into its Result.
 Source: GroupCoordinator.scala, DelayedJoin.scala.
 """
 
@@ -36,7 +36,7 @@ class EmptyGroupStored(NamedTuple):
 
 
 def join_error(member_id: str, error: ErrorCode) -> JoinGroupResponse:
-    """A JoinGroup answer that is only an error; its protocol name is null, or "" before version 7."""
+    """A JoinGroup answer with only an error; its protocol name is null, or "" before version 7."""
     return JoinGroupResponse(
         error_code=error, generation_id=-1, protocol_name=None, leader="", member_id=member_id
     )
@@ -50,15 +50,14 @@ def sync_error(error: ErrorCode) -> SyncGroupResponse:
 
 
 def keep_alive(group: Group, member: Member, now_ms: int, out: Result[Any]) -> None:
-    """Give the member another session timeout from now on."""
+    """Extend the member's deadline to one session timeout from now."""
     set_deadline(group, member, now_ms + member.session_timeout_ms, out)
 
 
 def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result[Any]) -> None:
-    """Set when the member counts as failed.
+    """Set the time at which the member counts as failed.
 
-    A timer that fires before is left alone and set anew when it fires, so that a heartbeat costs
-    no timer.
+    An earlier timer is left alone and set again when it fires, so that a heartbeat needs no timer.
     """
     member.deadline_ms = deadline_ms
     if member.timer_at_ms is None or member.timer_at_ms > deadline_ms:
@@ -69,7 +68,7 @@ def set_deadline(group: Group, member: Member, deadline_ms: int, out: Result[Any
 def member_due(
     config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
-    """Remove a member that was not heard of in time."""
+    """Remove a member that did not send a heartbeat in time."""
     member = group.members.get(member_id)
     if member is None or group.state is GroupState.DEAD:
         return
@@ -93,7 +92,7 @@ def add_pending_member(
 def pending_member_due(
     config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
-    """Give up waiting for a member that was given an id."""
+    """Stop waiting for a member that was given an id."""
     due_ms = group.pending_members.get(member_id)
     if due_ms is None or group.state is GroupState.DEAD:
         return
@@ -106,7 +105,7 @@ def pending_member_due(
 def remove_pending_member(
     config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
-    """Let a pending member go; others may have waited only for it."""
+    """Remove a pending member; others may have waited only for it."""
     group.remove(member_id)
     try_complete_join(config, group, now_ms, out)
 
@@ -114,11 +113,11 @@ def remove_pending_member(
 def remove_member(
     config: GroupConfig, group: Group, member: Member, now_ms: int, out: Result[Any], reason: str
 ) -> None:
-    """Let a member go, and share out its part among the others."""
-    # A new member whose JoinGroup still waits is told to come again, if its client is still there.
+    """Remove a member, and rebalance its share among the others."""
+    # A new member whose JoinGroup still waits is asked to join again, if its client is still there.
     token = group.await_join(member, None)
     out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID))
-    # Apache Kafka leaves a waiting SyncGroup of a removed member without an answer.
+    # Apache Kafka does not answer a waiting SyncGroup of a removed member.
     answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
     group.remove(member.member_id)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -133,7 +132,7 @@ def remove_member(
 def maybe_prepare_rebalance(
     config: GroupConfig, group: Group, now_ms: int, out: Result[Any], reason: str
 ) -> None:
-    """Begin a rebalance, unless one is being prepared."""
+    """Start a rebalance, unless one is being prepared."""
     if group.can_rebalance():
         prepare_rebalance(config, group, now_ms, out, reason)
 
@@ -141,10 +140,10 @@ def maybe_prepare_rebalance(
 def prepare_rebalance(
     config: GroupConfig, group: Group, now_ms: int, out: Result[Any], reason: str
 ) -> None:
-    """Have all members join again.
+    """Make all members join again.
 
-    Shape: a group that was empty waits a fixed time for more members to come, and again as long
-    as new ones do, up to the rebalance timeout (KIP-134); any other only until all have joined.
+    Shape: a group that was empty waits a fixed time for more members, and again as long as new ones
+    join, up to the rebalance timeout (KIP-134); any other group only until all have joined.
     """
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignment(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
@@ -177,7 +176,7 @@ def set_join_timer(group: Group, due_ms: int, out: Result[Any]) -> None:
 
 
 def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Go on with those who have joined, the time for it being over."""
+    """Continue with the members that have joined, because the time is over."""
     if group.state is not GroupState.PREPARING_REBALANCE or group.join_due_ms is None:
         return
     if now_ms < group.join_due_ms:
@@ -196,7 +195,7 @@ def join_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -
 
 
 def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Go on if nobody is missing; the first delay of an empty group is never cut short."""
+    """Continue if no member is missing; the first delay of an empty group is never cut short."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.initial_remaining_ms is None
@@ -206,10 +205,10 @@ def try_complete_join(config: GroupConfig, group: Group, now_ms: int, out: Resul
 
 
 def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Begin the next generation with the members who have joined.
+    """Begin the next generation with the members that have joined.
 
-    Shape: dynamic members who have not are removed; static ones stay until their session ends. If
-    only such are there the group waits on, since there is nobody to lead it.
+    Shape: dynamic members that have not joined are removed; static ones stay until their session
+    ends. If only such members are left, the group keeps waiting, since none of them can lead it.
     """
     absent = [m for m in group.members.values() if m.join_token is None]
     for member in absent:
@@ -217,7 +216,7 @@ def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[An
             log.info("group %s: member %s did not join in time", group.group_id, member.member_id)
             group.remove(member.member_id)
     if not group.elect_joined_leader() and group.members:
-        log.info("group %s: nobody joined, waiting on", group.group_id)
+        log.info("group %s: nobody joined, waiting again", group.group_id)
         set_join_timer(group, now_ms + group.rebalance_timeout_ms(), out)
         return
     group.init_next_generation(now_ms)
@@ -243,7 +242,7 @@ def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[An
 
 
 def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -> None:
-    """Remove the members that joined a generation and never asked for their part of it."""
+    """Remove the members that joined a generation but never sent their SyncGroup."""
     if group.sync_due_ms is None or group.state not in (
         GroupState.COMPLETING_REBALANCE,
         GroupState.STABLE,
@@ -274,7 +273,7 @@ def sync_received(group: Group, member_id: str) -> None:
 def set_assignment(
     group: Group, assignment: dict[str, bytes], now_ms: int, out: Result[Any]
 ) -> None:
-    """Give the members their parts and answer the SyncGroups that wait."""
+    """Store the members' assignments and answer the waiting SyncGroups."""
     for member in group.members.values():
         member.assignment = assignment.get(member.member_id, b"")
         if member.sync_token is not None:
@@ -283,7 +282,7 @@ def set_assignment(
 
 
 def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
-    """Take all assignments back and refuse the SyncGroups that wait."""
+    """Clear all assignments and refuse the waiting SyncGroups."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync_token is not None:

@@ -1,4 +1,4 @@
-"""What a group coordinator keeps in __consumer_offsets, as values, and their bytes.
+"""The records of a group coordinator in __consumer_offsets, as values and as bytes.
 
     key   int16 0 or 1 (1 is written), group, topic, partition     value  OffsetCommitValue 0-4
     key   int16 2, group                                            value  GroupMetadataValue 0-4
@@ -40,7 +40,7 @@ _GROUP_KEY_PREFIX = _INT16.pack(GROUP_KEY_TYPE)
 
 
 class OffsetRecord(NamedTuple):
-    """A group's offset for one partition, or None where it was removed."""
+    """A group's offset for one partition; None if it was removed."""
 
     group_id: str
     tp: TopicPartition
@@ -48,7 +48,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group's generation, as the bytes of a GroupMetadataValue, or None where it was removed."""
+    """A group's generation, as the bytes of a GroupMetadataValue; None if it was removed."""
 
     group_id: str
     value: bytes | None
@@ -79,7 +79,7 @@ def encode_offset(value: OffsetAndMetadata) -> bytes:
     )
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         version = OFFSET_VALUE_VERSION_WITH_EXPIRY
-        message.leader_epoch = -1  # version 1 has no room for it
+        message.leader_epoch = -1  # version 1 has no field for it
         message.expire_timestamp = value.expire_timestamp_ms
     return _INT16.pack(version) + encode(message, version)
 
@@ -87,9 +87,9 @@ def encode_offset(value: OffsetAndMetadata) -> bytes:
 def decode_record(
     key: bytes | memoryview, value: bytes | memoryview | None
 ) -> GroupCoordinatorRecord | None:
-    """Return what a stored record says, or None for a key of another protocol's.
+    """Decode a stored record; None for a key of another protocol.
 
-    Errors: WireError if the bytes are not what their version says.
+    Errors: WireError if the bytes do not match their version.
     """
     (key_type,) = _INT16.unpack_from(key)
     if 0 <= key_type <= OFFSET_KEY_TYPE:  # both have the same fields
@@ -103,7 +103,7 @@ def decode_record(
 
 
 def decode_offset(value: bytes | memoryview) -> OffsetAndMetadata:
-    """Return what an OffsetCommitValue says."""
+    """Decode an OffsetCommitValue."""
     (version,) = _INT16.unpack_from(value)
     message = decode(OffsetCommitValue, value, version, 2)
     return OffsetAndMetadata(
@@ -116,9 +116,9 @@ def decode_offset(value: bytes | memoryview) -> OffsetAndMetadata:
 
 
 def group_record(group: Group, assignment: dict[str, bytes]) -> GroupRecord:
-    """Return the record that keeps a group's generation with its members' assignments.
+    """Return the record of a group's generation with its members' assignments.
 
-    Shape: a member that `assignment` leaves out has none.
+    Shape: a member that is not in `assignment` has none.
     """
     name = group.protocol_name
     message = GroupMetadataValue(
@@ -146,10 +146,10 @@ def group_record(group: Group, assignment: dict[str, bytes]) -> GroupRecord:
 
 
 def restore_group(group: Group, value: bytes) -> None:
-    """Set an empty group's soft state to what a GroupMetadataValue says.
+    """Set an empty group's soft state from a GroupMetadataValue.
 
-    Shape: the group comes out EMPTY or STABLE. A state time is kept only where version 2 or later
-    stored one; otherwise it is -1. Errors: WireError if the bytes are not what their version says.
+    Shape: the group becomes EMPTY or STABLE. The state time is known only if version 2 or later
+    stored it; otherwise it is -1. Errors: WireError if the bytes do not match their version.
     """
     (version,) = _INT16.unpack_from(value)
     message = decode(GroupMetadataValue, value, version, 2)

@@ -1,8 +1,8 @@
 """The groups of one partition of __consumer_offsets: the machine that the runtime runs.
 
-Operations look the group up, do their step and return a Result. Committed offsets and
-`Group.persisted` change only in `replay`; `completed` goes on after a write. Nothing here waits,
-reads a clock or knows of a log.
+Operations look up the group, do their step and return a Result. Committed offsets and
+`Group.persisted` change only in `replay`; `completed` continues after a write. Nothing here waits,
+reads a clock or uses a log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 RETENTION_DUE = "retention_due"
 RETENTION_BATCH = 1_000
-"""How many tombstones one batch of expired offsets has at most, unless one group has more."""
+"""How many tombstones one batch of expired offsets holds at most, unless one group has more."""
 
 
 class GroupRemoved(NamedTuple):
@@ -51,8 +51,8 @@ class GroupRemoved(NamedTuple):
 class GroupShard:
     """All groups of one partition.
 
-    Shape: `groups` by id; `write_id` numbers commits. `groups_of_producer` finds what a
-    transaction's end concerns: producer id to group ids.
+    Shape: `groups` by id; `write_id` numbers commits. `groups_of_producer` maps a producer id to
+    the ids of the groups that the end of its transaction concerns.
     """
 
     def __init__(self, partition: int, config: GroupConfig) -> None:
@@ -96,7 +96,7 @@ class GroupShard:
     def sync_group(
         self, request: SyncGroupRequest, token: int, now_ms: int
     ) -> Result[SyncGroupResponse]:
-        """Answer with the member's assignment, when the leader has made it."""
+        """Answer with the member's assignment, once the leader has made it."""
         out: Result[SyncGroupResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
@@ -127,7 +127,7 @@ class GroupShard:
     def leave_group(
         self, request: LeaveGroupRequest, token: int, now_ms: int
     ) -> Result[LeaveGroupResponse]:
-        """Let the members named in `request.members` go; each has a row with its own error."""
+        """Remove the members named in `request.members`; each has a row with its own error."""
         out: Result[LeaveGroupResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
@@ -156,7 +156,7 @@ class GroupShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, token: int, now_ms: int
     ) -> Result[OffsetCommitResponse]:
-        """Store offsets; a group that is not known is made for a simple consumer."""
+        """Store offsets; an unknown group is created for a simple consumer."""
         out: Result[OffsetCommitResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
@@ -187,13 +187,13 @@ class GroupShard:
         topics: Sequence[tuple[str, Sequence[int]]] | None,
         require_stable: bool,
     ) -> list[tuple[str, list[offsets.FetchedOffset]]]:
-        """Read committed offsets, as offsets.fetch_offsets."""
+        """Read committed offsets; see offsets.fetch_offsets."""
         return offsets.fetch_offsets(self.groups.get(group_id), topics, require_stable)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, token: int, now_ms: int
     ) -> Result[OffsetDeleteResponse]:
-        """Remove offsets. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; by row, as the topic is."""
+        """Remove offsets. Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; others are in the rows."""
         out: Result[OffsetDeleteResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
@@ -208,8 +208,9 @@ class GroupShard:
     ) -> Result[Any]:
         """Remove a group's offsets for partitions that do not exist any more.
 
-        Shape: as in Apache Kafka this is when a group goes that has neither members nor offsets,
-        whether or not these partitions were the last. Source: GroupMetadataManager.cleanupGroupMetadata.
+        Shape: as in Apache Kafka, this is also when a group without members and offsets is removed,
+        whether or not it had offsets for these partitions. Source:
+        GroupMetadataManager.cleanupGroupMetadata.
         """
         out: Result[Any] = Result()
         group = self.groups.get(group_id)
@@ -241,7 +242,7 @@ class GroupShard:
                 group.transition_to(GroupState.DEAD, now_ms)
                 out.write(records, GroupRemoved(group_id, token))
             else:
-                if not store:  # else it stays for the transaction that has offsets for it
+                if not store:  # else it stays for a transaction that has offsets for it
                     del self.groups[group_id]
                 out.reply(token, ErrorCode.NONE)
         return out
@@ -249,7 +250,7 @@ class GroupShard:
     # Timers
 
     def fire(self, timer: Timer, now_ms: int) -> Result[Any]:
-        """Do what a timer was set for."""
+        """Run the operation that a timer was set for."""
         out: Result[Any] = Result()
         self.fired[timer.op_name](timer, now_ms, out)
         return out
@@ -275,9 +276,10 @@ class GroupShard:
             rebalance.sync_due(self.config, group, now_ms, out)
 
     def retention_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Remove expired offsets and groups without any, a batch at a time.
+        """Remove expired offsets and groups without any, one batch at a time.
 
-        Shape: the timer's key is the groups left over from the last batch; none begins anew.
+        Shape: the timer's key lists the groups left over from the last batch; () starts a new
+        round.
         """
         names = list(timer.key) or list(self.groups)
         records: list[GroupCoordinatorRecord] = []
@@ -300,7 +302,7 @@ class GroupShard:
     # Writes
 
     def replay(self, record: GroupCoordinatorRecord, position: int, producer_id: int = -1) -> None:
-        """Take over a committed record: the only way hard state changes.
+        """Apply a committed record: the only way hard state changes.
 
         Shape: in log order; `position` grows by batch. `producer_id` is -1 outside transactions.
         """
@@ -315,16 +317,16 @@ class GroupShard:
             self.groups_of_producer.setdefault(producer_id, set()).add(record.group_id)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """Take over the marker that ends a producer's transaction in this partition."""
+        """Apply the marker that ends a producer's transaction in this partition."""
         for group_id in self.groups_of_producer.pop(producer_id, ()):
             group = self.groups.get(group_id)
             if group is not None:
                 group.offsets.apply_marker(producer_id, committed)
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
-        """Go on after a write was committed and replayed, or has failed with an error of the log.
+        """Continue after a write was committed and replayed, or failed with an error of the log.
 
-        Shape: REQUEST_TIMED_OUT may be followed by a second call, with how it came out in the end.
+        Shape: REQUEST_TIMED_OUT may be followed by a second call, with the final outcome.
         """
         out: Result[Any] = Result()
         if isinstance(ticket, offsets.OffsetsStored):
@@ -351,8 +353,8 @@ class GroupShard:
             out.reply(ticket.token, offsets.group_error_for(error))
             self.removed((ticket.group_id,), error, now_ms, out)
         elif error is not ErrorCode.NONE:
-            # Nobody waits for the record of an empty group. The generation before comes back if
-            # the coordinator moves now, and its members will be missed soon.
+            # Nobody waits for the record of an empty group. If the coordinator moves now, the
+            # previous generation comes back, and its members soon time out.
             log.warning("%s storing %r", error.name, ticket)
         return out
 
@@ -361,8 +363,8 @@ class GroupShard:
     ) -> None:
         """Forget dead groups now that their tombstones are stored.
 
-        Shape: a group of which something is left comes back as the log has it, be it that the
-        tombstones failed or that a transaction has offsets for it.
+        Shape: a group that still has something stored is restored from the log's state: because the
+        tombstones failed, or because a transaction has offsets for it.
         """
         if error is ErrorCode.REQUEST_TIMED_OUT:
             return
@@ -378,18 +380,18 @@ class GroupShard:
                 self.restore(restored, now_ms, out)
 
     def drop_if_unused(self, group: Group) -> None:
-        """Forget a group of which the log knows nothing and that has no members.
+        """Forget a group that has no members and nothing in the log.
 
-        Shape: a member that was given an id and has not come back with it does not count; it is
-        told UNKNOWN_MEMBER_ID and asks for another.
+        Shape: a member that was given an id and has not come back with it does not count; it will
+        get UNKNOWN_MEMBER_ID and ask for another.
         """
         if group.state is GroupState.EMPTY and not group.is_stored() and not group.offsets:
             del self.groups[group.group_id]
 
-    # Coming and going of the partition
+    # Loading and unloading the partition
 
     def loaded(self, now_ms: int) -> Result[Any]:
-        """Make groups of what was replayed, and begin to serve them."""
+        """Restore groups from what was replayed, and start to serve them."""
         out: Result[Any] = Result()
         for group in list(self.groups.values()):
             if group.persisted is None and not group.offsets:
@@ -401,18 +403,19 @@ class GroupShard:
         return out
 
     def restore(self, group: Group, now_ms: int, out: Result[Any]) -> None:
-        """Set a group's soft state from its hard state; its members have a session from now on."""
+        """Set a group's soft state from its hard state; its members' sessions begin now."""
         group.state_timestamp_ms = now_ms
         if group.persisted is not None:
             restore_group(group, group.persisted)
         for member in group.members.values():
             rebalance.keep_alive(group, member, now_ms, out)
         if len(group.members) > self.config.max_size:
-            # Whoever is too many leaves by joining too late, after it could commit its offsets.
+            # Members beyond the limit are removed because they join too late, after they could
+            # commit.
             rebalance.prepare_rebalance(self.config, group, now_ms, out, "too many members")
 
     def unload(self, now_ms: int) -> Result[Any]:
-        """Refuse all that waits, since another broker will coordinate these groups."""
+        """Refuse all waiting requests, since another broker will coordinate these groups."""
         out: Result[Any] = Result()
         for group in self.groups.values():
             for member in group.members.values():
@@ -425,7 +428,7 @@ class GroupShard:
         return out
 
     def shift_time(self, delta_ms: int) -> None:
-        """Move all deadlines, because the clock that `now_ms` comes from was set."""
+        """Move all deadlines, because the clock behind `now_ms` was set."""
         for group in self.groups.values():
             if group.join_due_ms is not None:
                 group.join_due_ms += delta_ms

@@ -1,7 +1,7 @@
-"""A group and its members as they are in memory. Source: GroupMetadata.scala, MemberMetadata.scala.
+"""A group and its members in memory. Source: GroupMetadata.scala, MemberMetadata.scala.
 
-Everything here but `Group.persisted` and the committed part of `Group.offsets` is soft state: it is
-lost when the coordinator moves, and rebuilt from those two.
+Everything here except `Group.persisted` and the committed part of `Group.offsets` is soft state: it
+is lost when the coordinator moves, and rebuilt from those two.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .offset_store import OffsetStore
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 Protocols = list[tuple[str, bytes]]
-"""(name, metadata) of each protocol a member supports, the one it likes best first."""
+"""(name, metadata) of each protocol that a member supports, its favourite first."""
 
 
 class GroupState(Enum):
-    """Where a classic group stands; the value is Kafka's name on the wire.
+    """The state of a classic group; the value is Kafka's name on the wire.
 
-    EMPTY: no members; offsets may be there. Groups that only store offsets are always EMPTY.
-    PREPARING_REBALANCE: JoinGroup requests wait until all members have come, or time is up.
+    EMPTY: no members; there may be offsets. Groups that only store offsets are always EMPTY.
+    PREPARING_REBALANCE: JoinGroup requests wait until all members have joined, or time is up.
     COMPLETING_REBALANCE: a generation has begun; SyncGroup requests wait for the leader's.
     STABLE: every member has its assignment or can fetch it.
-    DEAD: being removed, or its coordinator has moved; there is no way back.
+    DEAD: being removed, or its coordinator has moved; a final state.
     """
 
     EMPTY = "Empty"
@@ -40,7 +40,7 @@ class GroupState(Enum):
     __hash__ = object.__hash__  # Enum's own runs in Python; there is one object of each state
 
 
-#: From which states a state may be reached.
+#: The states from which each state may be reached.
 VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset(
@@ -55,9 +55,9 @@ VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
 class Member:
     """One member of a group.
 
-    Shape: `join_token` and `sync_token` name the request of its that waits, or are None.
-    `deadline_ms` is when it counts as failed unless heard of before; `timer_at_ms` is when the
-    timer set for it fires, which may be earlier, since a heartbeat moves only the deadline.
+    Shape: `join_token` and `sync_token` name its waiting request, or are None. `deadline_ms` is
+    when the member counts as failed without a heartbeat; `timer_at_ms` is when its timer fires,
+    which may be earlier, since a heartbeat moves only the deadline.
     """
 
     __slots__ = (
@@ -106,24 +106,24 @@ class Member:
         self.timer_at_ms: int | None = None
 
     def metadata(self, protocol_name: str) -> bytes:
-        """Return what the member said about one protocol. Errors: KeyError if it has it not."""
+        """Return the member's metadata for a protocol. Errors: KeyError if there is none."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         raise KeyError(protocol_name)
 
     def vote(self, candidates: set[str]) -> str:
-        """Return the candidate this member likes best. Errors: KeyError if it supports none."""
+        """Return the candidate this member prefers. Errors: KeyError if it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name
         raise KeyError(self.member_id)
 
     def must_be_heard_of(self) -> bool:
-        """Tell whether silence until the deadline means failure.
+        """Whether silence until the deadline means failure.
 
-        A member whose request waits here has not failed by being silent, unless it is new: then
-        its client may be gone, and would come back as one more new member.
+        A member whose request waits here has not failed by being silent, unless it is new: then its
+        client may be gone, and would return as another new member.
         """
         return self.is_new or (self.join_token is None and self.sync_token is None)
 
@@ -134,11 +134,11 @@ class Member:
 class Group:
     """A classic group, or one that only stores offsets.
 
-    Shape: `persisted` is the GroupMetadataValue last committed, as stored, or None.
-    `members` keeps joining order; `static_members` maps instance id to member id;
-    `pending_members` were given a member id and have not come back with it: id to deadline.
-    `join_due_ms` is set while a rebalance is prepared, `initial_remaining_ms` beside it while its
-    first, fixed delay runs; `sync_due_ms` while members have not sent their SyncGroup.
+    Shape: `persisted` is the last committed GroupMetadataValue, as stored, or None. `members` keeps
+    joining order; `static_members` maps instance id to member id; `pending_members`, those given a
+    member id who have not come back with it, maps id to deadline. `join_due_ms` is set while a
+    rebalance is prepared, and also `initial_remaining_ms` during its first, fixed delay;
+    `sync_due_ms` while members have not sent their SyncGroup.
     """
 
     __slots__ = (
@@ -191,7 +191,7 @@ class Group:
     # Members
 
     def add(self, member: Member, join_token: int | None) -> None:
-        """Take a member in; the first one leads. Errors: ValueError for a known instance id."""
+        """Add a member; the first one leads. Errors: ValueError for a known instance id."""
         instance_id = member.group_instance_id
         if instance_id is not None:
             if instance_id in self.static_members:
@@ -209,7 +209,7 @@ class Group:
         self.pending_members.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Let a member or pending member go; whoever joined first leads if it was the leader."""
+        """Remove a member or pending member; if it led, the earliest remaining member leads."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self.count_protocols(member, -1)
@@ -227,7 +227,7 @@ class Group:
         """Give a static member a new member id and keep everything else about it."""
         member = self.members.pop(old_id)
         member.member_id = new_id
-        # The timer that runs is for the old id and will find nobody.
+        # Its running timer is for the old id and will find no member.
         member.timer_at_ms = None
         self.members[new_id] = member
         if self.leader_id == old_id:
@@ -245,7 +245,7 @@ class Group:
         rebalance_timeout_ms: int,
         session_timeout_ms: int,
     ) -> None:
-        """Take over what a JoinGroup of a known member says."""
+        """Take the values of a known member's JoinGroup."""
         if member.protocols != protocols:
             self.count_protocols(member, -1)
             member.protocols = protocols
@@ -254,7 +254,7 @@ class Group:
         member.session_timeout_ms = session_timeout_ms
 
     def await_join(self, member: Member, token: int | None) -> int | None:
-        """Set which JoinGroup of the member waits, and return the one that waited until now."""
+        """Set the member's waiting JoinGroup, and return the one that waited before."""
         before = member.join_token
         self.num_awaiting_join += (token is not None) - (before is not None)
         member.join_token = token
@@ -264,7 +264,7 @@ class Group:
         return len(self.members) == self.num_awaiting_join and not self.pending_members
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is one who has joined; False if there is nobody who could be."""
+        """Ensure that the leader is a member that has joined; False if none has."""
         if self.leader_id is None:
             return False
         leader = self.members.get(self.leader_id)
@@ -292,7 +292,7 @@ class Group:
                 del counts[name]
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Tell whether a member with these protocols can be in this group."""
+        """Whether a member with these protocols can be in this group."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         size = len(self.members)
@@ -301,7 +301,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Let each member vote among what all support, and return the winner."""
+        """Let each member vote among the protocols that all support, and return the winner."""
         size = len(self.members)
         candidates = {name for name, count in self.supported_protocols.items() if count == size}
         votes: dict[str, int] = {}
@@ -311,7 +311,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Topics any member subscribes to, or None where that cannot be known."""
+        """The topics that any member subscribes to; None if they cannot be known."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         if not self.members:
@@ -327,13 +327,13 @@ class Group:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Tell whether a member consumes the topic; True where that cannot be known."""
+        """Whether a member consumes the topic; True if that cannot be known."""
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     # States
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Go to a state. Errors: IllegalTransition, and nothing changed, if there is no such move."""
+        """Change the state. Errors: IllegalTransition, and then nothing has changed."""
         if self.state not in VALID_PREVIOUS[state]:
             raise IllegalTransition(f"group {self.group_id!r}", self.state.value, state.value)
         self.state = state
@@ -343,11 +343,11 @@ class Group:
         return self.state in VALID_PREVIOUS[GroupState.PREPARING_REBALANCE]
 
     def is_stored(self) -> bool:
-        """Tell whether the log has, or is about to have, a record of this group's generation."""
+        """Whether the log has, or is about to have, a record of this group's generation."""
         return self.persisted is not None or self.generation_id > 0
 
     def init_next_generation(self, now_ms: int) -> None:
-        """Begin a generation with the members there are, or become empty without any."""
+        """Begin a generation with the present members, or become empty if there are none."""
         self.generation_id += 1
         self.join_due_ms = None
         self.initial_remaining_ms = None
@@ -360,10 +360,10 @@ class Group:
             self.transition_to(GroupState.EMPTY, now_ms)
         self.subscribed_topics = self.compute_subscribed_topics()
 
-    # What is told to members
+    # Answers to members
 
     def join_members(self) -> list[JoinGroupResponseMember]:
-        """All members with their metadata for the chosen protocol, as the leader gets them."""
+        """All members with their metadata for the chosen protocol, for the leader."""
         protocol_name = self.protocol_name
         assert protocol_name is not None
         return [
@@ -383,7 +383,7 @@ class Group:
         leader_id: str | None = None,
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
-        """The answer that this generation has begun; `leader_id` if another than it is to be told."""
+        """The answer that this generation has begun; `leader_id` overrides its leader."""
         return JoinGroupResponse(
             error_code=0,
             generation_id=self.generation_id,
@@ -415,10 +415,10 @@ _INT32 = struct.Struct(">i")
 
 
 def read_subscription(metadata: bytes) -> list[str] | None:
-    """Return the topics of a consumer's subscription, or None if that is not what the bytes are.
+    """Return the topics of a consumer's subscription, or None if the bytes are not one.
 
-    Shape: int16 version, then topics as an array of strings; what later versions add comes after
-    and is not looked at. Source: ConsumerProtocol, GroupMetadata.computeSubscribedTopics.
+    Shape: int16 version, then topics as an array of strings; fields of later versions follow and
+    are ignored. Source: ConsumerProtocol, GroupMetadata.computeSubscribedTopics.
     """
     topics = []
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class TransactionConfig:
     """One value for each key that the transaction coordinator reads. Source: TransactionConfig.
 
-    Shape: `transaction_version` is the finalized level of the feature of that name.
+    Shape: `transaction_version` is the finalized level of the feature transaction.version.
     """
 
     max_timeout_ms: int = 900_000
@@ -30,7 +30,7 @@ class TransactionConfig:
 
     @property
     def value_version(self) -> int:
-        """The version of values in __transaction_state."""
+        """The version of values written to __transaction_state."""
         return 1 if self.transaction_version >= 1 else 0
 
     @classmethod

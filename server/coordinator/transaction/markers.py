@@ -1,4 +1,4 @@
-"""Markers that end a transaction: what is to be written where, and the seam that writes it."""
+"""Markers that end a transaction: what must be written where, and the interface that writes it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ...metadata.topic_partition import TopicPartition
 
 
 class Markers(NamedTuple):
-    """The end of one transaction, for those partitions that do not have it yet.
+    """The end of one transaction, for those partitions that do not have its marker yet.
 
     Shape: `coordinator_epoch` is the leader epoch of the partition of __transaction_state;
-    `transaction_version` is that of the protocol, from 2 on with an epoch nobody produced with.
+    `transaction_version` is that of the protocol; from 2 on the marker has an epoch that no record
+    has.
     """
 
     transactional_id: str
@@ -26,19 +27,19 @@ class Markers(NamedTuple):
     transaction_version: int = 0
 
 
-#: What became of some of the partitions; those not named are still under way.
+#: The outcome for some of the partitions; those not named are still being written.
 Outcomes = Iterable[tuple[TopicPartition, ErrorCode]]
 
 
 class MarkerSender(Protocol):
-    """Has markers written by whoever leads the partitions."""
+    """Has markers written by the leaders of the partitions."""
 
     def send(self, markers: Markers, written: Callable[[Outcomes], None]) -> None:
-        """Write markers, and say what came of each partition, once, at any time, in any order.
+        """Write markers, and report the outcome of each partition once, at any time, in any order.
 
         Shape: `written` may be called before this returns. NONE: committed there.
-        UNKNOWN_TOPIC_OR_PARTITION: the partition was deleted, and needs none. INVALID_PRODUCER_EPOCH
-        and TRANSACTION_COORDINATOR_FENCED: another coordinator has taken over. Anything else is
-        worth another try.
+        UNKNOWN_TOPIC_OR_PARTITION: the partition was deleted, and needs none.
+        INVALID_PRODUCER_EPOCH and TRANSACTION_COORDINATOR_FENCED: another coordinator has taken
+        over. Anything else should be retried.
         """
         ...

@@ -18,9 +18,9 @@ class Block(Protocol):
 
 
 class ProducerIds:
-    """Hands out ids; asks for the next block only when the last one is used up.
+    """Hands out ids; asks for the next block only when the current one is used up.
 
-    What a broker had left of a block when it stopped is lost, which 2**63 ids can bear.
+    The rest of a block is lost when the broker stops; there are 2**63 ids, so this does no harm.
     Source: ZkProducerIdManager.
     """
 
@@ -31,7 +31,7 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     def next_now(self) -> int | None:
-        """The next id, or None when a block has to be reserved first."""
+        """The next id; None if a block must be reserved first."""
         if self._next >= self._end:
             return None
         self._next += 1

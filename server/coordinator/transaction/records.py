@@ -1,13 +1,13 @@
-"""What the transaction coordinator keeps in __transaction_state, as values, and their bytes.
+"""The records of the transaction coordinator in __transaction_state, as values and as bytes.
 
     key   int16 0, transactional id
     value int16 version, then TransactionLogValue of that version. A null value is a tombstone.
           Partitions are null in the state Empty and an array, perhaps without entries, in every
           other.
 
-Version 1 is written where transaction.version is 1 or more, version 0 otherwise; both are read. What
-only version 1 has are tagged fields: previous and next producer id, and the client's version of the
-protocol. NextProducerEpoch belongs to two-phase commit (KIP-939) and is passed over.
+Version 1 is written if transaction.version is 1 or more, otherwise version 0; both are read.
+Version 1 adds tagged fields: previous and next producer id, and the client's version of the
+protocol. NextProducerEpoch belongs to two-phase commit (KIP-939) and is ignored.
 Source: TransactionLog.
 """
 
@@ -36,20 +36,20 @@ _KEY_PREFIX = _INT16.pack(KEY_TYPE)
 
 
 class TransactionRecord(NamedTuple):
-    """The state of a transactional id, or None where it was removed."""
+    """The state of a transactional id; None if it was removed."""
 
     transactional_id: str
     value: TransactionMetadata | None
 
 
 def encode_record(record: TransactionRecord, version: int = 0) -> tuple[bytes, bytes | None]:
-    """Return the key and the value of a record, the value in the version that is asked for."""
+    """Return the key and the value of a record, the value in the given version."""
     key = _KEY_PREFIX + encode(TransactionLogKey(transactional_id=record.transactional_id), 0)
     return key, None if record.value is None else encode_value(record.value, version)
 
 
 def encode_value(value: TransactionMetadata, version: int = 0) -> bytes:
-    """Return the bytes of a TransactionLogValue. Shape: version 0 drops what it has no room for."""
+    """Return the bytes of a TransactionLogValue; version 0 drops the fields it lacks."""
     partitions = None
     if value.state is not TransactionState.EMPTY:
         partitions = [
@@ -75,9 +75,9 @@ def encode_value(value: TransactionMetadata, version: int = 0) -> bytes:
 def decode_record(
     key: bytes | memoryview, value: bytes | memoryview | None
 ) -> TransactionRecord | None:
-    """Return what a stored record says, or None for a key of a later version.
+    """Decode a stored record; None for a key of a later version.
 
-    Errors: WireError if the bytes are not what their version says.
+    Errors: WireError if the bytes do not match their version.
     """
     if version_of(key) != KEY_TYPE:
         return None
@@ -86,7 +86,7 @@ def decode_record(
 
 
 def decode_value(value: bytes | memoryview) -> TransactionMetadata:
-    """Return what a TransactionLogValue says. Errors: WireError."""
+    """Decode a TransactionLogValue. Errors: WireError."""
     message = decode(TransactionLogValue, value, version_of(value), 2)
     try:
         state = TransactionState(message.transaction_status)
@@ -120,7 +120,7 @@ def version_of(stored: bytes | memoryview) -> int:
 
 
 def by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Group partitions by topic; both in order, so that equal sets give equal bytes."""
+    """Group partitions by topic; both sorted, so that equal sets give equal bytes."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(tps):
         topics.setdefault(topic, []).append(partition)

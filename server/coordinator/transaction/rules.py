@@ -1,8 +1,9 @@
-"""Who may do what to a transactional id: decisions without effects, and the errors that refuse.
+"""Who may do what to a transactional id: decisions without effects, and their errors.
 
-How an EndTxn is taken while no write is on its way, by the epoch it names; "retry" is the epoch
-before the present one, or before version 2 nothing. ITS is INVALID_TXN_STATE, CT is
-CONCURRENT_TRANSACTIONS, PF is PRODUCER_FENCED; "end" decides the outcome and "told" only answers.
+The table shows how an EndTxn is decided while no write is in flight, by the epoch in the request.
+"retry" is the epoch before the current one; before version 2 there is no retry. ITS is
+INVALID_TXN_STATE, CT is CONCURRENT_TRANSACTIONS, PF is PRODUCER_FENCED; "end" decides the outcome,
+and "told" only answers.
 
                      version 0 and 1     version 2
                      current epoch       current epoch       retry
@@ -31,7 +32,7 @@ _COMMITTING = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPL
 def check_producer(
     transaction: Transaction | None, producer_id: int, producer_epoch: int
 ) -> ErrorCode:
-    """Tell whether this is the producer that has the transactional id now."""
+    """Check that this is the current producer of the transactional id."""
     stored = None if transaction is None else transaction.stored
     if stored is None or stored.producer_id != producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -44,10 +45,10 @@ def check_producer(
 
 
 def is_its_producer(stored: TransactionMetadata, asked: Producer) -> bool:
-    """Tell whether a producer that names its id may go on.
+    """Whether a producer that names its id may continue.
 
-    Shape: with the present id, whose epoch is looked at later; or with the one before, if its
-    epochs were used up, since the answer that told of the new id may have been lost.
+    Shape: with the current id, whose epoch is checked later; or with the previous one if its epochs
+    were used up, since the answer with the new id may have been lost.
     """
     return (
         asked.producer_id == NO_PRODUCER_ID
@@ -64,8 +65,8 @@ def next_epoch(
 ) -> Initialized | NeedsProducerId:
     """Return the id and epoch for a producer between two transactions.
 
-    Errors: PRODUCER_FENCED for an epoch that is neither the present one nor, in a retry, the one
-    before it. Source: TransactionMetadata.prepareIncrementProducerEpoch.
+    Errors: PRODUCER_FENCED for an epoch that is neither the current one nor, in a retry, the
+    previous one. Source: TransactionMetadata.prepareIncrementProducerEpoch.
     """
     expected, epoch = asked.producer_epoch, stored.producer_epoch
     if expected not in (NO_PRODUCER_EPOCH, epoch):
@@ -83,10 +84,10 @@ def next_epoch(
 
 
 def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState | Ended:
-    """Return the state that an EndTxn leads to, or its answer if it leads nowhere.
+    """Return the state that an EndTxn leads to, or its answer if the state stays.
 
     Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, and
-    INVALID_TXN_STATE where there is no transaction or one that has ended the other way.
+    INVALID_TXN_STATE if there is no transaction or it has ended the other way.
     """
     stored = None if transaction is None else transaction.stored
     if transaction is None or stored is None:
@@ -116,7 +117,7 @@ def _outcome_in_version_2(
     if transaction.pending is not None:
         return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
     state, epoch = stored.state, asked.producer_epoch
-    # The answer was lost that told of a new producer id, or of the next epoch.
+    # The answer with a new producer id, or with the next epoch, was lost.
     is_after_last = (
         stored.previous_producer_id == asked.producer_id
         and epoch == LAST_EPOCH
@@ -159,7 +160,7 @@ _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_L
 
 
 def transaction_error_for(error: ErrorCode) -> ErrorCode:
-    """What an error of the log is for a producer. Source: appendTransactionToLog."""
+    """Translate the log's error for a producer. Source: appendTransactionToLog."""
     if error in _UNAVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in _MOVED:

@@ -1,12 +1,12 @@
 """The transactional ids of one partition of __transaction_state: the machine that the runtime runs.
 
-Two phases. An EndTxn (or a fence, or a timeout) writes PREPARE_COMMIT or PREPARE_ABORT: with that
-record the outcome is decided. Then each partition is sent its marker, again and again if need be,
-and when all have it COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator that loads a
-prepared transaction goes on with the markers; one that is only ongoing times out in the end. So
-wherever one stops, a transaction ends whole.
+A transaction ends in two phases. An EndTxn (or a fence, or a timeout) writes PREPARE_COMMIT or
+PREPARE_ABORT: this record decides the outcome. Then each partition is sent its marker, repeatedly
+if need be, and when all have it COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator that
+loads a prepared transaction continues with the markers; one that is still ongoing times out
+eventually. So a transaction ends as a whole, wherever a coordinator stops.
 
-`Transaction.stored` changes only in `replay`. Nothing here waits, reads a clock or knows of a log.
+`Transaction.stored` changes only in `replay`. Nothing here waits, reads a clock or uses a log.
 Source: TransactionCoordinator.scala, TransactionStateManager.scala.
 """
 
@@ -84,12 +84,12 @@ class TransactionShard:
     def init_producer_id(
         self, asked: Producer, new_producer_id: int | None, token: int, now_ms: int
     ) -> Result[Initialized | NeedsProducerId]:
-        """Give a producer its next epoch, which fences whoever had the one before.
+        """Give a producer its next epoch, which fences the holder of the previous one.
 
-        Shape: the answer is Initialized, or NeedsProducerId where `new_producer_id` is None. A
-        transaction that is open is aborted first.
-        Errors: CONCURRENT_TRANSACTIONS while one ends, PRODUCER_FENCED for a producer that names
-        an id and epoch that are not the present ones (KIP-360).
+        Shape: the answer is Initialized, or NeedsProducerId if `new_producer_id` is None and one is
+        needed. An open transaction is aborted first. Errors: CONCURRENT_TRANSACTIONS while one
+        ends, PRODUCER_FENCED for a producer that names an id and epoch that are not the current
+        ones (KIP-360).
         """
         out: Result[Initialized | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
@@ -113,7 +113,7 @@ class TransactionShard:
                 answer = NeedsProducerId()
             else:
                 again = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
-                # A client of version 0 or 1 that opened it is fenced by this as it is by 3.9.
+                # A client of version 0 or 1 that opened it is fenced by this, as it is by 3.9.
                 may_go_on = stored.client_version >= BUMPS_EPOCHS
                 ticket = Prepared((asked.transactional_id,), True, token, again, may_go_on)
                 self.fence([transaction], ticket, now_ms, out, new_producer_id)
@@ -129,7 +129,7 @@ class TransactionShard:
     def begin(
         self, asked: Producer, answer: Initialized, token: int, now_ms: int, out: Result[Any]
     ) -> None:
-        """Write the id and epoch that a producer is given."""
+        """Write the id and epoch that a producer gets."""
         name = asked.transactional_id
         transaction = self.transactions.get(name)
         if transaction is None:
@@ -167,9 +167,9 @@ class TransactionShard:
         now_ms: int,
         client_version: int = 0,
     ) -> Result[ErrorCode]:
-        """Add partitions to a producer's transaction, which the first of them opens.
+        """Add partitions to a producer's transaction; the first one opens it.
 
-        Shape: the answer is an ErrorCode, there when the partitions are stored.
+        Shape: the answer is an ErrorCode, and comes when the partitions are stored.
         Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
         """
         out: Result[ErrorCode] = Result()
@@ -180,7 +180,7 @@ class TransactionShard:
             and transaction is not None
             and transaction.pending is not None
         ):
-            # The epoch may be the next one already, but nobody can know yet.
+            # The epoch may already be the next one, but nobody can know yet.
             error = ErrorCode.CONCURRENT_TRANSACTIONS
         if error is not ErrorCode.NONE:
             out.reply(token, error)
@@ -209,9 +209,9 @@ class TransactionShard:
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, tp: TopicPartition
     ) -> ErrorCode:
-        """Tell whether a partition is part of a producer's open transaction (KIP-890).
+        """Check whether a partition is part of a producer's open transaction (KIP-890).
 
-        Errors: those of add_partitions; TRANSACTION_ABORTABLE where it is not.
+        Errors: those of add_partitions; TRANSACTION_ABORTABLE if it is not.
         """
         transaction = self.transactions.get(transactional_id)
         error = check_producer(transaction, producer_id, producer_epoch)
@@ -232,10 +232,9 @@ class TransactionShard:
     ) -> Result[Ended | NeedsProducerId]:
         """Decide how a transaction ends.
 
-        Shape: the answer is Ended, there when the outcome is stored; the markers follow. It is
-        NeedsProducerId where the epochs are used up and `new_producer_id` is None. An EndTxn that
-        comes again after the end is answered as the first one was.
-        Errors: those of outcome_of.
+        Shape: the answer is Ended, and comes when the outcome is stored; the markers follow. It is
+        NeedsProducerId if the epochs are used up and `new_producer_id` is None. An EndTxn that is
+        repeated after the end gets the same answer as the first. Errors: those of outcome_of.
         """
         out: Result[Ended | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
@@ -253,7 +252,7 @@ class TransactionShard:
         return out
 
     def fence_needs_producer_id(self, stored: TransactionMetadata) -> bool:
-        """Whether an abort by the coordinator has to reserve a producer id."""
+        """Whether an abort by the coordinator must reserve a producer id."""
         return self.config.transaction_version >= BUMPS_EPOCHS and stored.is_exhausted
 
     def fence(
@@ -264,7 +263,7 @@ class TransactionShard:
         out: Result[Any],
         new_producer_id: int | None = None,
     ) -> None:
-        """Abort open transactions in the version of the broker; their producers lose the epoch."""
+        """Abort open transactions with the broker's transaction version, fencing their producers."""
         version = self.config.transaction_version
         outcome = TransactionState.PREPARE_ABORT
         self.decide(transactions, outcome, ticket, now_ms, out, version, new_producer_id)
@@ -279,10 +278,10 @@ class TransactionShard:
         client_version: int,
         new_producer_id: int | None,
     ) -> None:
-        """Write the outcome of transactions; whoever is fenced loses the epoch with it.
+        """Write the outcome of transactions; this also takes the epoch from fenced producers.
 
-        Shape: in version 2 the epoch goes up with every end, and where it cannot go further the
-        new producer id is noted, to be taken when the transaction is complete.
+        Shape: in version 2 the epoch is incremented with every end. If it has reached its limit,
+        the new producer id is stored, and is used once the transaction is complete.
         """
         bumps = client_version >= BUMPS_EPOCHS
         records = []
@@ -307,7 +306,7 @@ class TransactionShard:
         out.write(records, ticket)
 
     def markers_for(self, transaction: Transaction) -> Markers:
-        """What is still to be written of a prepared transaction; the epoch is the caller's."""
+        """The markers still to be written for a prepared transaction; the caller adds the epoch."""
         stored = transaction.stored
         assert stored is not None
         return Markers(
@@ -321,9 +320,9 @@ class TransactionShard:
         )
 
     def markers_written(self, markers: Markers, outcomes: Outcomes, now_ms: int) -> Result[Any]:
-        """Take note of what became of markers; when the last is there, the transaction is complete.
+        """Record the outcome of markers; when the last is written, the transaction is complete.
 
-        Shape: what comes late, of a transaction that has ended since, changes nothing.
+        Shape: late outcomes of a transaction that has ended since change nothing.
         """
         out: Result[Any] = Result()
         transaction = self.transactions.get(markers.transactional_id)
@@ -339,7 +338,7 @@ class TransactionShard:
             if error in _DONE:
                 transaction.unmarked.discard(tp)
             elif error in _FENCED:
-                # Whoever coordinates this transaction now will end it.
+                # The new coordinator of this transaction will end it.
                 log.warning("%s for the marker of %r in %s", error.name, transaction, tp)
             else:
                 again = True
@@ -351,7 +350,7 @@ class TransactionShard:
         return out
 
     def complete(self, transaction: Transaction, now_ms: int, out: Result[Any]) -> None:
-        """Write that a prepared transaction is over."""
+        """Write that a prepared transaction is complete."""
         stored = transaction.stored
         assert stored is not None
         state = TransactionState.COMPLETE_ABORT
@@ -374,20 +373,20 @@ class TransactionShard:
     # Timers
 
     def fire(self, timer: Timer, now_ms: int) -> Result[Any]:
-        """Do what a timer was set for."""
+        """Run the operation that a timer was set for."""
         out: Result[Any] = Result()
         self.fired[timer.op_name](timer, now_ms, out)
         return out
 
     def watch_timeouts(self, now_ms: int, out: Result[Any]) -> None:
-        """Look for transactions that take too long as long as there are any."""
+        """Check for timed-out transactions while any are open."""
         if self.open and not self.watching:
             self.watching = True
             interval_ms = self.config.timeout_check_interval_ms
             out.timers.append(Timer(TIMEOUTS_DUE, (), now_ms + interval_ms))
 
     def timeouts_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Abort what takes longer than its producer allowed, and fence that producer."""
+        """Abort transactions that exceed their producer's timeout, and fence that producer."""
         self.watching = False
         due = []
         for name in self.open:
@@ -412,7 +411,7 @@ class TransactionShard:
             self.watch_timeouts(now_ms, out)
 
     def time_out(self, name: str, new_producer_id: int, now_ms: int) -> Result[Any]:
-        """Abort what takes too long, now that there is a producer id for the next transaction."""
+        """Abort a timed-out transaction, now that there is a producer id for the next one."""
         out: Result[Any] = Result()
         transaction = self.transactions.get(name)
         if (
@@ -425,9 +424,9 @@ class TransactionShard:
         return out
 
     def expiration_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        """Remove ids that nobody has used for long, a batch at a time.
+        """Remove ids that have not been used for long, one batch at a time.
 
-        Shape: the timer's key is the ids left over from the last batch; none begins anew.
+        Shape: the timer's key lists the ids left over from the last batch; () starts a new round.
         """
         names = list(timer.key) or list(self.transactions)
         expired: list[str] = []
@@ -464,7 +463,7 @@ class TransactionShard:
     # Writes
 
     def replay(self, record: TransactionRecord, position: int, producer_id: int = -1) -> None:
-        """Take over a committed record: the only way hard state changes. In log order."""
+        """Apply a committed record: the only way hard state changes. Called in log order."""
         name, value = record
         self.open.discard(name)
         if value is None:
@@ -475,24 +474,24 @@ class TransactionShard:
             transaction = self.transactions[name] = Transaction(name)
         elif transaction.stored is not None:
             before = transaction.stored
-            # What was replaced says what this does not, until it is compacted.
-            if value.previous_producer_id == NO_PRODUCER_ID:  # version 0 has no room for it
+            # The replaced value has fields that this one lacks, until it is compacted away.
+            if value.previous_producer_id == NO_PRODUCER_ID:  # version 0 has no field for it
                 value = value._replace(previous_producer_id=before.producer_id)
             if value.start_ms == NO_TIMESTAMP:
-                # DescribeTransactions of 3.9 shows the last transaction's start until the next.
+                # DescribeTransactions of 3.9 shows the last transaction's start until the next one.
                 value = value._replace(start_ms=before.start_ms)
         transaction.stored = value
         if value.state is TransactionState.ONGOING:
             self.open.add(name)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
-        """There are no transactions in this topic itself."""
+        """Do nothing: this topic itself has no transactions."""
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
-        """Go on after a write was committed and replayed, or has failed with an error of the log.
+        """Continue after a write was committed and replayed, or failed with an error of the log.
 
-        Shape: REQUEST_TIMED_OUT may be followed by a second call, with how it came out in the end;
-        until then nothing else may change.
+        Shape: REQUEST_TIMED_OUT may be followed by a second call, with the final outcome; until
+        then nothing else may change.
         """
         out: Result[Any] = Result()
         is_known = error is not ErrorCode.REQUEST_TIMED_OUT
@@ -512,7 +511,7 @@ class TransactionShard:
         return out
 
     def settle(self, name: str) -> Transaction:
-        """Return a transaction whose write has come out one way or the other."""
+        """Return a transaction whose write has succeeded or failed."""
         transaction = self.transactions[name]
         transaction.pending = None
         return transaction
@@ -553,7 +552,12 @@ class TransactionShard:
                     self.send_markers(transaction, now_ms, out)
         if ticket.token is None:
             level = logging.INFO if error is ErrorCode.NONE else logging.WARNING
-            log.log(level, "%s: aborting %s, open too long", error.name, ticket.transactional_ids)
+            log.log(
+                level,
+                "%s: aborting %s, open longer than its timeout",
+                error.name,
+                ticket.transactional_ids,
+            )
         elif ticket.answer is None:
             out.reply(ticket.token, self.ended_answer(ticket.transactional_ids[0], error))
         else:
@@ -562,7 +566,7 @@ class TransactionShard:
             )
 
     def ended_answer(self, name: str, error: ErrorCode) -> Ended:
-        """The answer to an EndTxn that was decided, or could not be."""
+        """The answer to an EndTxn that was decided, or that failed."""
         stored = self.transactions[name].stored
         assert stored is not None
         if error is not ErrorCode.NONE or stored.client_version < BUMPS_EPOCHS:
@@ -572,7 +576,7 @@ class TransactionShard:
     def ended(self, ticket: Completed, error: ErrorCode, now_ms: int, out: Result[Any]) -> None:
         self.settle(ticket.transactional_id)
         if error is not ErrorCode.NONE:
-            # Every partition has its marker; only the note of it is missing.
+            # Every partition has its marker; only the record of it is missing.
             key = (ticket.transactional_id,)
             out.timers.append(Timer(COMPLETE_DUE, key, now_ms + self.config.marker_retry_ms))
 
@@ -584,7 +588,7 @@ class TransactionShard:
             out.effects.append(self.markers_for(transaction))
         elif out.ticket is None:
             self.complete(transaction, now_ms, out)
-        else:  # one write in one operation
+        else:  # an operation may write only once
             key = (transaction.transactional_id,)
             out.timers.append(Timer(COMPLETE_DUE, key, now_ms))
 
@@ -593,10 +597,10 @@ class TransactionShard:
         assert stored is not None
         transaction.due_ms = stored.start_ms + stored.timeout_ms
 
-    # Coming and going of the partition
+    # Loading and unloading the partition
 
     def loaded(self, now_ms: int) -> Result[Any]:
-        """Begin to serve what was replayed, and go on where transactions were to be ended."""
+        """Start to serve what was replayed, and continue transactions that were being ended."""
         out: Result[Any] = Result()
         for transaction in self.transactions.values():
             stored = transaction.stored
@@ -611,13 +615,13 @@ class TransactionShard:
         return out
 
     def unload(self, now_ms: int) -> Result[Any]:
-        """Forget all; whoever waited was told when its write was given up."""
+        """Forget everything; waiting requests were answered when their writes were given up."""
         self.transactions.clear()
         self.open.clear()
         return Result()
 
     def shift_time(self, delta_ms: int) -> None:
-        """Move all deadlines, because the clock that `now_ms` comes from was set."""
+        """Move all deadlines, because the clock behind `now_ms` was set."""
         for name in self.open:
             self.transactions[name].due_ms += delta_ms
 

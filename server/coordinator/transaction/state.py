@@ -4,12 +4,12 @@
       ▲          │  └───▶ PREPARE_ABORT ───▶ COMPLETE_ABORT ───▶ ONGOING, EMPTY
       └ InitProducerId    (decided)          (every partition has its marker)
 
-A transaction whose end comes in version 2 of the protocol (KIP-890) takes the next epoch with
-PREPARE_*, which is also its markers' epoch. When the epochs of a producer id are used up, a new id
-is reserved then (`next_producer_id`) and taken, with epoch 0, with COMPLETE_*. Version 2 can also
-abort what nobody has begun: from EMPTY or COMPLETE_* to PREPARE_ABORT.
+A transaction that ends in version 2 of the protocol (KIP-890) gets the next epoch with PREPARE_*;
+its markers have that epoch, too. If the epochs of a producer id are used up, a new id is reserved
+at that point (`next_producer_id`) and used, with epoch 0, from COMPLETE_* on. Version 2 can also
+abort when no transaction is open: from EMPTY or COMPLETE_* to PREPARE_ABORT.
 
-Source: TransactionMetadata, TransactionState; of 3.9 for version 0 and of 4.3 for version 2.
+Source: TransactionMetadata, TransactionState; those of 3.9 for version 0, of 4.3 for version 2.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..transition import IllegalTransition
 
 MAX_EPOCH = 0x7FFF
 LAST_EPOCH = MAX_EPOCH - 1
-"""The last epoch a producer is given: one more is kept back, to fence it."""
+"""The last epoch that a producer is given: one more is reserved to fence it."""
 BUMPS_EPOCHS = 2
-"""The version of the protocol from which on every transaction has an epoch of its own."""
+"""The version of the protocol since which every transaction has an epoch of its own."""
 
 
 class TransactionState(IntEnum):
-    """States by their number in the log; DEAD and PREPARE_EPOCH_FENCE are never stored."""
+    """The states by their number in the log; DEAD and PREPARE_EPOCH_FENCE are never stored."""
 
     EMPTY = 0
     ONGOING = 1
@@ -43,12 +43,12 @@ class TransactionState(IntEnum):
 
     @property
     def title(self) -> str:
-        """The name that clients are told and filter by."""
+        """The name that clients see and filter by."""
         return TITLES[self]
 
     @property
     def is_prepared(self) -> bool:
-        """True while the outcome is decided and not every partition has its marker."""
+        """True while the outcome is decided but not every partition has its marker."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
@@ -58,15 +58,15 @@ class TransactionState(IntEnum):
 
     @property
     def is_idle(self) -> bool:
-        """True where there is no transaction, so that the id may expire."""
+        """True if there is no transaction, so that the id may expire."""
         return self in VALID_PREVIOUS[TransactionState.DEAD]
 
 
 _S = TransactionState
 TITLES = {state: state.name.title().replace("_", "") for state in TransactionState}
 _IDLE = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
-#: From which states a state may be reached. A fence goes to PREPARE_ABORT with the next epoch in
-#: one record, so nothing stays in PREPARE_EPOCH_FENCE.
+#: The states from which each state may be reached. A fence goes to PREPARE_ABORT with the next
+#: epoch in one record, so nothing stays in PREPARE_EPOCH_FENCE.
 VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: _IDLE,
     _S.ONGOING: _IDLE | {_S.ONGOING},
@@ -82,10 +82,9 @@ VALID_PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
 class TransactionMetadata(NamedTuple):
     """What the log says of a transactional id.
 
-    Shape: `previous_producer_id` is what the id was before the last change, `next_producer_id` what
-    it will be once a prepared transaction is complete; -1 for none. `client_version` is the version
-    of the protocol in which the last change was asked for. Values of version 0 have no room for
-    these three.
+    Shape: `previous_producer_id` is the id before the last change, `next_producer_id` the id once a
+    prepared transaction is complete; -1 for none. `client_version` is the version of the protocol
+    in which the last change was requested. Values of version 0 do not have these three.
     Unit: times in ms since the epoch; start_ms is -1 before the first transaction.
     """
 
@@ -102,7 +101,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left that a producer may have."""
+        """Whether the producer id has no epoch left for a producer."""
         return self.producer_epoch >= LAST_EPOCH
 
     @property
@@ -114,13 +113,12 @@ class TransactionMetadata(NamedTuple):
 
 
 class Transaction:
-    """A transactional id: its hard state, and what goes with it while it is coordinated here.
+    """A transactional id: its stored state, and the soft state while it is coordinated here.
 
-    Shape: `stored` is None until the first record is committed. `pending` is the state that a
-    write on its way will bring; meanwhile nothing else may change. `unmarked` are the partitions
-    without their marker, in a prepared state. `last_producer_epoch` is what the producer had before
-    the last change that gave it another, so that a retry of InitProducerId is known; the log has no
-    room for it.
+    Shape: `stored` is None until the first record is committed. `pending` is the state that a write
+    in flight leads to; meanwhile nothing else may change. `unmarked` are the partitions without
+    their marker, in a prepared state. `last_producer_epoch` is the producer's epoch before the last
+    change, by which a retry of InitProducerId is recognized; the log does not store it.
     """
 
     __slots__ = (
@@ -138,11 +136,11 @@ class Transaction:
         self.pending: TransactionState | None = None
         self.unmarked: set[TopicPartition] = set()
         self.last_producer_epoch = NO_PRODUCER_EPOCH
-        #: When the transaction that is open will be aborted, in the machine's time.
+        #: When the open transaction will be aborted, in the machine's time.
         self.due_ms = NO_TIMESTAMP
 
     def prepare(self, state: TransactionState) -> None:
-        """Note that a write to this state is on its way. Errors: IllegalTransition."""
+        """Note that a write to this state is in flight. Errors: IllegalTransition."""
         current = TransactionState.EMPTY if self.stored is None else self.stored.state
         if self.pending is not None or current not in VALID_PREVIOUS[state]:
             note = "" if self.pending is None else f" while it goes to {self.pending.title}"

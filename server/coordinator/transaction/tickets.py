@@ -1,4 +1,4 @@
-"""What requests to the transaction coordinator's machine carry, get, and leave while they wait."""
+"""Requests to the transaction coordinator's machine, their answers and their tickets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .state import BUMPS_EPOCHS
 
 
 class Producer(NamedTuple):
-    """What InitProducerId asks for; id and epoch are -1 unless the producer has them already."""
+    """What InitProducerId asks for; id and epoch are -1 unless the producer already has them."""
 
     transactional_id: str
     timeout_ms: int
@@ -30,7 +30,7 @@ class End(NamedTuple):
 
     @property
     def bumps_epoch(self) -> bool:
-        """Whether the producer gets an epoch for its next transaction with the answer."""
+        """Whether the answer gives the producer an epoch for its next transaction."""
         return self.client_version >= BUMPS_EPOCHS
 
 
@@ -38,7 +38,7 @@ class End(NamedTuple):
 
 
 class Initialized(NamedTuple):
-    """The answer to InitProducerId; id and epoch are -1 beside an error."""
+    """The answer to InitProducerId; with an error, id and epoch are -1."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -54,14 +54,14 @@ class Ended(NamedTuple):
 
 
 class NeedsProducerId(NamedTuple):
-    """The answer to a request that has to come again, with a producer id nobody has."""
+    """The answer to a request that must be repeated with a new producer id."""
 
 
-# What is to be done beside the log
+# Effects
 
 
 class TimeoutNeedsProducerId(NamedTuple):
-    """A transaction took too long, and its producer id has no epoch left for the next one."""
+    """A transaction timed out, and its producer id has no epoch left for the next one."""
 
     transactional_id: str
 
@@ -70,7 +70,7 @@ class TimeoutNeedsProducerId(NamedTuple):
 
 
 class Started(NamedTuple):
-    """Ticket of InitProducerId: the epoch the producer had before, and what it is told."""
+    """Ticket of InitProducerId: the producer's previous epoch, and the answer."""
 
     transactional_id: str
     last_producer_epoch: int
@@ -88,8 +88,8 @@ class Added(NamedTuple):
 class Prepared(NamedTuple):
     """Ticket of an outcome; `answer` goes to the token once it is decided.
 
-    Shape: an answer of None is that of EndTxn, made of what was decided. `may_go_on`: in version 2
-    the producer may take the next epoch by naming the one it has.
+    Shape: None as answer means that of EndTxn, made from the outcome. `may_go_on`: in version 2 the
+    producer may get the next epoch by naming its current one.
     """
 
     transactional_ids: tuple[str, ...]
@@ -100,7 +100,7 @@ class Prepared(NamedTuple):
 
 
 class Completed(NamedTuple):
-    """Ticket of a transaction all of whose partitions have their marker."""
+    """Ticket of a transaction whose partitions all have their marker."""
 
     transactional_id: str
 
