@@ -1,8 +1,8 @@
 """`kwire pipeline aggregate KIND`: logs, metrics and sessions of topics, to a topic and to Parquet.
 
-One streaming query (`aggregates/batches.py` says what is in it) with one checkpoint. Results are given out once, when the
-watermark has closed their window. To Parquet exactly once; to topics, and dead letters, at least once: after a crash the
-last batch is given out again, the same keys and values.
+One streaming query (see `aggregates/batches.py`) with one checkpoint. A result is written when the watermark has closed its
+window: exactly once to Parquet, at least once to topics. Dead letters are written at least once too. After a crash the last
+batch is written to topics again, with the same keys and values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .read_topics import ReadTopics
 from .session import kafka_options, start_session
 from .storage import is_local, open_storage
 
-#: Tasks, and parts of the state, where Spark was not told otherwise; its own default is meant for large clusters.
+#: Number of tasks, and of parts of the state, unless Spark's settings say otherwise; Spark's default suits large clusters.
 PARTITIONS = "8"
 
 
@@ -55,7 +55,7 @@ def percentile(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number <= 100:
-        raise ArgumentTypeError(f"{text!r} is no percentile between 0 and 100")
+        raise ArgumentTypeError(f"{text!r} is not a percentile between 0 and 100")
     return number
 
 
@@ -70,7 +70,7 @@ def names(text: str) -> list[str]:
 
 
 def positive_ms(text: str) -> int:
-    """A length of time, at least a millisecond."""
+    """A duration of at least a millisecond."""
     length = duration_ms(text)
     if length < 1:
         raise ArgumentTypeError(f"{text!r} is shorter than a millisecond")
@@ -80,7 +80,7 @@ def positive_ms(text: str) -> int:
 def positive(text: str) -> int:
     """A whole number above 0."""
     if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -89,7 +89,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "kind",
         choices=sorted(SCHEMAS),
-        help="logs: a searchable store, and counts by service and level; metrics: counts, least, most, mean and"
+        help="logs: a searchable store, and counts by service and level; metrics: counts, minimum, maximum, mean and"
         " percentiles by name; sessions: start, end and events by user",
     )
     add_cluster(parser)
@@ -98,14 +98,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--starting-offsets",
         choices=("earliest", "latest"),
         default="earliest",
-        help="where a new checkpoint begins (default: %(default)s)",
+        help="where to begin with a new checkpoint (default: %(default)s)",
     )
     parser.add_argument(
         "--max-offsets-per-trigger",
         metavar="N",
         type=positive,
         default=1_000_000,
-        help="read at most so many offsets in a batch (default: %(default)s)",
+        help="the most offsets to read in one batch (default: %(default)s)",
     )
     parser.add_argument(
         "--isolation-level",
@@ -117,7 +117,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--on-data-loss",
         choices=("fail", "go-on"),
         default="fail",
-        help="where offsets were deleted before they were read: end, or count the rest (default: %(default)s)",
+        help="if offsets were deleted before they were read: fail, or count the rest (default: %(default)s)",
     )
     _add_values(parser)
     _add_windows(parser)
@@ -131,21 +131,21 @@ def _add_values(parser: ArgumentParser) -> None:
         "--schema",
         metavar="SCHEMA",
         help="columns of the values: Spark's DDL ('name STRING NOT NULL, value DOUBLE'), a JSON Schema, or Spark's JSON;"
-        " the default is that of the kind: "
+        " the default depends on the kind: "
         + "; ".join(f"{kind} {text}" for kind, text in SCHEMAS.items()),
     )
     values.add_argument("--schema-file", metavar="FILE", type=Path, help="the same from a file")
     values.add_argument(
         "--pattern",
         metavar="REGEX",
-        help="values are lines, taken apart by a regular expression with named groups, instead of JSON",
+        help="values are lines, split by a regular expression with named groups, instead of JSON",
     )
     values.add_argument(
         "--require",
         metavar="COLUMN[,COLUMN]",
         type=names,
         default=[],
-        help="columns without which a record is malformed, beside those used here and those that are NOT NULL",
+        help="columns without which a record is malformed, besides those used here and those that are NOT NULL",
     )
     values.add_argument(
         "--time-column",
@@ -156,7 +156,7 @@ def _add_values(parser: ArgumentParser) -> None:
     values.add_argument(
         "--record-time",
         action="store_true",
-        help="event time is the record's own timestamp instead",
+        help="use the record's own timestamp as event time instead",
     )
     values.add_argument(
         "--time-unit",
@@ -167,15 +167,15 @@ def _add_values(parser: ArgumentParser) -> None:
     values.add_argument(
         "--time-format",
         metavar="PATTERN",
-        help="form of a time that is text, as dd/MMM/yyyy:HH:mm:ss Z (default: ISO 8601; without a zone, UTC)",
+        help="format of a time that is text, such as dd/MMM/yyyy:HH:mm:ss Z (default: ISO 8601; without a zone, UTC)",
     )
     values.add_argument(
         "--max-ahead",
         metavar="TIME",
         type=duration_ms,
         default=3_600_000,
-        help="an event time this much after the record's own timestamp is malformed, lest one wrong clock make all"
-        " others late (default: 1h)",
+        help="an event time this much later than the record's own timestamp is malformed, so that one wrong clock"
+        " does not make all others late (default: 1h)",
     )
 
 
@@ -186,7 +186,7 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="COLUMN[,COLUMN]",
         type=names,
         default=[],
-        help="what is grouped by; of logs the first is the service, which partitions the store (default: "
+        help="columns to group by; for logs the first is the service, which partitions the store (default: "
         + "; ".join(f"{kind} {','.join(columns)}" for kind, columns in GROUPS.items())
         + ")",
     )
@@ -195,7 +195,7 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=positive_ms,
         default=60_000,
-        help="length of a window, as 30s, 5m or 1h (default: 1m)",
+        help="length of a window, such as 30s, 5m or 1h (default: 1m)",
     )
     windows.add_argument(
         "--slide",
@@ -215,7 +215,7 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=600_000,
-        help="how long records may come after younger ones and still count (default: 10m)",
+        help="how much later than newer records a record may arrive and still count (default: 10m)",
     )
     windows.add_argument(
         "--value-column",
@@ -235,12 +235,12 @@ def _add_windows(parser: ArgumentParser) -> None:
         metavar="N",
         type=positive,
         default=10_000,
-        help="a percentile's rank is wrong by at most 1/N of the values (default: %(default)s)",
+        help="a percentile's rank may be wrong by at most 1/N of the values (default: %(default)s)",
     )
     windows.add_argument(
         "--exact",
         action="store_true",
-        help="exact percentiles; the state keeps every different value",
+        help="compute exact percentiles; the state keeps every distinct value",
     )
 
 
@@ -252,30 +252,31 @@ def _add_outputs(parser: ArgumentParser) -> None:
     outputs.add_argument(
         "--to-parquet",
         metavar="DIR",
-        help="results, and of logs all records, as Parquet; exactly once",
+        help="results (and for logs all records) as Parquet; exactly once",
     )
     outputs.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="where malformed records go, with headers that say why and whence; without it the first one ends the job",
+        help="where malformed records go, with headers that say what is wrong and where they come from; without it the first"
+        " one ends the job",
     )
     outputs.add_argument(
         "--late",
         choices=("count", "dead-letter"),
         default="count",
-        help="what becomes of records whose window is closed: counted, or also sent to --dead-letter-topic"
+        help="records whose window is closed are counted, or also sent to --dead-letter-topic"
         " (default: %(default)s)",
     )
     outputs.add_argument(
-        "--checkpoint-dir", metavar="DIR", required=True, help="where the job keeps how far it is"
+        "--checkpoint-dir", metavar="DIR", required=True, help="where the job keeps its progress"
     )
     outputs.add_argument(
         "--group",
         metavar="GROUP",
         default="kwire-aggregate",
-        help="consumer group that shows how far the job is (default: %(default)s)",
+        help="consumer group that shows the job's progress (default: %(default)s)",
     )
-    outputs.add_argument("--once", action="store_true", help="work on what is there now, then end")
+    outputs.add_argument("--once", action="store_true", help="process what is there now, then end")
     outputs.add_argument(
         "--interval",
         metavar="TIME",
@@ -286,7 +287,7 @@ def _add_outputs(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run the job until it is stopped, or, with `--once`, until it has read what is there."""
+    """Run the job until it is stopped or, with `--once`, until it has read what is there."""
     look_first(options)
     spark = start_session(options, f"aggregate {options.kind}")
     if spark.sparkContext.getConf().get("spark.sql.shuffle.partitions") is None:
@@ -303,7 +304,7 @@ def run(options: Namespace) -> int:
 
 
 def look_first(options: Namespace) -> None:
-    """Look at all that needs no Spark, which takes seconds to start. Raises Problem."""
+    """Check everything that needs no Spark, because Spark takes seconds to start. Raises Problem."""
     check_options(options)
     try:
         form, grouping = plan(options)
@@ -316,21 +317,21 @@ def look_first(options: Namespace) -> None:
 
 
 def _still_open(options: Namespace) -> str | None:
-    """What a run that has read all there is has not given out; None where nothing was read."""
+    """What a run that has read everything has not written; None if nothing was read."""
     entry = Checkpoint(options.checkpoint_dir).newest_entry()
     mark = 0 if entry is None else watermark_ms(entry)
     if not mark:
         return None
     until = datetime.fromtimestamp(mark / 1000, UTC).isoformat(timespec="milliseconds")
     what = "sessions whose gap ends" if options.kind == "sessions" else "windows that end"
-    return f"{what} after {until.replace('+00:00', 'Z')}, the watermark, are open: later records close them in a later run"
+    return f"{what} after the watermark, {until.replace('+00:00', 'Z')}, are still open; later records close them in a later run"
 
 
 def check_options(options: Namespace) -> None:
-    """Raises Problem for options that do not go together."""
+    """Raises Problem for options that contradict each other."""
     check_topics(options)
     if not options.to_topic and not options.to_parquet:
-        raise Problem("say --to-topic, --to-parquet or both: where shall results go?")
+        raise Problem("give --to-topic, --to-parquet or both, so that results go somewhere")
     if options.late == "dead-letter" and not options.dead_letter_topic:
         raise Problem("--late dead-letter needs --dead-letter-topic")
     if options.to_topic and options.to_topic == options.dead_letter_topic:
@@ -338,7 +339,7 @@ def check_options(options: Namespace) -> None:
 
 
 def aggregate(spark: SparkSession, options: Namespace) -> Counts:
-    """The job on a running Spark; returns what was seen. Raises Problem, or Spark's error where it must be a bug."""
+    """Run the job on a running Spark; returns the counts. Raises Problem, or Spark's own error if it must be a bug."""
     form, grouping = plan(options)
     outputs = Outputs(
         kafka=kafka_options(options),
@@ -369,7 +370,7 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
         except Exception as error:
             if DATA_LOSS.search(whole_text(error)):
                 raise Problem(
-                    "records that were to be read are gone, by retention or with their topic; with --on-data-loss go-on"
+                    "records that were to be read are gone, deleted by retention or with their topic; with --on-data-loss go-on"
                     " the rest is counted"
                 ) from error
             raise
@@ -377,7 +378,7 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
 
 
 def plan(options: Namespace) -> tuple[Format, Grouping]:
-    """How values are read and grouped. Raises Problem, and NeedsSpark where that can be told only when Spark runs."""
+    """How values are read and grouped. Raises Problem, and NeedsSpark if that needs a running Spark."""
     default = SCHEMAS[options.kind]
     if options.pattern and options.schema is None and options.schema_file is None:
         columns = [StructField(name, StringType()) for name in group_numbers(options.pattern)]
@@ -432,7 +433,7 @@ def _source(spark: SparkSession, options: Namespace) -> DataFrame:
     else:
         settings["subscribe"] = ",".join(topic_names(options))
     rows = spark.readStream.format("kafka").options(**settings).load()
-    # A pattern may match what this job writes.
+    # A pattern may also match the topics that this job writes.
     written = [name for name in (options.to_topic, options.dead_letter_topic) if name]
     return rows.where(~F.col("topic").isin(written)) if options.topics_pattern and written else rows
 
@@ -456,12 +457,12 @@ def _check_names(cluster: Cluster, options: Namespace) -> dict[str, int]:
     read = cluster.chosen(options)
     for name in (options.to_topic, options.dead_letter_topic):
         if name in topic_names(options):
-            raise Problem(f"topic {name} would be read and written")
+            raise Problem(f"topic {name} would be both read and written")
     return read
 
 
 def _make_ready(cluster: Cluster, options: Namespace) -> dict[str, int]:
-    """The topics to read; creates those that are written to with the brokers' defaults. Raises Problem."""
+    """The topics to read; creates the output topics with the brokers' defaults. Raises Problem."""
     read = _check_names(cluster, options)
     written = [name for name in (options.to_topic, options.dead_letter_topic) if name]
     there = {*cluster.partitions(), *read}
@@ -481,7 +482,7 @@ def _make_ready(cluster: Cluster, options: Namespace) -> dict[str, int]:
 def _checkpoint(
     options: Namespace, grouping: Grouping, schema: StructType, *, look_only: bool = False
 ) -> Checkpoint:
-    """The checkpoint. Raises Problem where it, or an output, belongs to something else than what is asked for now."""
+    """The checkpoint. Raises Problem if it, or an output, belongs to a different job from the one asked for now."""
     checkpoint = Checkpoint(options.checkpoint_dir)
     types = [column(schema, name, "").dataType.simpleString() for name in grouping.groups]
     about = {**grouping.definition(), "types": ",".join(types)}

@@ -1,8 +1,8 @@
 """`kwire pipeline archive`: topics to partitioned Parquet, each record once.
 
-A batch is written aside, moved to names that follow from its offsets, and counts from the moment its manifest is there
-(`manifest.py`); Spark notes it as done after that. Whatever is killed in between, the next run finds the archive's end
-in the manifests and goes on there: the checkpoint only says which offsets were about to be read.
+A batch is written to a staging folder, moved to names that follow from its offsets, and counts from the moment its manifest
+exists (`manifest.py`); only then does Spark record it as done. Whatever is killed in between, the next run finds the end of
+the archive in the manifests and continues there: the checkpoint only says which offsets were about to be read.
 """
 
 from __future__ import annotations
@@ -44,11 +44,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_cluster(parser)
     add_topics(parser)
     parser.add_argument(
-        "--path", required=True, metavar="DIR", help="the archive: a folder, or a URI as hdfs://..."
+        "--path",
+        required=True,
+        metavar="DIR",
+        help="the archive: a folder, or a URI such as hdfs://...",
     )
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument(
-        "--once", action="store_true", help="end when all that is there now is archived"
+        "--once", action="store_true", help="end when everything there is now is archived"
     )
     how_long.add_argument(
         "--compact", action="store_true", help="rewrite small files into larger ones, and end"
@@ -58,20 +61,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=60_000,
-        help="begin a batch so often, as 30s or 5m (default: 1m)",
+        help="time between two batches, such as 30s or 5m (default: 1m)",
     )
     parser.add_argument(
         "--starting-offsets",
         metavar="WHERE",
         type=_starting_offsets,
         default="earliest",
-        help='earliest, latest or {"topic":{"0":17}}, for partitions the archive has nothing of (default: earliest)',
+        help='earliest, latest or {"topic":{"0":17}}, for partitions that the archive does not have yet (default: earliest)',
     )
     parser.add_argument(
         "--max-offsets-per-trigger",
         metavar="N",
         type=_positive,
-        help="read at most so many offsets in a batch",
+        help="the most offsets to read in one batch",
     )
     parser.add_argument(
         "--isolation-level",
@@ -83,23 +86,23 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--on-data-loss",
         choices=("fail", "go-on"),
         default="fail",
-        help="where offsets were deleted before they were archived: end, or note the gap (default: %(default)s)",
+        help="if offsets were deleted before they were archived: fail, or record the gap (default: %(default)s)",
     )
     parser.add_argument(
         "--checkpoint-dir",
         metavar="DIR",
-        help="where Spark keeps its place (default: _checkpoints/GROUP in the archive)",
+        help="where Spark keeps its checkpoint (default: _checkpoints/GROUP in the archive)",
     )
     parser.add_argument(
         "--group",
         default="archive",
-        help="consumer group that shows how far the job is (default: %(default)s)",
+        help="consumer group that shows the job's progress (default: %(default)s)",
     )
     parser.add_argument(
         "--compression",
         choices=("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none"),
         default="zstd",
-        help="of the files (default: %(default)s)",
+        help="compression of the files (default: %(default)s)",
     )
     parser.add_argument(
         "--target-size",
@@ -113,14 +116,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=duration_ms,
         default=86_400_000,
-        help="how long files that were compacted stay for those who read them (default: 1d)",
+        help="how long replaced files are kept for readers that still use them (default: 1d)",
     )
     add_spark(parser)
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
@@ -140,9 +143,9 @@ def _starting_offsets(text: str) -> str | Offsets:
 
 
 def check_starting_offsets(options: Namespace, cluster: Cluster, chosen: dict[str, int]) -> None:
-    """Refuse partitions that are not archived and offsets behind the end: the checkpoint would keep the mistake.
+    """Refuse partitions that are not archived and offsets beyond the end: the checkpoint would keep the mistake.
 
-    A pattern's topics may come later. Raises Problem.
+    With a pattern, topics may be created later. Raises Problem.
     """
     asked = options.starting_offsets
     if options.topics_pattern or isinstance(asked, str):
@@ -164,12 +167,12 @@ def run(options: Namespace) -> int:
     """Archive, or compact an archive; returns the exit code."""
     if options.compact:
         if is_local(options.path):
-            Archive(options.path).refresh()  # none is said before Spark is started
+            Archive(options.path).refresh()  # to say so before Spark is started if there is none
         spark = start_session(options, "archive", connector=False)
         return compact_archive(spark, options)
     check_topics(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
-        # Before Spark is started, which takes seconds: is there anything to archive, and a place for it?
+        # Check that there is something to archive, and a place for it, before Spark is started, which takes seconds.
         chosen = cluster.chosen(options)
         cluster.say_if_none(options, chosen)
         check_starting_offsets(options, cluster, chosen)
@@ -182,31 +185,31 @@ def run(options: Namespace) -> int:
 
 
 def compact_archive(spark: SparkSession, options: Namespace) -> int:
-    """Compact, and say what came of it."""
+    """Compact, and print what was done."""
     archive = Archive(options.path)
     topics = topic_names(options) or None
     before, after = compact(spark, archive, topics, options.target_size << 20, options.compression)
     deleted = sweep_replaced(archive, options.keep_replaced)
-    print(f"{before} files became {after}; {deleted} that were replaced before are deleted")
+    print(f"{before} files became {after}; {deleted} files replaced earlier were deleted")
     return 0
 
 
 def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) -> int:
-    """Run the query until it ends, and say what it has archived."""
+    """Run the query until it ends, and print what it has archived."""
     with _held(options) as archive:
         return _archive(spark, cluster, archive, options)
 
 
 @contextmanager
 def _held(options: Namespace) -> Iterator[Archive]:
-    """The archive, for this run alone. Raises Problem if it is no archive, or the same job is at work on it."""
+    """The archive, for this run alone. Raises Problem if it is not an archive, or if the same job is already running on it."""
     archive = Archive(options.path)
     archive.create()
-    # What a run of this name left behind is swept away: it must not be at work still.
+    # What an earlier run with this name left behind is removed, so that run must have ended.
     with archive.storage.hold(f"_locks/{_token(options, '')}lock") as alone:
         if not alone:
             raise Problem(
-                f"a job with --group {options.group} archives to {archive.path} already: stop it first,"
+                f"a job with --group {options.group} is already archiving to {archive.path}: stop it first,"
                 " or choose another --group and other topics"
             )
         yield archive
@@ -225,7 +228,7 @@ def _archive(spark: SparkSession, cluster: Cluster, archive: Archive, options: N
 
 
 class _Job:
-    """One run: what the query is made of, and what each of its batches does."""
+    """One run: how the query is built, and what each of its batches does."""
 
     def __init__(
         self, spark: SparkSession, cluster: Cluster, archive: Archive, options: Namespace
@@ -240,7 +243,7 @@ class _Job:
         self.rows = self.files = 0
 
     def run(self) -> int:
-        """Sweep, and archive until the query ends."""
+        """Remove what killed runs left behind, then archive until the query ends."""
         sweep(self.archive, _token(self.options, ""))
         sweep_replaced(self.archive, self.options.keep_replaced)
         start = self.query().start
@@ -252,7 +255,7 @@ class _Job:
             raise
 
     def query(self) -> DataStreamWriter:
-        """The query, not started. Raises Problem where it could not go on from the archive's end."""
+        """The query, not yet started. Raises Problem if it cannot continue at the archive's end."""
         chosen = self.checks.start()
         reader = self.spark.readStream.format("kafka").options(
             **kafka_options(self.options),
@@ -262,7 +265,7 @@ class _Job:
             startingOffsets=self._starting_offsets(chosen),
         )
         if self.options.topics_pattern:
-            # Kafka's own pattern matches whole names, too.
+            # Kafka's own patterns match whole names too.
             reader = reader.option("subscribePattern", self.options.topics_pattern)
         else:
             reader = reader.option("subscribe", ",".join(chosen))
@@ -275,7 +278,7 @@ class _Job:
         return writer.trigger(processingTime=f"{self.options.interval} milliseconds")
 
     def _starting_offsets(self, chosen: dict[str, int]) -> str:
-        """Where a new checkpoint begins: at the archive's end, where it has one."""
+        """Where to begin with a new checkpoint: at the archive's end, for partitions that it has."""
         ends, asked = self.archive.ends(), self.options.starting_offsets
         if isinstance(asked, str) and not any(topic in chosen for topic, _ in ends):
             return asked
@@ -289,7 +292,7 @@ class _Job:
         )
 
     def write(self, frame: DataFrame, batch: int) -> None:
-        """Archive one batch; whatever of it is archived already is left out."""
+        """Archive one batch, except what is archived already."""
         storage, token = self.archive.storage, _token(self.options, batch)
         self.archive.refresh()
         covered = self.checkpoint.batch(batch)
@@ -308,7 +311,7 @@ class _Job:
         stage(_within(frame, ranges, covered), storage, token, self.options.compression)
         found = staged(storage, token, f"b{batch}")
         lost = self._lost(ranges, found, frame) if self.go_on else {}
-        # All was read between two looks at the ids: if they are the same, so were the topics.
+        # Everything was read between two checks of the ids: if the ids are the same, so were the topics.
         there = self.checks.topic_ids({topic for topic, _ in ranges}, ids)
         publish(storage, token, found)
         entries = _entries(ranges, found, lost)
@@ -316,7 +319,7 @@ class _Job:
             self.archive.commit_batch(entries, batch, there)
         except Conflict as error:
             raise Problem(
-                f"another job archives to {self.archive.path}, too: {error}; run one at a time"
+                f"another job is also archiving to {self.archive.path}: {error}; run one at a time"
             ) from error
         storage.delete(f"{STAGING}/{token}")
         self.rows += sum(entry.rows for entry in entries)
@@ -325,7 +328,7 @@ class _Job:
             for first, last in entry.lost:
                 print(
                     f"kwire pipeline: {entry.topic}-{entry.partition}: offsets {first} to {last} were deleted before"
-                    " they were archived; the gap is noted",
+                    " they were archived; the gap is recorded",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -333,7 +336,7 @@ class _Job:
     def _lost(
         self, ranges: dict[tuple[str, int], Range], found: list[Staged], frame: DataFrame
     ) -> dict[tuple[str, int], list[tuple[int, int]]]:
-        """The gaps of a batch: deleted before it was read, or while it was."""
+        """The gaps in a batch: offsets deleted before or while it was read."""
         lost = {place: [span.lost] for place, span in ranges.items() if span.lost}
         there = self.cluster.starts(_counts(ranges))
         for place, span in ranges.items():
@@ -344,7 +347,7 @@ class _Job:
         return lost
 
     def explain(self, error: Exception) -> None:
-        """Raise a Problem that says which topic is missing or which offset is wanted, if that can be told now."""
+        """Raise a Problem that says which topic is missing or which offset is needed, if that can be found out now."""
         try:
             self.checks.goes_on(self.cluster.chosen(self.options))
         except Problem as problem:
@@ -359,7 +362,7 @@ def _counts(places: Offsets | dict[tuple[str, int], Range]) -> dict[str, int]:
 
 
 def _within(frame: DataFrame, ranges: dict[tuple[str, int], Range], covered: Batch) -> DataFrame:
-    """The batch without what the archive has already; each partition is a part."""
+    """The batch without what the archive already has; each partition is one part."""
     for (topic, number), end in covered.ends.items():
         start = covered.starts.get((topic, number), 0)
         span = ranges.get((topic, number))
@@ -374,7 +377,7 @@ def _within(frame: DataFrame, ranges: dict[tuple[str, int], Range], covered: Bat
 def _holes(
     frame: DataFrame, place: tuple[str, int], first: int, until: int
 ) -> list[tuple[int, int]]:
-    """Offsets of a partition, from first to before until, that are not in the frame."""
+    """Offsets of a partition from `first` (inclusive) to `until` (exclusive) that are not in the frame."""
     topic, number = place
     found = frame.where(
         (sf.col("topic") == topic)

@@ -1,4 +1,4 @@
-"""What must be true before an archive goes on, at its start and at each batch; none of it needs Spark."""
+"""Checks before a job adds to an archive, at its start and at each batch; none of them needs Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .topic_ids import made_anew
 
 
 class Checks:
-    """The archive, its checkpoint and its topics, each against the others."""
+    """Checks an archive, its checkpoint and its topics against each other."""
 
     def __init__(self, cluster: Cluster, archive: Archive, options: Namespace) -> None:
         self._cluster = cluster
@@ -23,9 +23,9 @@ class Checks:
         self.checkpoint = Checkpoint(checkpoint_of(archive, options))
 
     def start(self) -> dict[str, int]:
-        """Claim the checkpoint and look at all; returns the topics, with their numbers of partitions. Raises Problem."""
+        """Claim the checkpoint and check everything; returns the topics with their numbers of partitions. Raises Problem."""
         options, checkpoint = self._options, self.checkpoint
-        # Inside the archive it may be moved with it.
+        # A checkpoint inside the archive may be moved with it.
         checkpoint.claim(
             "archive", {"archive": self._archive.path if options.checkpoint_dir else "."}
         )
@@ -33,7 +33,7 @@ class Checks:
             checkpoint.check()
         except Problem as problem:
             raise Problem(
-                f"{problem}; remove it, and the job goes on where the archive ends"
+                f"{problem}; remove it, and the job continues where the archive ends"
             ) from problem
         chosen = self._cluster.chosen(options)
         last = checkpoint.last()
@@ -41,14 +41,14 @@ class Checks:
             strangers = {topic for topic, _ in last.ends} - chosen.keys()
             if strangers:
                 raise Problem(
-                    f"the checkpoint {checkpoint.path} follows {', '.join(sorted(strangers))}, too: name all its"
+                    f"the checkpoint {checkpoint.path} also follows {', '.join(sorted(strangers))}: name all its"
                     " topics, or choose another --group"
                 )
         self.goes_on(chosen)
         return chosen
 
     def goes_on(self, chosen: dict[str, int]) -> None:
-        """See that the topics continue what is archived, and still have it. Raises Problem."""
+        """Check that the topics continue what is archived, and still have the next offsets. Raises Problem."""
         self.topic_ids(chosen)
         check(
             self.checkpoint.done(),
@@ -63,20 +63,20 @@ class Checks:
     def topic_ids(
         self, topics: Collection[str], before: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """The ids that topics have now; with those they had before, the ones that were known then, too.
+        """The ids that topics have now, with the ids that were known before.
 
-        Raises Problem where the archive is of another topic of the same name, or it was another one before.
+        Raises Problem if the archive is of another topic with the same name, or if the topic has changed since the last check.
         """
         there = self._cluster.topic_ids(topics)
         known = {**(before or {}), **self._archive.topic_ids()}
         for name in made_anew(known, there):
             raise Problem(
-                f"topic {name} was deleted and made anew: the archive is of topic id {known[name]},"
+                f"topic {name} was deleted and created again: the archive is of topic id {known[name]},"
                 f" {self._cluster.bootstrap} has {there[name]}, which does not continue it; archive it to another --path"
             )
         return {name: found for name, found in there.items() if before is None or name in before}
 
 
 def checkpoint_of(archive: Archive, options: Namespace) -> str:
-    """Where the checkpoint is: in the archive, unless it is wanted elsewhere."""
+    """Where the checkpoint is: in the archive, unless another place was given."""
     return str(options.checkpoint_dir or archive.storage.location(f"_checkpoints/{options.group}"))

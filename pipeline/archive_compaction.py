@@ -1,4 +1,4 @@
-"""Rewrites an archive's small files into larger ones; readers see the files before or those after."""
+"""Rewrites an archive's small files into larger ones; readers see either the old files or the new ones."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ABANDONED_MS = 6 * 3_600_000
 
 @dataclass
 class Run:
-    """Entries of one partition, one after another, that become one."""
+    """Consecutive entries of one partition that become one."""
 
     entries: list[Entry] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of all files in bytes."""
         return sum(entry.size for entry in self.entries)
 
     def split(self) -> tuple[list[ArchiveFile], list[ArchiveFile]]:
-        """(files alone in their hour, which stay; files that are rewritten, one for each hour)."""
+        """(files that stay, being the only ones in their hour; files that are rewritten into one per hour)."""
         hours: dict[str, list[ArchiveFile]] = {}
         for entry in self.entries:
             for file in entry.files:
@@ -40,7 +40,7 @@ class Run:
 
 
 def runs(entries: Iterable[Entry], target: int) -> list[Run]:
-    """The runs worth rewriting, of at most `target` bytes each, from entries in order of partition and offset."""
+    """The runs worth rewriting, of at most `target` bytes each, from entries sorted by partition and offset."""
     found: list[Run] = []
     for entry in entries:
         last = found[-1] if found else None
@@ -64,9 +64,9 @@ def compact(
     target: int,
     compression: str,
 ) -> tuple[int, int]:
-    """Rewrite what is worth it; returns how many files were replaced, and by how many.
+    """Rewrite what is worth rewriting; returns how many files were replaced, and by how many.
 
-    What was replaced still lies there (`sweep_replaced`). Raises Problem if another compaction came first.
+    Replaced files are deleted later (`sweep_replaced`). Raises Problem if another compaction came first.
     """
     now_ms = time.time_ns() // 1_000_000
     sweep(archive, "compaction.", now_ms - ABANDONED_MS)
@@ -98,7 +98,7 @@ def compact(
         & sf.col("offset").between(sf.col("f"), sf.col("l"))
     )
     parted = frame.join(sf.broadcast(spans), place)
-    # All rows of a run to one task, so that an hour's become one file.
+    # All rows of a run go to one task, so that those of one hour become one file.
     stage(parted.repartition(len(chosen), PART), archive.storage, token, compression)
     new = staged(archive.storage, token, f"c{now_ms}")
     merged = [
@@ -109,7 +109,7 @@ def compact(
     try:
         archive.commit_compaction([entry for run in chosen for entry in run.entries], merged)
     except Conflict as error:
-        raise Problem(f"another job compacts {archive.path}, too: {error}") from error
+        raise Problem(f"another job is also compacting {archive.path}: {error}") from error
     archive.storage.delete(f"{STAGING}/{token}")
     return sum(map(len, old)), len(new)
 
@@ -136,7 +136,7 @@ def _merged(run: Run, files: list[ArchiveFile]) -> Entry:
 
 
 def sweep_replaced(archive: Archive, keep_ms: int) -> int:
-    """Delete files that were replaced so long ago that nobody reads them any more; returns how many."""
+    """Delete files that were replaced at least `keep_ms` ago, so that nobody reads them any more; returns how many."""
     before = time.time_ns() // 1_000_000 - keep_ms
     old = [path for path, at in archive.replaced().items() if at <= before]
     for path in old:

@@ -1,4 +1,4 @@
-"""An archive's Parquet files: written aside by Spark, moved to their names by the driver, read by their manifest."""
+"""An archive's Parquet files: staged by Spark, moved to their names by the driver, and read as the manifests list them."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ _TYPES = {
         StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     ),
 }
-#: What Spark reads from the files, and from the names of their folders.
+#: The columns that Spark reads from the files and from the names of their folders.
 SCHEMA = StructType(
     [StructField(name, _TYPES[name]) for name in COLUMNS]
     + [StructField(name, StringType()) for name in ("topic", "date", "hour")]
 )
-#: The folder level under which one job keeps apart what belongs to different entries.
+#: The folder level that separates what belongs to different entries of one job.
 PART = "_part"
 _FOLDERS = ("topic", "date", "hour", PART)
-#: Nearly every footer fits, so that one read is enough.
+#: Nearly every footer fits into this, so that one read is enough.
 FOOTER_BYTES = 64 << 10
-#: Between writing a manifest and giving it its name nobody takes so long.
+#: No job takes this long between writing a manifest and giving it its name.
 UNLINKED_MS = 3_600_000
-#: What moves where, written before anything is moved.
+#: File that says what moves where; written before anything is moved.
 MOVES = "moves.json"
 
 
 class Staged(NamedTuple):
-    """A file that was written aside: where, the topic and part it belongs to, and what it will be."""
+    """A staged file: where it is, the topic and part it belongs to, and what it will be."""
 
     path: str
     part: str
@@ -76,13 +76,13 @@ def read_files(spark: SparkSession, archive: Archive, files: list[str]) -> DataF
 
 
 def stage(frame: DataFrame, storage: Storage, token: str, compression: str) -> None:
-    """Write records aside, below `_staging/<token>`: a file for each task, topic, date, hour and part.
+    """Write records below `_staging/<token>`: one file for each task, topic, date, hour and part.
 
     `frame` has the columns of the kafka source and PART. What an earlier run left there is removed first.
     """
     storage.delete(f"{STAGING}/{token}")
     spark = frame.sparkSession
-    # Kept in milliseconds, and with the least and greatest in the footer; Spark's default, INT96, has neither.
+    # In milliseconds, and with minimum and maximum in the footer; Spark's default, INT96, has neither.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     placed = frame.select(
@@ -101,7 +101,7 @@ def stage(frame: DataFrame, storage: Storage, token: str, compression: str) -> N
 
 
 def staged(storage: Storage, token: str, origin: str) -> list[Staged]:
-    """What was written aside, with the names it will have; `origin` ends each name and is of this commit only."""
+    """The staged files, with the names they will have; each name ends in `origin`, which is unique to this commit."""
     found: list[Staged] = []
     root = f"{STAGING}/{token}/data"
     for path in _parquet_files(storage, root):
@@ -134,7 +134,7 @@ def _parquet_files(storage: Storage, folder: str) -> Iterable[str]:
 
 
 def _described(storage: Storage, path: str, named: Callable[[int, int, int], str]) -> ArchiveFile:
-    """What a file's footer says of it."""
+    """Describe a file by its footer."""
     footer = storage.read(path, FOOTER_BYTES) or b""
     length = int.from_bytes(footer[-8:-4], "little") + 8
     if length > len(footer):
@@ -158,7 +158,7 @@ def _described(storage: Storage, path: str, named: Callable[[int, int, int], str
 
 
 def _bounds(metadata: pyarrow.parquet.FileMetaData, column: str) -> tuple[int, int]:
-    """The least and the greatest number in a column, as stored."""
+    """The smallest and the largest number in a column, as stored."""
     at = metadata.schema.names.index(column)
     groups = [
         metadata.row_group(number).column(at).statistics
@@ -170,7 +170,7 @@ def _bounds(metadata: pyarrow.parquet.FileMetaData, column: str) -> tuple[int, i
 def publish(storage: Storage, token: str, files: Iterable[Staged]) -> None:
     """Move files to their names, where they wait for a manifest that names them.
 
-    A note beside them tells `sweep` what was moved by a run that was killed before it could commit.
+    A file written first tells `sweep` what was moved by a run that was killed before it could commit.
     """
     moves = {item.path: item.file.path for item in files}
     storage.replace(f"{STAGING}/{token}/{MOVES}", json.dumps(moves).encode())
@@ -180,13 +180,14 @@ def publish(storage: Storage, token: str, files: Iterable[Staged]) -> None:
 
 
 def sweep(archive: Archive, prefix: str, older_than_ms: int | None = None) -> int:
-    """Remove what killed runs have left: staging folders by their prefix, and files they moved but did not commit.
+    """Remove what killed runs have left behind: staging folders by their prefix, and files moved but not committed.
 
-    `older_than_ms` (since 1970) spares folders that may be another run's. Returns how many files were moved in vain.
+    With `older_than_ms` (since 1970) newer folders stay, because they may be another run's. Returns how many moved files were
+    removed.
     """
     storage = archive.storage
     _sweep_unlinked(storage)
-    # Those that a compaction replaced have a time of their own.
+    # Files that a compaction replaced are kept for a time of their own.
     known = {
         file.path for entry in archive.entries() for file in entry.files
     } | archive.replaced().keys()
@@ -205,7 +206,7 @@ def sweep(archive: Archive, prefix: str, older_than_ms: int | None = None) -> in
 
 
 def _sweep_unlinked(storage: Storage) -> None:
-    """Remove manifests that were written but not given their name; young ones may be another job's."""
+    """Remove manifests that were written but not given their name; recent ones may be another job's and stay."""
     before = time.time_ns() // 1_000_000 - UNLINKED_MS
     for item in storage.list(FOLDER):
         if item.name.startswith(".") and item.modified_ms < before:

@@ -1,6 +1,6 @@
-"""Which offsets a batch is to archive, and what is in the way: rules without any I/O.
+"""Which offsets a batch has to archive, and what prevents it: rules without any I/O.
 
-The archive is what counts: a partition goes on where its last entry ends, whatever a checkpoint says.
+The archive decides: a partition continues where its last entry ends, whatever a checkpoint says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .problems import Problem
 
 
 class Range(NamedTuple):
-    """What is to be archived of a partition: from `first` to before `end`; `lost` (first, last) is gone already."""
+    """Offsets of a partition to archive, from `first` to before `end`; `lost` (first, last) are gone already."""
 
     first: int
     end: int
@@ -30,13 +30,13 @@ def plan(
 ) -> dict[tuple[str, int], Range]:
     """What a batch adds to the archive, by topic and partition.
 
-    `starts` and `ends` are the batch's, `initial` where its query began, `archived` where the archive ends, `there` the
-    first offsets that the topics still have. Raises Problem where offsets would be left out, unless they were
-    deleted and that is to be noted only (`go_on`).
+    `starts` and `ends` are the batch's, `initial` is where its query began, `archived` where the archive ends, `there` the
+    first offsets that the topics still have. Raises Problem if offsets would be left out, unless they were deleted and the
+    job is to continue in that case (`go_on`).
     """
     ranges = {}
     for place, end in sorted(ends.items()):
-        # Without a start the partition is new, and read from its beginning.
+        # A partition without a start is new, and is read from its beginning.
         start = starts.get(place, 0)
         wanted = archived.get(place, initial.get(place, 0))
         if end < start:
@@ -59,10 +59,10 @@ def _range(place: tuple[str, int], wanted: int, end: int, there: int, go_on: boo
 def check(
     done: Offsets, wanted_next: Offsets, there: Offsets, ends: Offsets, *, go_on: bool
 ) -> None:
-    """See before the first batch that the archive can go on. Raises Problem.
+    """Check before the first batch that the archive can continue. Raises Problem.
 
-    `done` is where the checkpoint's last batch ended, `wanted_next` what is to be read; `there` and `ends` are the first
-    offsets the topics have, and the ones after their last.
+    `done` is where the checkpoint's last batch ended, `wanted_next` what has to be read next; `there` and `ends` are the first
+    offsets that the topics have, and the ones after their last.
     """
     for place, end in sorted(done.items()):
         if end > wanted_next.get(place, 0):
@@ -78,23 +78,23 @@ def check(
 def ahead(place: tuple[str, int], wanted: int, start: int) -> Problem:
     """The archive is an older copy, or has lost what the checkpoint saw archived."""
     return Problem(
-        f"{_name(place)}: the archive ends at offset {wanted}, but the checkpoint goes on at {start}: remove"
-        " the checkpoint, and the job goes on where the archive ends"
+        f"{_name(place)}: the archive ends at offset {wanted}, but the checkpoint continues at {start}: remove"
+        " the checkpoint, and the job continues where the archive ends"
     )
 
 
 def deleted(place: tuple[str, int], wanted: int, there: int) -> Problem:
-    """Retention, or a user, was faster than the archive."""
+    """Retention, or a user, deleted offsets before they were archived."""
     return Problem(
-        f"{_name(place)}: offset {wanted} is wanted next, but the first one there is {there}: {there - wanted} offsets"
-        " were deleted before they were archived; --on-data-loss go-on archives the rest and notes the gap"
+        f"{_name(place)}: offset {wanted} is needed next, but the partition now begins at {there}: {there - wanted} offsets"
+        " were deleted before they were archived; --on-data-loss go-on archives the rest and records the gap"
     )
 
 
 def shorter(place: tuple[str, int], wanted: int, end: int) -> Problem:
-    """The topic was deleted and made anew, or its end was lost."""
+    """The topic was deleted and created again, or its end was lost."""
     return Problem(
-        f"{_name(place)}: offset {wanted} is wanted next, but the partition ends at {end}: it was made anew or has lost"
+        f"{_name(place)}: offset {wanted} is needed next, but the partition ends at {end}: it was created again or has lost"
         " its end, and does not continue what is archived; archive it to another --path"
     )
 

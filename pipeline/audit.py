@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of the job."""
     parser.epilog = (
-        "Places that have the same topic are compared. Exit status: 0 nothing is wrong, 1 something is"
+        "Places that have the same topic are compared. Exit status: 0 nothing is wrong, 1 something is wrong"
         " or the audit failed."
     )
     add_cluster(parser)
@@ -52,7 +52,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="log_dirs",
         action="append",
         default=[],
-        help="log directories of brokers, each one a place of its own; repeatable",
+        help="log directories of brokers, each a separate place; repeatable",
     )
     parser.add_argument(
         "--map",
@@ -64,14 +64,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="TARGET is a replay of SOURCE: same records in the same order; repeatable",
     )
     parser.add_argument(
-        "--with-offsets", action="store_true", help="with --map: offsets are to be equal too"
+        "--with-offsets", action="store_true", help="with --map: offsets must be equal too"
     )
     parser.add_argument(
         "--ignore",
         choices=("timestamp", "headers"),
         action="append",
         default=[],
-        help="leave these out when records are compared; repeatable",
+        help="ignore these when records are compared; repeatable",
     )
     parser.add_argument(
         "--isolation",
@@ -82,13 +82,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="it is wrong, too, if one place has a range that the other has not",
+        help="a range of offsets that one place has and the other does not is also wrong",
     )
     parser.add_argument(
         "--time-order",
         metavar="SPAN",
         type=_span,
-        help="it is wrong, too, if a producer's timestamps go back by more than this, as 5m",
+        help="producers' timestamps that go back by more than this, such as 5m, are also wrong",
     )
     parser.add_argument(
         "--open-after",
@@ -98,7 +98,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the report as JSON")
     parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write it as a page with plots, in one file"
+        "--html", metavar="FILE", type=Path, help="write the report as one HTML file with plots"
     )
     add_spark(parser)
 
@@ -124,14 +124,14 @@ def run(options: Namespace) -> int:
 
 
 def audit(options: Namespace) -> Report:
-    """Read all places and say what was found. Raises Problem where one cannot be read at all."""
-    # Without Spark first: what is wrong with the options is said at once.
+    """Read all places and report what was found. Raises Problem if one cannot be read at all."""
+    # First what needs no Spark, so that mistakes in the options are reported at once.
     wanted = topic_names(options)
     has_topics = bool(wanted or options.topics_pattern)
     if has_topics:
         check_topics(options)
     if not (has_topics or options.archives or options.log_dirs):
-        raise Problem("say what to audit: --topics, --archive or --log-dir")
+        raise Problem("give --topics, --archive or --log-dir to say what to audit")
     for file in (options.json, options.html):
         if file is not None and not file.absolute().parent.is_dir():
             raise Problem(f"there is no folder {file.absolute().parent} to write {file.name} to")
@@ -166,7 +166,7 @@ def audit(options: Namespace) -> Report:
 def _log_places(
     options: Namespace, names: set[str] | None, places: Sequence[Place]
 ) -> list[LogPlace]:
-    """The log directories, not yet looked into. Raises Problem."""
+    """The log directories, not yet read. Raises Problem."""
     if not options.log_dirs:
         return []
     from .auditing.log_place import LogPlace, directories
@@ -202,7 +202,7 @@ def _scan(options: Namespace, spark: SparkSession, found: Sequence[LogPlace]) ->
 
 
 class _Audit:
-    """One run over places that are open."""
+    """One audit of places that are already open."""
 
     def __init__(
         self, options: Namespace, spark: SparkSession, places: list[Place], began: float
@@ -218,7 +218,7 @@ class _Audit:
         }
 
     def run(self) -> Report:
-        """Measure, judge, compare."""
+        """Measure, judge and compare."""
         from .auditing.measure import Rows
         from .auditing.rules import judge_rows
 
@@ -270,7 +270,7 @@ class _Audit:
         )
 
     def _size_shuffles(self) -> None:
-        """One task for each partition, up to Spark's default of 200, unless somebody chose."""
+        """Use one task per partition, up to Spark's default of 200, unless the user has set the number."""
         key = "spark.sql.shuffle.partitions"
         conf = self._spark.sparkContext.getConf()
         if not conf.contains(key):
@@ -278,7 +278,7 @@ class _Audit:
             self._spark.conf.set(key, str(max(least, min(len(self._facts), 200))))
 
     def _absent(self, renamed: dict[str, str]) -> list[Finding]:
-        """Partitions with records that an archive or a replay lacks altogether."""
+        """Partitions with records of which an archive or a replay has none."""
         _check_map(self._options, self._places)
         first: dict[Where, Facts] = {}
         for (_, where), facts in self._facts.items():
@@ -289,7 +289,7 @@ class _Audit:
             archives = [
                 place.name
                 for place in self._places
-                # Nobody archives a replay.
+                # A replay is not expected to be archived.
                 if place.kind == "archive" and where not in place.ranges and where[0] not in renamed
             ]
             lacking += [(name, where, facts) for name in archives]
@@ -301,13 +301,13 @@ class _Audit:
             wrong(
                 "coverage",
                 Facts(name, *where, facts.range),
-                f"is empty or not there; {facts.topic}-{facts.partition} in {facts.place} has {facts.range}",
+                f"is empty or missing; {facts.topic}-{facts.partition} in {facts.place} has {facts.range}",
             )
             for name, where, facts in lacking
         ]
 
     def _made_anew(self) -> list[Finding]:
-        """Archives of a topic that was deleted and made anew under its name since."""
+        """Archives of a topic that has since been deleted and created again under the same name."""
         findings = []
         topics = [place for place in self._places if isinstance(place, TopicPlace)]
         archives = [place for place in self._places if isinstance(place, ArchivePlace)]
@@ -315,7 +315,7 @@ class _Audit:
             for name in made_anew(archive.topic_ids, there.topic_ids):
                 facts = next(own for own in self._facts.values() if own.topic == name)
                 text = (
-                    f"topic {name} was deleted and made anew: the archive is of topic id {archive.topic_ids[name]},"
+                    f"topic {name} was deleted and created again: the archive is of topic id {archive.topic_ids[name]},"
                     f" {there.name} has {there.topic_ids[name]}"
                 )
                 about = Facts(archive.name, name, facts.partition, facts.range)

@@ -1,4 +1,4 @@
-"""A query's checkpoint as Spark keeps it: whose it is, whether it is whole, and which offsets a batch covers.
+"""A query's checkpoint as Spark keeps it: which job owns it, whether it is intact, and which offsets a batch covers.
 
 Spark writes `offsets/<batch>` before a batch is run and `commits/<batch>` after it; both open with `v1` and a line of
 JSON, and an offsets file then has one line for each source. `sources/0/0` has the first offsets of a kafka source. The
@@ -16,12 +16,12 @@ from .offsets import Offsets, kafka_offsets
 from .problems import Problem
 from .storage import Storage, open_storage
 
-#: Our own file in a checkpoint; Spark leaves it alone.
+#: Our own file in a checkpoint; Spark ignores it.
 CLAIM = "kwire.json"
 
 
 class Batch(NamedTuple):
-    """The offsets of one batch: from `starts` to before `ends`. A partition that is new has no start."""
+    """The offsets of one batch: from `starts` to before `ends`. A new partition has no start."""
 
     starts: Offsets
     ends: Offsets
@@ -39,18 +39,18 @@ class Checkpoint:
         return self.storage.root
 
     def claim(self, job: str, about: Mapping[str, str], *, look_only: bool = False) -> None:
-        """Make it the checkpoint of a job and of what it is about (`{"archive": path}`), or see that it is.
+        """Make this the checkpoint of a job and of what the job is about (`{"archive": path}`), or check that it is.
 
-        With `look_only` one that is nobody's stays so.
+        With `look_only`, a checkpoint that belongs to no job is left so.
 
-        Raises Problem if it is another job's, is about something else, or was made by something else than a job.
+        Raises Problem if it belongs to another job, is about something else, or was not made by a job.
         """
         text = self.storage.read(CLAIM)
         wanted = {"job": job, **about}
         if text is None:
             if any(item.is_folder or item.name == "metadata" for item in self.storage.list("")):
                 raise Problem(
-                    f"{self.path} is no checkpoint of kwire's: choose another with --checkpoint-dir"
+                    f"{self.path} is not a checkpoint of kwire's: choose another with --checkpoint-dir"
                 )
             if not look_only:
                 self.storage.create(CLAIM, json.dumps(wanted).encode())
@@ -68,25 +68,25 @@ class Checkpoint:
             )
 
     def json_file(self, name: str) -> dict[str, str]:
-        """A file of ours that is one JSON object of texts; empty when it is not there. Raises Problem if damaged."""
+        """One of our files, a JSON object of strings; empty if there is no such file. Raises Problem if it is damaged."""
         text = self.storage.read(name)
         tree = {} if text is None else self._json(name, text)
         for key, value in tree.items():
             if not isinstance(value, str):
-                raise self._damaged(name, f"{key} is no text")
+                raise self._damaged(name, f"{key} is not a string")
         return tree
 
     def newest_entry(self) -> bytes | None:
-        """Spark's entry for the newest batch that was begun, as it is; None before the first one."""
+        """Spark's entry for the newest batch that was begun, unparsed; None before the first one."""
         newest = self._newest("offsets")
         return None if newest is None else self.storage.read(f"offsets/{newest}")
 
     def is_new(self) -> bool:
-        """Whether no batch was ever begun with it."""
+        """Whether no batch has ever been begun with this checkpoint."""
         return self._newest("offsets") is None
 
     def check(self) -> None:
-        """See that Spark can go on with it. Raises Problem that names the damaged file."""
+        """Check that Spark can continue with this checkpoint. Raises a Problem that names the damaged file."""
         if (text := self.storage.read("metadata")) is not None:
             self._json("metadata", text)
         begun, done = self._newest("offsets"), self._newest("commits")
@@ -101,11 +101,11 @@ class Checkpoint:
                 )
 
     def initial(self) -> Offsets:
-        """Where the query began with the partitions that were there then."""
+        """Where the query began, for the partitions that existed then."""
         text = self.storage.read("sources/0/0")
         if text is None:
             return {}
-        # A zero byte comes first.
+        # The file begins with a zero byte.
         _, _, offsets = text.partition(b"\n")
         return kafka_offsets(json.dumps(self._json("sources/0/0", offsets)))
 
@@ -115,7 +115,7 @@ class Checkpoint:
         return None if newest is None else self.batch(newest)
 
     def done(self) -> Offsets:
-        """Where the newest batch ends that Spark counts as done."""
+        """Where the newest batch that Spark has recorded as done ends."""
         newest = self._newest("commits")
         return {} if newest is None else self._ends(newest)
 
@@ -148,7 +148,7 @@ class Checkpoint:
         except ValueError as error:
             raise self._damaged(name, str(error)) from error
         if not isinstance(tree, dict):
-            raise self._damaged(name, "it is no JSON object")
+            raise self._damaged(name, "it is not a JSON object")
         return cast("dict[str, Any]", tree)
 
     def _damaged(self, name: str, why: str) -> Problem:

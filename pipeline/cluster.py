@@ -1,4 +1,4 @@
-"""What jobs ask the brokers outside of Spark: topics, offsets, a group's commits; by confluent-kafka."""
+"""What jobs ask the brokers outside of Spark (topics, offsets, a group's commits), with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .topic_ids import id_text
 #: Seconds after which a cluster that does not answer counts as absent.
 PATIENCE = 15.0
 
-#: Seconds for the first connection to be taken or refused, and until a second one is tried after a refusal.
+#: Seconds for the first connection to be accepted or refused, and between a refusal and a second attempt.
 CONNECT_S = 1.0
 REFUSED_AGAIN_S = 0.3
 
-#: Seconds for which a topic may be missing that was there.
+#: Seconds for which a known topic may be missing.
 GONE_S = 2.0
 
-#: Seconds between two questions about a partition without a leader.
+#: Seconds between two requests about a partition without a leader.
 AGAIN_S = 0.2
 
 
@@ -56,7 +56,7 @@ class Cluster:
         try:
             self._admin = AdminClient(self._settings, logger=silent())
         except KafkaException as error:
-            # Nothing is asked of a broker yet: a setting's name or value is wrong.
+            # No broker has been asked yet, so a setting's name or value is wrong.
             raise Problem(f"--client-property: {error.args[0].str()}") from error
         self._committers: dict[str, Committer] = {}
         self._is_first = True
@@ -78,7 +78,7 @@ class Cluster:
         return {**self._settings, **more}
 
     def partitions(self) -> dict[str, int]:
-        """Topic -> number of partitions, of all topics but internal ones."""
+        """Topic -> number of partitions, for all topics except internal ones."""
         if self._is_first and (why := refused(self.bootstrap)):
             raise Problem(f"no broker answers at {self.bootstrap}: {why}")
         self._is_first = False
@@ -93,9 +93,9 @@ class Cluster:
         }
 
     def chosen(self, options: Namespace) -> dict[str, int]:
-        """Topic -> number of partitions of the topics that `--topics` or `--topics-pattern` mean.
+        """Topic -> number of partitions, for the topics that `--topics` or `--topics-pattern` select.
 
-        Raises Problem for a name that is not there; a pattern may match nothing yet.
+        Raises Problem for a topic that does not exist; a pattern may match nothing yet.
         """
         there = self.partitions()
         if options.topics_pattern:
@@ -107,7 +107,7 @@ class Cluster:
         return {name: there[name] for name in topic_names(options)}
 
     def say_if_none(self, options: Namespace, chosen: Collection[str]) -> None:
-        """Tell that a pattern matches nothing yet, which may be meant or a mistake in it."""
+        """Print that a pattern matches nothing yet, which may be intended or a mistake."""
         if not chosen:
             print(
                 f"kwire pipeline: no topic at {self.bootstrap} matches {options.topics_pattern!r} yet",
@@ -116,9 +116,9 @@ class Cluster:
             )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Topic -> its id, as Kafka's tools write it; a topic made anew under an old name has another.
+        """Topic -> its id, as Kafka's tools write it; a topic created again under the same name has another.
 
-        Left out are topics that are not there, and all where the brokers know no ids (before Kafka 2.8).
+        Topics that do not exist are left out; before Kafka 2.8 brokers have no ids, and the result is empty.
         """
         names = list(topics)
         if not names:
@@ -130,14 +130,14 @@ class Cluster:
                 text = id_text(answer.result().topic_id)
             except KafkaException as error:
                 if error.args[0].code() > 0:
-                    continue  # a broker answered, and has no such topic for us
+                    continue  # a broker answered that it has no such topic, or not for us
                 raise Problem(f"cannot ask for the id of topic {name}: {reason(error)}") from error
             if text is not None:
                 found[name] = text
         return found
 
     def ends(self, topics: Mapping[str, int], *, read_committed: bool = False) -> Offsets:
-        """The offset after the last record of each partition (of the last stable one, if committed)."""
+        """The offset after the last record of each partition (the last stable offset, if read_committed)."""
         return self._offsets(topics, OffsetSpec.latest(), read_committed)
 
     def starts(self, topics: Mapping[str, int]) -> Offsets:
@@ -167,7 +167,7 @@ class Cluster:
                     del left[place]
                 except KafkaException as error:
                     waited = time.monotonic() - began
-                    # A broker that has just started has its topics, and leads their partitions, a moment later.
+                    # A broker that has just started needs a moment until it knows its topics and leads their partitions.
                     if waited > GONE_S and place.topic not in self.partitions():
                         raise Problem(
                             f"there is no topic {place.topic} at {self.bootstrap}"
@@ -191,9 +191,9 @@ class Cluster:
     def committed(
         self, group: str, topics: Mapping[str, int] | None = None, patience_s: float = PATIENCE
     ) -> dict[tuple[str, int], Committed]:
-        """What a group has committed, of some topics (by number of partitions) or of all that are there.
+        """The offsets that a group has committed, for some topics (with their numbers of partitions) or for all.
 
-        Empty for a group that nobody knows.
+        Empty for an unknown group.
         """
         asked = self.partitions() if topics is None else topics
         places = [(topic, number) for topic, count in asked.items() for number in range(count)]
@@ -203,16 +203,16 @@ class Cluster:
             raise Problem(f"cannot read offsets of group {group}: {reason(error)}") from error
 
     def consumer(self, **more: str | int | float | bool) -> Consumer:
-        """A consumer that commits nothing and joins no group unless told to."""
+        """A consumer that, unless told to, commits nothing and joins no group."""
         more = {"group.id": "kwire-pipeline", "enable.auto.commit": False, **more}
         return Consumer(self.settings(**more), logger=silent())
 
 
 def refused(bootstrap: str) -> str | None:
-    """Why nobody can be reached at any of these addresses; None if somebody listens, or that cannot be told at once.
+    """Why none of these addresses can be reached; None if one of them can, or if that cannot be found out at once.
 
-    Clients would go on trying: that is right where brokers were there before, but costs a user with a wrong address
-    the whole of their patience.
+    Clients would keep trying, which is right if the brokers were reachable before, but makes a user with a wrong address wait
+    for the whole timeout.
     """
     why = None
     for _ in range(2):
@@ -237,7 +237,7 @@ def refused(bootstrap: str) -> str | None:
 
 
 def _is_final(error: KafkaException) -> bool:
-    """Whether asking again is of no use: there is no such topic, or it is not ours to ask."""
+    """Whether asking again is of no use: there is no such topic, or we are not authorized."""
     return error.args[0].code() in (
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_PARTITION,
@@ -247,13 +247,13 @@ def _is_final(error: KafkaException) -> bool:
 
 
 def reason(error: KafkaException) -> str:
-    """What librdkafka says, without its codes."""
+    """librdkafka's message, without its codes."""
     inner = error.args[0]
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
 
 
 def silent() -> object:
-    """librdkafka's own lines (a connection refused, again and again) say less than our message."""
+    """Discard librdkafka's own log lines (connection refused, repeated), which say less than our message."""
     import logging
 
     logger = logging.getLogger("kwire.pipeline.librdkafka")

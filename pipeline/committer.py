@@ -13,16 +13,16 @@ Settings = Mapping[str, str | int | float | bool]
 #: For a client that never joins a group.
 _ALONE: Settings = {
     "enable.auto.commit": False,
-    # How long a request waits for a coordinator at most before it fails.
+    # How long a request waits for a coordinator before it fails.
     "coordinator.query.interval.ms": 1000,
-    # So long does closing wait for a broker that is away.
+    # How long closing waits for an unreachable broker.
     "session.timeout.ms": 2000,
     "heartbeat.interval.ms": 500,
 }
 
 
 class Committed(NamedTuple):
-    """An offset, and the text beside it."""
+    """An offset, and its metadata string."""
 
     offset: int
     metadata: str | None
@@ -35,14 +35,14 @@ def committed(
     timeout_s: float,
     logger: object,
 ) -> dict[tuple[str, int], Committed]:
-    """What a group has committed for some of (topic, partition), offsets of open transactions left out.
+    """What a group has committed for these (topic, partition), without offsets of open transactions.
 
-    By a consumer, for the reason that Committer has. Raises KafkaException when refused, or not answered in time.
+    Uses a consumer, for the same reason as Committer. Raises KafkaException if refused or not answered in time.
     """
     asked = [TopicPartition(*place) for place in places]
     if not asked:
         return {}
-    # With read_committed it would wait for transactions that a killed process left open.
+    # With read_committed the request would wait for transactions that a killed process left open.
     own: Settings = {"group.id": group, "isolation.level": "read_uncommitted"}
     consumer = Consumer({**settings, **_ALONE, **own}, logger=logger)
     try:
@@ -62,8 +62,8 @@ def committed(
 class Committer:
     """A consumer that only commits.
 
-    AdminClient could do it, too, but its requests to a group's coordinator abort the whole process when the broker goes
-    away meanwhile (librdkafka 2.16, https://github.com/confluentinc/librdkafka/issues/4605).
+    AdminClient could do it too, but its requests to a group's coordinator abort the whole process if the broker goes away
+    before it answers (librdkafka 2.16, https://github.com/confluentinc/librdkafka/issues/4605).
     """
 
     def __init__(self, settings: Settings, group: str, logger: object) -> None:
@@ -78,12 +78,12 @@ class Committer:
         self._answers.append(error or next((p.error for p in places if p.error), None))
 
     def commit(self, offsets: Mapping[tuple[str, int], int], timeout_s: float) -> None:
-        """Store offsets of (topic, partition). Raises KafkaException when refused, or not answered in time."""
+        """Store offsets of (topic, partition). Raises KafkaException if refused or not answered in time."""
         places = [TopicPartition(*place, offset) for place, offset in offsets.items()]
         self._consumer.commit(offsets=places, asynchronous=True)
         self._asked += 1
         deadline = time.monotonic() + timeout_s
-        # Answers come in the order of the questions, late ones too.
+        # Answers, even late ones, come in the order of the requests.
         while len(self._answers) < self._asked:
             if time.monotonic() > deadline:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

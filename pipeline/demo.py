@@ -1,11 +1,11 @@
-"""`make pipeline-demo`: records of all sorts through broker, archive and replay, and proof that nothing was lost on the way.
+"""`make pipeline-demo`: sends all kinds of records through broker, archive and replay, and proves that none was lost.
 
     produce ──▶ topic orders ──archive──▶ Parquet ──replay──▶ topic orders-again
                      └────audit────┘                               │
                      └──────────────────────audit──────────────────┘
 
-A kwire of its own is started and ended. What was produced is known, record by record, and is compared with what a
-read_committed consumer reads of the second topic in the end.
+The demo starts and stops its own kwire. What was produced is known record by record, and is compared at the end with what
+a read_committed consumer reads from the second topic.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from .problems import Problem, explain
 
 SOURCE, TARGET = "orders", "orders-again"
 PARTITIONS = 4
-#: In this order, each for its part of the records; the last ones in transactions.
+#: Used in this order, each for a part of the records; the last ones in transactions.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TRANSACTIONAL = CODECS[3:]
-#: Records of a transaction, at most.
+#: The most records in a transaction.
 TRANSACTION = 2_000
-#: One transaction of so many is aborted.
+#: One in this many transactions is aborted.
 ABORTED = 5
 SIZES = (0, 12, 40, 40, 90, 90, 200, 700)
 HOUR_MS = 3_600_000
 START_S = 60.0
 
-#: As confluent-kafka takes and gives them.
+#: Headers as confluent-kafka accepts and returns them.
 Headers = dict[str, str | bytes | None] | list[tuple[str, str | bytes | None]]
 
 
 @dataclass
 class Content:
-    """The records of each partition, in their order: how many, and a checksum over all there is of them."""
+    """The number of records in each partition, and a checksum over their full content in order."""
 
     counts: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     sums: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
@@ -65,7 +65,7 @@ class Content:
         timestamp: int,
         headers: Headers | None,
     ) -> None:
-        """One more record."""
+        """Add one record."""
         self.counts[partition] += 1
         text = repr((key, value, timestamp, headers or None)).encode()
         self.sums[partition] = zlib.crc32(text, self.sums[partition])
@@ -73,13 +73,13 @@ class Content:
 
 @dataclass
 class Stages:
-    """What was done, how many records, in how many seconds."""
+    """The stages of the demo, each with its records and seconds."""
 
     rows: list[tuple[str, int, float]] = field(default_factory=list)
 
     @contextmanager
     def stage(self, name: str, records: int) -> Iterator[None]:
-        """Time what is done within."""
+        """Time the block as one stage."""
         print(f"\n== {name}", flush=True)
         began = time.monotonic()
         yield
@@ -88,7 +88,7 @@ class Stages:
 
 @contextmanager
 def broker(folder: Path) -> Iterator[str]:
-    """A kwire with its data in `folder`; yields its address. Raises Problem if it does not start."""
+    """Run a kwire with its data in `folder`; yields its address. Raises Problem if it does not start."""
     command = [sys.executable, "-m", "kwire.server", "serve", "--listen", "127.0.0.1:0"]
     single = "offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1"
     overrides = [word for pair in single for word in ("-o", pair)]
@@ -124,7 +124,7 @@ def _create(cluster: Cluster) -> None:
 
 
 def produce(bootstrap: str, count: int) -> tuple[Content, int]:
-    """Produce `count` records that count, and some that are aborted; returns what is there now, and how many were not."""
+    """Produce `count` committed records and some aborted ones; returns the committed content and the number aborted."""
     content, aborted = Content(), 0
     size = max(1, min(TRANSACTION, count // 100))
     number, start = 0, int(time.time() * 1000) - 3 * HOUR_MS
@@ -160,14 +160,14 @@ def produce(bootstrap: str, count: int) -> tuple[Content, int]:
             _send(producer, range(number, end), start, step, content)
             number = end
         if producer.flush(START_S):
-            raise Problem(f"the broker did not take all records: see {bootstrap}")
+            raise Problem(f"the broker at {bootstrap} did not accept all records")
     return content, aborted
 
 
 def _send(
     producer: Producer, numbers: range, start: int, step: float, content: Content | None
 ) -> None:
-    """Records of these numbers: what is in them follows from the number."""
+    """Send the records with these numbers; the content of a record follows from its number."""
     send = producer.produce
     filler = b"a line of an order, as long as it has to be; " * 20
     for number in numbers:
@@ -175,7 +175,7 @@ def _send(
         key = None if number % 7 == 0 else b"customer-%d" % (number % 1000)
         size = SIZES[(number // PARTITIONS) % len(SIZES)]
         value = None if number % 41 == 0 else (b"%d %s" % (number, filler))[:size]
-        # Three hours of records, a little out of order.
+        # The timestamps span three hours and are slightly out of order.
         timestamp = start + int(number * step) - number % 13 * 1000
         headers: Headers | None = None
         if number % 3 == 0:
@@ -193,7 +193,7 @@ def _send(
 
 
 def read_back(cluster: Cluster, topic: str) -> Content:
-    """What a read_committed consumer sees of a topic."""
+    """The content of a topic that a read_committed consumer sees."""
     content = Content()
     settings: dict[str, str | bool] = {
         "isolation.level": "read_committed",
@@ -229,7 +229,7 @@ def _audit(*words: str) -> Report:
 
 
 def run(options: Namespace, folder: Path) -> int:
-    """All of it, in a folder; returns the exit status."""
+    """Run the whole demo in a folder; returns the exit status."""
     stages, archive = Stages(), folder / "archive"
     count: int = options.records
     with broker(folder) as bootstrap, Cluster(bootstrap) as cluster:
@@ -277,16 +277,16 @@ def run(options: Namespace, folder: Path) -> int:
         if not ok
     ]
     print(
-        f"\n{'; '.join(wrong) if wrong else 'every record is there once, in its order, as it was'}"
+        f"\n{'; '.join(wrong) if wrong else 'every record is there once, in order and unchanged'}"
     )
     return 1 if wrong else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The demo; returns 0 if every record came through."""
+    """Run the demo; returns 0 if every record came through."""
     parser = ArgumentParser(prog="kwire.pipeline.demo", description=__doc__.split("\n", 1)[0])
     parser.add_argument(
-        "--records", type=int, default=2_000_000, help="how many (default: %(default)s)"
+        "--records", type=int, default=2_000_000, help="how many records (default: %(default)s)"
     )
     parser.add_argument(
         "--keep", metavar="DIR", type=Path, help="leave broker data and archive there"

@@ -1,4 +1,4 @@
-"""Spans of time as a user writes and reads them."""
+"""Durations as users write and read them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def duration_ms(text: str) -> int:
     """`90s`, `15m`, `1h`, `7d` or `500ms` in milliseconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text.strip())
     if found is None:
-        raise ArgumentTypeError(f"{text!r} is no span of time: 90s, 15m, 1h, 7d")
+        raise ArgumentTypeError(f"{text!r} is not a duration such as 90s, 15m, 1h or 7d")
     return int(float(found.group(1)) * _UNITS[found.group(2)])
 
 
 def shown(span_ms: int) -> str:
-    """A span in its two largest units, as `3 h 20 min`."""
+    """A duration in its two largest units, such as `3 h 20 min`."""
     seconds, ms = divmod(abs(span_ms), 1000)
     if seconds == 0:
         return f"{ms} ms"

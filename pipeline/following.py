@@ -1,4 +1,4 @@
-"""Runs streaming queries to their end: progress shown, offsets committed to a group, errors explained."""
+"""Runs streaming queries to their end: shows progress, commits offsets to a group, explains errors."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .group_offsets import GroupOffsets
 from .problems import Problem, explain
 from .progress import Progress
 
-#: What starts a query: the `start` of a DataStreamWriter, or a function around it.
+#: Starts a query: the `start` of a DataStreamWriter, or a function around it.
 Start = Callable[[], StreamingQuery]
 
-#: Seconds between two looks at the queries; also how late a finished batch's offsets are committed at most.
+#: Seconds between two checks of the queries; also the longest delay before a finished batch's offsets are committed.
 TURN_S = 0.5
-#: Seconds Spark gets to hand over the last events of a query that has ended.
+#: Seconds that Spark gets to deliver the last events of a query that has ended.
 LAST_EVENTS_S = 30.0
 
 
 class _Ended(StreamingQueryListener):
-    """Knows of which runs Spark has handed over the last event."""
+    """Knows which runs' last event Spark has delivered."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -53,7 +53,7 @@ class _Ended(StreamingQueryListener):
             self._changed.notify_all()
 
     def wait(self, runs: set[str], timeout_s: float) -> None:
-        """Return when these runs have ended, or time is up."""
+        """Return when these runs have ended or the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: runs <= self._runs, timeout_s)
 
@@ -66,14 +66,14 @@ def follow(
     quiet: bool = False,
     scans: int = 1,
 ) -> int:
-    """Start queries and return 0 when all have ended by themselves, or were stopped by SIGTERM or Ctrl-C.
+    """Start queries and return 0 when all have ended by themselves or were stopped by SIGTERM or Ctrl-C.
 
-    `starts` is `writer.start` or several of these, `scans` how often a query reads each row. The end offsets of each
-    finished batch are committed to `group`, those of the last batch before this returns. If one query fails the others
-    are stopped, and its error is raised: a Problem where it is one that users meet (`problems.py`), else Spark's own.
+    `starts` is one `writer.start` or several, `scans` how often a query reads each row. The end offsets of each finished
+    batch are committed to `group`; those of the last batch are committed before this returns. If one query fails, the
+    others are stopped and its error is raised: a Problem if users can cause it (`problems.py`), else Spark's own.
     """
     offsets, ended = GroupOffsets(cluster, group), _Ended()
-    # In this order, since the last one tells when the ones before have seen everything.
+    # In this order, because the last one knows when those before it have seen everything.
     listeners: list[StreamingQueryListener] = [offsets, ended]
     if not quiet:
         listeners.insert(0, Progress(scans))
@@ -97,7 +97,7 @@ def follow(
         for query in queries:
             _stop(query)
         ended.wait(runs, LAST_EVENTS_S)
-        # Spark may be gone, which must not hide why.
+        # Spark may be gone, and that must not hide the first error.
         with suppress(Py4JError, OSError):
             for listener in listeners:
                 spark.streams.removeListener(listener)
@@ -106,10 +106,10 @@ def follow(
 
 
 def _wait(queries: list[StreamingQuery], offsets: GroupOffsets, stopping: threading.Event) -> None:
-    """Until no query runs any more; raises the error of the first that fails."""
+    """Wait until no query runs any more; raises the error of the first that fails."""
     running = list(queries)
     while running and not stopping.is_set():
-        # Raises the query's error; any query may be the first to end, so all are looked at in turn.
+        # Raises the query's error; any query may end first, so all are checked in turn.
         if running[0].awaitTermination(TURN_S):  # type: ignore[arg-type]
             running.pop(0)
         else:
@@ -122,7 +122,7 @@ def _wait(queries: list[StreamingQuery], offsets: GroupOffsets, stopping: thread
 
 
 def _stop(query: StreamingQuery) -> None:
-    """Stop a query if it still runs; one that failed, or whose Spark is gone, is stopped already."""
+    """Stop a query if it still runs; one that failed, or whose Spark is gone, has stopped already."""
     with suppress(StreamingQueryException, Py4JError, OSError):
         query.stop()
 
@@ -131,8 +131,8 @@ def _stop(query: StreamingQuery) -> None:
 def _stopped_by_signals() -> Iterator[threading.Event]:
     """SIGTERM and SIGINT set the event instead of ending the process; a second SIGINT is a KeyboardInterrupt.
 
-    In the main thread only, where signals arrive. Spark's own handler of SIGINT breaks the connection to the JVM that
-    the interrupted call uses.
+    Only in the main thread, where signals arrive. Spark's own SIGINT handler would break the connection to the JVM that the
+    interrupted call uses.
     """
     stopping = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,8 +1,8 @@
-"""When retention deletes what a job has not read yet: an estimate from configs, sizes and timestamps. Pure.
+"""Estimates when retention deletes what a job has not read yet, from configs, sizes and timestamps. Pure.
 
 Brokers delete whole segments, oldest first: by time when the newest record of a segment is older than `retention.ms`, by
-size while what would be left is not below `retention.bytes`. Where segments begin, no request says. So the
-time given is the earliest at which the next record needed can go: as if its segment ended with it.
+size as long as what is left is not below `retention.bytes`. No request says where segments begin. So the time given is the
+earliest at which the next record needed can be deleted, as if it were the last in its segment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .durations import shown
 
 
 class Fate(Enum):
-    """What is to become of the records that a job still needs."""
+    """What will happen to the records that a job still needs."""
 
     CAUGHT_UP = "nothing left to read"
     SAFE = "kept"
@@ -28,13 +28,13 @@ class Fate(Enum):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the job cannot go on without a loss."""
+        """Whether the job cannot continue without losing records."""
         return self in (Fate.LOST, Fate.BEYOND, Fate.GONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What is known of a partition; timestamps in ms since 1970, None where nobody could tell.
+    """What is known about a partition; timestamps in ms since 1970, None where unknown.
 
     Shape: needed_ms is the timestamp of the next record needed, newest_ms the largest of the log.
     """
@@ -48,8 +48,8 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The estimate. Shape: left_ms is the time left at least, None without a limit; latest_ms the time at which it
-    is gone for certain, as far as can be told."""
+    """The estimate. Shape: left_ms is the least time left, None without a limit; latest_ms is the time after which the
+    record is certainly deleted, as far as that can be known."""
 
     fate: Fate
     text: str
@@ -58,12 +58,12 @@ class Forecast:
     lost: int = 0
 
 
-#: Brokers look every log.retention.check.interval.ms; this is its default.
+#: Brokers check every log.retention.check.interval.ms; this is its default.
 CHECK_INTERVAL_MS = 5 * 60_000
 
 
 def forecast(needed: int, log: Log | None, configs: Mapping[str, str], now_ms: int) -> Forecast:
-    """What becomes of the records from offset `needed` on."""
+    """What will happen to the records from offset `needed` on."""
     if log is None:
         return Forecast(Fate.GONE, "there is no such partition any more")
     if needed < log.start:
@@ -98,9 +98,9 @@ def _by_time(log: Log, configs: Mapping[str, str], now_ms: int) -> Forecast | No
     if retention < 0:
         return None
     if log.needed_ms is None:
-        return Forecast(Fate.UNKNOWN, "no record came to tell its time")
+        return Forecast(Fate.UNKNOWN, "no record arrived to give its timestamp")
     left = log.needed_ms + retention - now_ms
-    # The segment's newest record counts: at most the log's, or one segment.ms later.
+    # The segment's newest record decides: at most the log's newest, or one segment.ms later.
     newest = log.needed_ms + int(configs.get("segment.ms", "0"))
     if log.newest_ms is not None:
         newest = min(newest, max(log.newest_ms, log.needed_ms))
@@ -115,7 +115,7 @@ def _by_size(needed: int, log: Log, configs: Mapping[str, str]) -> Forecast | No
     retention = int(configs.get("retention.bytes", "-1"))
     if retention < 0 or log.size is None:
         return None
-    # Records are taken as equally large, and to come as fast as those after the one needed did.
+    # Records are assumed to be equally large, and to arrive as fast as those after the needed one did.
     behind = log.size * (log.end - needed) // max(log.end - log.start, 1)
     if behind >= retention:
         return Forecast(

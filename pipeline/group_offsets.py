@@ -1,4 +1,4 @@
-"""Commits what a query has processed to a consumer group, so that Kafka's own tools show the job's lag."""
+"""Commits the offsets a query has processed to a consumer group, so that Kafka's own tools show the job's lag."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .cluster import Cluster
 from .offsets import Offsets, kafka_offsets
 from .problems import Problem
 
-#: What Spark calls its kafka source in a query's progress.
+#: Spark's name for its kafka source in a query's progress.
 KAFKA_SOURCE = "KafkaV2"
 
 
@@ -29,8 +29,8 @@ def is_kafka(source: SourceProgress) -> bool:
 class GroupOffsets(StreamingQueryListener):
     """Keeps each finished batch's end offsets, until `flush` commits the latest ones to a group.
 
-    Spark calls the listener in a thread of its own; `flush` is called by the thread that waits for the query, so that a
-    broker that does not answer holds up neither the query nor Spark's events. A failure is told once, not each time.
+    Spark calls the listener in a thread of its own; `flush` is called by the thread that waits for the query, so that a broker
+    that does not answer delays neither the query nor Spark's events. A failure is reported once, not each time.
     """
 
     def __init__(self, cluster: Cluster, group: str) -> None:
@@ -41,7 +41,7 @@ class GroupOffsets(StreamingQueryListener):
         self._failing = False
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is finished yet."""
+        """Nothing to do: no batch is finished yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Remember the end offsets of all topics the batch read."""
@@ -51,10 +51,10 @@ class GroupOffsets(StreamingQueryListener):
                     self._finished.update(kafka_offsets(source.endOffset))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """What is left is committed by the last flush."""
+        """Nothing to do: the last flush commits what is left."""
 
     def flush(self) -> None:
-        """Commit what was finished since the last time; after a failure it stays for the next flush."""
+        """Commit what was finished since the last flush; after a failure it is left for the next one."""
         with self._lock:
             offsets, self._finished = self._finished, {}
         if not offsets:
@@ -65,7 +65,7 @@ class GroupOffsets(StreamingQueryListener):
             with self._lock:
                 self._finished = {**offsets, **self._finished}
             if not self._failing:
-                print(f"kwire pipeline: {problem}; the job goes on", file=sys.stderr, flush=True)
+                print(f"kwire pipeline: {problem}; the job continues", file=sys.stderr, flush=True)
             self._failing = True
         else:
             self._failing = False

@@ -1,7 +1,7 @@
-"""Knows whether Ctrl-C was pressed, whoever handles the signal, and keeps it to one line.
+"""Knows whether Ctrl-C was pressed, whoever handles the signal, so that one line is printed for it.
 
-Spark has a handler of its own while it starts. A Ctrl-C that meets Python's connection to the JVM breaks it, and what
-comes of that is logged with tracebacks and raised as any error of that connection.
+Spark has its own handler while it starts. A Ctrl-C during a call over Python's connection to the JVM breaks that connection,
+and the consequences are logged with tracebacks and raised as various errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 import threading
 from types import TracebackType
 
-#: Who logs that the connection broke.
+#: Loggers that report the broken connection.
 LOGGERS = (None, "py4j.clientserver", "py4j.java_gateway")
 
 
@@ -39,7 +39,7 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Once interrupted, the process ends: what is logged on the way is silenced to the last.
+        # Once interrupted, the process ends: everything logged until then is silenced.
         if not self.seen():
             for name in LOGGERS:
                 logging.getLogger(name).removeFilter(self._is_wanted)

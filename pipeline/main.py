@@ -1,4 +1,4 @@
-"""`kwire pipeline JOB`: finds the job, adds what a config file says, runs it, and says what went wrong."""
+"""`kwire pipeline JOB`: finds the job, adds options from a config file, runs it, and reports what went wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from .interrupts import Interrupts
 from .problems import Problem, explain
 
-#: Job -> (module, what `kwire pipeline --help` says of it).
+#: Job -> (module, its description in `kwire pipeline --help`).
 JOBS = {
     "archive": ("archive", "topics to partitioned Parquet, each record once"),
     "replay": ("replay", "an archive or segments back to a topic, each record once"),
@@ -21,7 +21,7 @@ JOBS = {
     "audit": ("audit", "gaps, duplicates, damage and differences in topics, archives and logs"),
     "status": (
         "status",
-        "where the jobs are: processed to, lag, what retention is about to delete",
+        "progress of the jobs: offsets processed, lag, what retention is about to delete",
     ),
 }
 
@@ -31,7 +31,7 @@ def make_parser(chosen: str | None) -> ArgumentParser:
     parser = ArgumentParser(
         prog="kwire pipeline",
         description="Move data through a cluster with Spark.",
-        epilog="An option of a job may stand in a TOML file too: kwire pipeline --config FILE JOB ...",
+        epilog="Options of a job can also be given in a TOML file: kwire pipeline --config FILE JOB ...",
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML file with options")
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
@@ -50,10 +50,10 @@ def make_parser(chosen: str | None) -> ArgumentParser:
 
 
 def words_of(path: Path, job: str) -> list[str]:
-    """The options a config file gives one job, as they would stand on the command line.
+    """The options that a config file gives one job, as they would be written on the command line.
 
-    Keys are option names (`topics`, `checkpoint-dir`); a list repeats its option, true is a flag. Keys at the top
-    are for every job, those of the table named like the job only for it. `[spark]` holds Spark's own settings.
+    Keys are option names (`topics`, `checkpoint-dir`); a list repeats its option, true sets a flag. Keys at the top are for
+    every job, those in the table with a job's name only for that job. `[spark]` holds Spark's own settings.
     """
     try:
         tree: dict[str, Any] = tomllib.loads(path.read_text())
@@ -63,13 +63,13 @@ def words_of(path: Path, job: str) -> list[str]:
         raise Problem(f"{path} is not TOML: {error}") from error
     for key in ("spark", *JOBS):
         if not isinstance(tree.get(key, {}), dict):
-            raise Problem(f"{path}: {key} is to be a table: [{key}]")
+            raise Problem(f"{path}: {key} must be a table: [{key}]")
     words = [f"--conf={key}={value}" for key, value in _flat(tree.pop("spark", {}))]
     own = tree.pop(job, {})
     shared = {key: value for key, value in tree.items() if key not in JOBS}
     for key, value in (*shared.items(), *own.items()):
         if isinstance(value, dict):
-            raise Problem(f"{path}: [{key}] is no job; jobs are {', '.join(JOBS)}")
+            raise Problem(f"{path}: [{key}] is not a job; jobs are {', '.join(JOBS)}")
         for item in value if isinstance(value, list) else [value]:
             if item is not False:
                 option = "--" + key.replace("_", "-")
@@ -116,7 +116,7 @@ def _run(arguments: list[str], chosen: str | None) -> int:
         head.add_argument("--config", type=Path)
         file = head.parse_known_args(arguments)[0].config
         if file is not None:
-            # What is typed comes later and so wins over the file.
+            # What is typed comes later, and so overrides the file.
             arguments[at + 1 : at + 1] = words_of(file, chosen)
     options = make_parser(chosen).parse_args(arguments)
     code: int = options.run(options)

@@ -1,4 +1,4 @@
-"""What an archive holds: its manifests, numbered JSON files in `_archive/`, say which files count.
+"""The content of an archive: its manifests, numbered JSON files in `_archive/`, say which files count.
 
 | file | what |
 | --- | --- |
@@ -8,9 +8,9 @@
 | `_staging/<writer>/` | what a run is writing; the next run removes it |
 | `_checkpoints/<group>/` | Spark's checkpoint, unless it is elsewhere |
 
-A commit's file appears whole or not at all, and no two commits have one number: who comes second reads what the first
-has done and decides again. So readers see the archive before or after a commit, never between, and each offset
-is in one entry only. Manifests are never changed or deleted.
+A commit's file appears in full or not at all, and no two commits have the same number: whoever comes second reads what the
+first has done and decides again. So readers see the archive before or after a commit, never in between, and each offset is in
+only one entry. Manifests are never changed or deleted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLDER = "_archive"
 STAGING = "_staging"
 #: Columns in the files; `topic`, `date` and `hour` are in the folders' names.
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
-#: A reader reads at most so many commits besides a snapshot.
+#: The most commits that a reader has to read besides a snapshot.
 SNAPSHOT_EVERY = 100
 
 
@@ -53,8 +53,8 @@ class ArchiveFile:
 class Entry:
     """A range of offsets of one partition, and the files that hold all of its records.
 
-    The range is what was to be read: `rows` may be fewer, since offsets of aborted or compacted records and of
-    transaction markers have none. Entries of a partition do not overlap; one begins where the one before ends.
+    The range is what was to be read: `rows` may be fewer, because aborted or compacted records and transaction markers have
+    offsets but no row. Entries of a partition do not overlap; each begins where the one before it ends.
     """
 
     topic: str
@@ -63,22 +63,22 @@ class Entry:
     last_offset: int
     rows: int
     files: tuple[ArchiveFile, ...]
-    #: Ranges within, first and last offset, that the topic no longer had when they were to be read.
+    #: Ranges (first and last offset) that the topic no longer had when they were to be read.
     lost: tuple[tuple[int, int], ...] = ()
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What no other live entry has: topic, partition, first offset."""
+        """Topic, partition and first offset, which no two live entries have in common."""
         return self.topic, self.partition, self.first_offset
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of all files in bytes."""
         return sum(file.size for file in self.files)
 
     @staticmethod
     def of(tree: dict[str, Any]) -> Entry:
-        """From a manifest's JSON. Raises KeyError, TypeError or ValueError for what is none."""
+        """Read an entry from a manifest's JSON. Raises KeyError, TypeError or ValueError if it is not one."""
         for name in ("partition", "first_offset", "last_offset", "rows"):
             if type(tree[name]) is not int:
                 raise TypeError(f"{name} is {tree[name]!r}")
@@ -88,7 +88,7 @@ class Entry:
 
 
 class Conflict(Exception):
-    """Somebody else's commit came first, and what was to be committed does not fit any more."""
+    """Another commit came first, so that this one is no longer valid."""
 
 
 @dataclass
@@ -97,11 +97,11 @@ class _State:
 
     number: int = -1
     entries: dict[tuple[str, int, int], Entry] = field(default_factory=dict)
-    #: The offset each partition is to be read from next.
+    #: The offset from which each partition is to be read next.
     ends: Offsets = field(default_factory=dict)
-    #: Topic -> its id, where a broker told it when its records were read.
+    #: Topic -> its id, if the broker gave one when its records were read.
     topic_ids: dict[str, str] = field(default_factory=dict)
-    #: Files that a compaction replaced and that still lie there -> when, in ms since 1970.
+    #: Files that a compaction replaced and that still exist -> when, in ms since 1970.
     replaced: dict[str, int] = field(default_factory=dict)
 
     def apply(self, commit: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class _State:
             entry = Entry.of(tree)
             self.add(entry)
             for file in entry.files:
-                # A compaction keeps files that need no rewriting.
+                # A compaction keeps files that do not need rewriting.
                 self.replaced.pop(file.path, None)
         for path in commit.get("swept", ()):
             self.replaced.pop(path, None)
@@ -126,7 +126,7 @@ class _State:
 
 
 class Archive:
-    """An archive, as of its last `refresh`; the first look reads it."""
+    """An archive, as of its last `refresh`; it is read on first use."""
 
     def __init__(self, path: str | Path | Storage) -> None:
         """A path of this machine, or a URI that the running Spark session can open."""
@@ -139,7 +139,7 @@ class Archive:
         return self.storage.root
 
     def create(self) -> None:
-        """Make an empty archive of this folder unless it is one. Raises Problem if other files lie there."""
+        """Create an empty archive in this folder unless there is one. Raises Problem if it holds other files."""
         if self._commit_text(0) is not None:
             self.refresh()
             return
@@ -148,7 +148,7 @@ class Archive:
         ]
         if strangers:
             raise Problem(
-                f"{self.path} is no archive, but holds {', '.join(strangers[:3])}: choose an empty folder"
+                f"{self.path} is not an archive, but holds {', '.join(strangers[:3])}: choose an empty folder"
             )
         self.storage.create(
             _name(0),
@@ -157,13 +157,13 @@ class Archive:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what was committed since the last look. Raises Problem for no archive, or a damaged or newer one."""
+        """Read what was committed since the last time. Raises Problem if there is no archive, or a damaged or newer one."""
         state = self._state or self._snapshot()
         while (text := self._commit_text(state.number + 1)) is not None:
             name = _name(state.number + 1)
             commit = self._parsed(name, text)
             if commit.get("number") != state.number + 1:
-                # A copy of another commit: its entries would count twice, and the look would never end.
+                # A copy of another commit: its entries would count twice, and the reading would never end.
                 raise Problem(
                     f"{self.storage.location(name)} is damaged: it is commit {commit.get('number')}"
                 )
@@ -176,7 +176,7 @@ class Archive:
         self._state = state
 
     def _snapshot(self) -> _State:
-        """The newest snapshot, if any; checks the numbers of all commits, since a missing one hides later ones."""
+        """The newest snapshot, if any; checks the numbers of all commits, because a missing one hides later ones."""
         numbers: list[int] = []
         snapshots = [-1]
         for item in self.storage.list(FOLDER):
@@ -226,7 +226,7 @@ class Archive:
         return self._state
 
     def entries(self, topics: Collection[str] | None = None) -> list[Entry]:
-        """What it holds of these topics, or of all, by topic, partition and offset."""
+        """The entries of these topics, or of all, sorted by topic, partition and offset."""
         entries = self._known.entries
         return [entries[key] for key in sorted(entries) if topics is None or key[0] in topics]
 
@@ -239,15 +239,15 @@ class Archive:
         ]
 
     def ends(self) -> Offsets:
-        """The offset each partition is to be read from next."""
+        """The offset from which each partition is to be read next."""
         return dict(self._known.ends)
 
     def topic_ids(self) -> dict[str, str]:
-        """Topic -> the id it had when it was archived, as far as brokers and earlier versions told it."""
+        """Topic -> the id it had when it was archived, if the brokers and the version of kwire recorded one."""
         return dict(self._known.topic_ids)
 
     def replaced(self) -> dict[str, int]:
-        """Files that no longer count but still lie there -> since when, in ms since 1970."""
+        """Files that no longer count but still exist -> since when, in ms since 1970."""
         return dict(self._known.replaced)
 
     def commit_batch(
@@ -255,7 +255,7 @@ class Archive:
     ) -> None:
         """Add what a batch has written, with the ids of its topics.
 
-        Raises Conflict if others have archived some of these offsets.
+        Raises Conflict if another job has archived some of these offsets.
         """
         added, ids = list(entries), dict(topic_ids or {})
 
@@ -264,10 +264,10 @@ class Archive:
             for entry in added:
                 end = ends.get((entry.topic, entry.partition), entry.first_offset)
                 if end != entry.first_offset:
-                    raise Conflict(f"{entry.topic}-{entry.partition} ends at {end} meanwhile")
+                    raise Conflict(f"{entry.topic}-{entry.partition} now ends at {end}")
 
             for name in made_anew(self.topic_ids(), ids):
-                raise Conflict(f"topic {name} has another id meanwhile")
+                raise Conflict(f"topic {name} now has another id")
 
         known = self.topic_ids()
         new = {name: found for name, found in ids.items() if known.get(name) != found}
@@ -276,14 +276,14 @@ class Archive:
         self._commit(fits, kind="batch", batch=batch, added=entries_, **more)
 
     def commit_compaction(self, removed: Iterable[Entry], added: Iterable[Entry]) -> None:
-        """Replace entries by others that hold the same. Raises Conflict if some were replaced meanwhile."""
+        """Replace entries by others with the same content. Raises Conflict if some have been replaced already."""
         old = list(removed)
 
         def fits() -> None:
             for entry in old:
                 if self._known.entries.get(entry.key) != entry:
                     raise Conflict(
-                        f"{entry.topic}-{entry.partition} from {entry.first_offset} was replaced meanwhile"
+                        f"{entry.topic}-{entry.partition} from {entry.first_offset} has been replaced already"
                     )
 
         self._commit(
@@ -294,7 +294,7 @@ class Archive:
         )
 
     def commit_swept(self, paths: Collection[str]) -> None:
-        """Note that replaced files were deleted."""
+        """Record that replaced files were deleted."""
         self._commit(lambda: None, kind="sweep", swept=sorted(paths))
 
     def _commit(self, fits: Any, **content: Any) -> None:

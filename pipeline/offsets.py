@@ -1,4 +1,4 @@
-"""Offsets of partitions, and the text in which Spark keeps those of a kafka source."""
+"""Offsets of partitions, and Spark's text form of a kafka source's offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 def kafka_offsets(text: str | None) -> Offsets:
-    """Spark's offsets of a kafka source, `{"topic": {"0": 5}}`; empty for None and for what is no such text."""
+    """Spark's offsets of a kafka source, `{"topic": {"0": 5}}`; empty for None and for any other text."""
     tree = json.loads(text) if text else None
     if not isinstance(tree, dict):
         return {}

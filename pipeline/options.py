@@ -1,4 +1,4 @@
-"""What every job is told in the same way: which cluster, which topics, which Spark."""
+"""The options that all jobs share: which cluster, which topics, which Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_cluster(parser: ArgumentParser) -> None:
         dest="bootstrap_server",
         metavar="HOST:PORT",
         default="localhost:9092",
-        help="where the cluster is reached (default: %(default)s)",
+        help="address of the cluster (default: %(default)s)",
     )
     parser.add_argument(
         "--client-property",
@@ -35,7 +35,7 @@ def add_cluster(parser: ArgumentParser) -> None:
         type=key_value,
         action="append",
         default=[],
-        help="setting of the Kafka clients, as security.protocol; repeatable",
+        help="setting of the Kafka clients, such as security.protocol; repeatable",
     )
 
 
@@ -46,12 +46,12 @@ def add_topics(parser: ArgumentParser) -> None:
         metavar="TOPIC[,TOPIC]",
         action="append",
         default=[],
-        help="names, separated by commas; repeatable",
+        help="topic names, separated by commas; repeatable",
     )
     parser.add_argument(
         "--topics-pattern",
         metavar="REGEX",
-        help="topics whose whole name matches, those created later too",
+        help="topics whose whole name matches this regular expression, including those created later",
     )
 
 
@@ -60,7 +60,7 @@ def add_spark(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="Spark's master (default: what spark-submit was given, else $KWIRE_SPARK_MASTER, else local[*])",
+        help="Spark's master (default: the one given to spark-submit, else $KWIRE_SPARK_MASTER, else local[*])",
     )
     parser.add_argument(
         "--conf",
@@ -68,14 +68,14 @@ def add_spark(parser: ArgumentParser) -> None:
         type=key_value,
         action="append",
         default=[],
-        help="setting of Spark; repeatable",
+        help="Spark setting; repeatable",
     )
     parser.add_argument(
         "--jars",
         metavar="DIR",
-        help="folder with the jars of Spark's kafka connector (default: $KWIRE_SPARK_JARS, else fetched by Maven's name)",
+        help="folder with the jars of Spark's kafka connector (default: $KWIRE_SPARK_JARS, else fetched from Maven Central)",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
 
 
 def topic_names(options: Namespace) -> list[str]:
@@ -85,7 +85,7 @@ def topic_names(options: Namespace) -> list[str]:
 
 
 def check_topics(options: Namespace) -> None:
-    """Exactly one of `--topics` and `--topics-pattern`; raises Problem."""
+    """Raises Problem unless exactly one of `--topics` and `--topics-pattern` is given."""
     if bool(topic_names(options)) == bool(options.topics_pattern):
         raise Problem("say either --topics or --topics-pattern")
     if options.topics_pattern:

@@ -1,6 +1,6 @@
-"""Requests that no client library offers, over a plain socket: batches as they are stored, sizes of logs.
+"""Requests that no client library offers, over a plain socket: stored batches and sizes of logs.
 
-Only for brokers that are reached without TLS and SASL, which is all that kwire listens to.
+Only for brokers reached without TLS and SASL; kwire has no other listeners.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT_S = 30.0
 
 
 class StoredBatches(NamedTuple):
-    """What a broker has from an offset on: whole batches, perhaps a part of one more at the end.
+    """What a broker has from an offset on: whole batches, and perhaps part of one more at the end.
 
     Shape: `aborted` is (producer id, first offset) of each aborted transaction that overlaps them.
     """
@@ -51,7 +51,7 @@ class PlainClient:
     def fetch(
         self, topic: str, partition: int, offset: int, max_bytes: int, *, committed: bool = True
     ) -> StoredBatches:
-        """The batches from the one on that has an offset; up to the last stable offset, where `committed`.
+        """The batches beginning with the one that contains an offset; up to the last stable offset if `committed`.
 
         Errors: Problem for a partition that cannot be read, OSError.
         """

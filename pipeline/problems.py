@@ -1,4 +1,4 @@
-"""Errors a user reads: what is wrong, with which topic, partition and offset, and what can be done."""
+"""Errors that users read: what is wrong, with which topic, partition and offset, and what can be done."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 class Problem(Exception):
-    """A job cannot go on; its text is the whole message for the user."""
+    """A job cannot continue; the text is the whole message for the user."""
 
 
 #: What Spark and the Java client say when offsets that were to be read are gone.
@@ -14,8 +14,8 @@ DATA_LOSS = re.compile(
     r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
 )
 
-#: What Spark, the Java client or the file system say (a pattern over the whole text with its causes) -> what we say.
-#: Groups of the pattern fill the message.
+#: Message of Spark, the Java client or the file system (a pattern for the whole text with its causes) -> our message,
+#: filled with the groups of the pattern.
 KNOWN: tuple[tuple[str, str], ...] = (
     # What a job's own code raised inside Spark, in a batch or in a task.
     (r"(?:^|[\s.])(?:Problem|SegmentError): ([^\n]+)", "{0}"),
@@ -33,7 +33,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
     ),
     (
         r"PATH_ALREADY_EXISTS\] Path (\S+)/_staging/",
-        "another job archives to {0}, too: run one at a time",
+        "another job is also archiving to {0}: run one at a time",
     ),
     (
         r"Cannot fetch record for offset (\d+) in (\d+) milliseconds",
@@ -46,12 +46,12 @@ KNOWN: tuple[tuple[str, str], ...] = (
     (
         r"Record (?:batch )?for partition (\S+)-(\d+) at offset (\d+) is invalid",
         "{0} partition {1}: the batch at offset {2} is damaged on the broker:"
-        " kwire pipeline audit --log-dir shows all such",
+        " kwire pipeline audit --log-dir shows all damaged batches",
     ),
-    (r"\(([^()\n]+-\d+)\) are gone", "{0}: not there any more; the topic was deleted"),
+    (r"\(([^()\n]+-\d+)\) are gone", "{0}: no longer there; the topic was deleted"),
     (
         r"Reason: Could not read records in offset ([^\n]+?) for topic partition (\S+)",
-        "{1}: offsets {0} are not there any more: they were deleted before they were read",
+        "{1}: offsets {0} no longer exist: they were deleted before they were read",
     ),
     (
         r"KafkaException: Failed to (?:construct kafka consumer|create new KafkaAdminClient)",
@@ -61,7 +61,7 @@ KNOWN: tuple[tuple[str, str], ...] = (
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for an error that users can meet, or None for what must be a bug."""
+    """One line for an error that users can cause or meet, or None for what must be a bug."""
     text = whole_text(error)
     for pattern, message in KNOWN:
         found = re.search(pattern, text)
@@ -73,7 +73,7 @@ def explain(error: BaseException) -> str | None:
 
 
 def whole_text(error: BaseException) -> str:
-    """The text of an error, its causes included."""
+    """The text of an error and of its causes."""
     texts = []
     seen: BaseException | None = error
     while seen is not None:

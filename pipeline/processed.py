@@ -1,9 +1,9 @@
-"""How far streaming queries are, by their checkpoints alone: plain files, no Spark.
+"""Reads the progress of streaming queries from their checkpoints alone: plain files, no Spark.
 
 A query's folder has `offsets/<batch>`, written before a batch is run, and `commits/<batch>`, written after it. Both open
 with `v1` and a line of JSON; an offsets file then has one line for each source: a kafka source's is
-`{"topic": {"<partition>": <offset to read next>}}`, `-` stands for none. `sources/<n>/0` has where source n began, with a
-zero byte in front. Source: Spark's OffsetSeqLog, CommitLog, KafkaSourceInitialOffsetWriter (4.0).
+`{"topic": {"<partition>": <offset to read next>}}`, and `-` means none. `sources/<n>/0` says where source n began, after a
+zero byte. Source: Spark's OffsetSeqLog, CommitLog, KafkaSourceInitialOffsetWriter (4.0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OWN = frozenset({"offsets", "commits", "sources", "state", "_archive", "_stagin
 
 @dataclass(slots=True)
 class QueryState:
-    """One query. Shape: `processed` are the offsets it still needs; `batch` is the last finished one, None before that."""
+    """One query. Shape: `processed` are the next offsets it needs; `batch` is the last finished batch, None if there is none."""
 
     name: str
     path: Path
@@ -32,12 +32,12 @@ class QueryState:
     batch: int | None = None
     #: When that batch was finished, in ms since 1970.
     finished_ms: int | None = None
-    #: The batch that was begun and is not finished, if any.
+    #: The batch that has begun but is not finished, if any.
     running: int | None = None
 
 
 def find_queries(folder: Path) -> list[QueryState]:
-    """The queries whose checkpoints are in a folder, itself or deeper. Raises Problem where there is none."""
+    """The queries whose checkpoints are in a folder or below it. Raises Problem if there is none."""
     if not folder.is_dir():
         raise Problem(f"there is no folder {folder}")
     found = []
@@ -51,7 +51,7 @@ def find_queries(folder: Path) -> list[QueryState]:
 
 
 def read_query(path: Path, folder: Path | None = None) -> QueryState:
-    """The state of one query. Raises Problem that names a damaged file."""
+    """The state of one query. Raises a Problem that names a damaged file."""
     state = QueryState(_name(path, folder or path), path)
     begun, done = _newest(path / "offsets"), _newest(path / "commits")
     if done is not None:
@@ -61,7 +61,7 @@ def read_query(path: Path, folder: Path | None = None) -> QueryState:
     else:
         state.processed = _initial(path)
         if begun is not None:
-            # A partition that came later begins at its start.
+            # A partition added later begins at its start.
             for where in _offsets(path / "offsets" / str(begun)):
                 state.processed.setdefault(where, 0)
     if begun is not None and begun != done:
@@ -70,7 +70,7 @@ def read_query(path: Path, folder: Path | None = None) -> QueryState:
 
 
 def _name(path: Path, folder: Path) -> str:
-    """What to call a query: its job, by kwire's own file, else its folder."""
+    """The name of a query: its job, according to kwire's own file, else its folder."""
     own = path / "kwire.json"
     below = path.relative_to(folder)
     place = path.name if str(below) == "." else f"{folder.name}/{below}"
@@ -81,7 +81,7 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def _newest(folder: Path) -> int | None:
-    # A batch's file may be folded into <batch>.compact.
+    # A batch's file may have been merged into <batch>.compact.
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
     return max((int(name) for name in names if name.isdigit()), default=None)
 
@@ -107,7 +107,7 @@ def _initial(path: Path) -> Offsets:
 
 
 def _together(path: Path, lines: list[str]) -> Offsets:
-    """The offsets of all kafka sources; of a topic that two of them read, those of the one behind."""
+    """The offsets of all kafka sources; for a topic that two of them read, those of the one that is behind."""
     found: Offsets = {}
     for line in lines:
         if line.strip() in ("-", ""):
@@ -120,7 +120,7 @@ def _together(path: Path, lines: list[str]) -> Offsets:
                 for partition, offset in partitions.items()
             }
         except (AttributeError, TypeError):
-            continue  # a source that is no topic
+            continue  # a source that does not read topics
         except ValueError as error:
             raise Problem(f"the checkpoint is damaged: {path}: {error}") from error
         for where, offset in offsets.items():

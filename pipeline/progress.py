@@ -1,4 +1,4 @@
-"""One line on standard error for each batch: rows, rows a second, and what is left of each topic."""
+"""One line on standard error for each batch: rows, rows per second, and the lag of each topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
 from .group_offsets import is_kafka
 from .offsets import Offsets, kafka_offsets
 
-#: A topic with more partitions is shown by its sum and the partition that is last.
+#: A topic with more partitions than this is shown as a sum and the partition with the most lag.
 PARTITIONS_SHOWN = 8
 
 
@@ -36,10 +36,10 @@ class Progress(StreamingQueryListener):
             print(line(event.progress, self.scans), file=sys.stderr, flush=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Silence says enough."""
+        """Print nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The job tells how it ended."""
+        """Print nothing: the job says how it ended."""
 
 
 def line(progress: StreamingQueryProgress, scans: int = 1) -> str:

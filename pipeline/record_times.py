@@ -16,12 +16,12 @@ from .offsets import Offsets
 def timestamps_at(cluster: Cluster, offsets: Offsets, patience_s: float = 10.0) -> Offsets:
     """(topic, partition) -> timestamp of the first record at or after an offset, in ms since 1970.
 
-    Shape: partitions where no record comes in time are left out; records of open transactions count.
+    Shape: partitions where no record arrives in time are left out; records of open transactions count.
     """
     found: Offsets = {}
     if not offsets:
         return found
-    # Little is fetched of each partition, and nothing twice.
+    # Little is fetched from each partition, and nothing twice.
     settings: dict[str, str | int | float | bool] = {
         "isolation.level": "read_uncommitted",
         "auto.offset.reset": "earliest",
@@ -47,7 +47,7 @@ def timestamps_at(cluster: Cluster, offsets: Offsets, patience_s: float = 10.0) 
 
 
 def newest_timestamps(cluster: Cluster, topics: Mapping[str, int]) -> Offsets:
-    """(topic, partition) -> the largest timestamp in it; partitions without records, and brokers that do not know, are left out."""
+    """(topic, partition) -> its largest timestamp; left out are empty partitions and those whose broker does not know it."""
     asked = {
         TopicPartition(topic, number): OffsetSpec.max_timestamp()
         for topic, count in topics.items()
@@ -55,7 +55,7 @@ def newest_timestamps(cluster: Cluster, topics: Mapping[str, int]) -> Offsets:
     }
     found: Offsets = {}
     if asked:
-        admin = AdminClient(cluster.settings())  # which has to live until the answers are there
+        admin = AdminClient(cluster.settings())  # must be kept alive until the answers have arrived
         for place, answer in admin.list_offsets(asked, request_timeout=PATIENCE).items():
             try:
                 timestamp = answer.result().timestamp

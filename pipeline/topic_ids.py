@@ -1,4 +1,4 @@
-"""Ids of topics: a topic that was deleted and made anew under its name has another one, whatever its offsets are."""
+"""Ids of topics: a topic that was deleted and created again under its name has another one, whatever its offsets are."""
 
 from __future__ import annotations
 

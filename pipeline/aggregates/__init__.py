@@ -1,5 +1,5 @@
-"""What `kwire pipeline aggregate` is made of.
+"""The parts of `kwire pipeline aggregate`.
 
-`schema.py` knows columns, `records.py` makes records and their faults of a topic's values, `kinds.py` groups them,
+`schema.py` reads the schema, `records.py` turns a topic's values into records or faults, `kinds.py` groups records,
 `batches.py` writes a batch.
 """

@@ -1,7 +1,7 @@
-"""What is done with each batch: faults to the dead-letter topic, records and results to where they belong.
+"""Writes each batch: faults to the dead-letter topic, records and results to their outputs.
 
-Spark commits a batch after all of this has succeeded, and gives it again, with the same rows and the same number, if not.
-Parquet is partitioned by that number and a batch replaces its own partitions, so that a second time leaves no trace.
+Spark commits a batch after all of this has succeeded; otherwise it runs the batch again, with the same rows and the same
+number. Parquet is partitioned by that number, and a batch replaces its own partitions, so writing it twice leaves no trace.
 Topics get the same records again.
 """
 
@@ -23,19 +23,19 @@ from ..storage import Storage, open_storage
 from .kinds import RESULTS, STORE, Grouping
 
 RECORD, MALFORMED, RESULT = "record", "malformed", "result"
-#: How often the query below reads its source: for the rows themselves, and for the results.
+#: How many times the query below reads its source: once for the rows, once for the results.
 SCANS = 2
-#: Beginning of the headers that say where a dead letter comes from.
+#: Prefix of the headers that say where a dead letter comes from.
 HEADER = "kwire.dead-letter."
-#: Says which checkpoint an output belongs to; readers of Parquet pass over names that begin so.
+#: File that says which checkpoint an output belongs to; Parquet readers ignore names that begin like this.
 OWNER = "_kwire-aggregate.json"
-#: Beginning of the folders in which Spark writes partitions before it moves them into place.
+#: Prefix of the folders in which Spark writes partitions before it moves them into place.
 STAGED = ".spark-staging-"
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where everything goes: topics by name, `parquet` a folder; None where not wanted."""
+    """Where everything goes: topics by name, `parquet` a folder; None for outputs that are not wanted."""
 
     kafka: dict[str, str]
     topic: str | None = None
@@ -47,7 +47,7 @@ class Outputs:
 
 @dataclass
 class Counts:
-    """What a run has seen so far; records do not include the malformed ones, but the late ones."""
+    """What a run has seen so far; `records` includes late records, but not malformed ones."""
 
     batches: int = 0
     records: int = 0
@@ -56,7 +56,7 @@ class Counts:
     results: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add another one's figures."""
+        """Add the figures of another Counts."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
@@ -68,9 +68,9 @@ class Counts:
 
 
 def rows_of_batch(parsed: DataFrame, grouping: Grouping, outputs: Outputs) -> DataFrame:
-    """All that a batch needs, as one stream: every row read (`record`, `malformed`) and every result (`result`).
+    """All rows of a batch as one stream: every row read (`record`, `malformed`) and every result (`result`).
 
-    One query with one checkpoint and one watermark does it all; the source stands in it twice and is read twice.
+    One query with one checkpoint and one watermark does it all; it contains the source twice, and so reads it twice.
     """
     good = parsed.where(F.col("reason").isNull())
     results = grouping.results(good.select("event_time", "data.*"))
@@ -80,7 +80,7 @@ def rows_of_batch(parsed: DataFrame, grouping: Grouping, outputs: Outputs) -> Da
     kept = F.lit(True) if outputs.late_letters else F.col("reason").isNotNull()
     read = parsed.select(
         F.when(F.col("reason").isNull(), RECORD).otherwise(MALFORMED).alias("what"),
-        # What nobody will ask for does not lie in memory.
+        # Columns that no output needs are not kept in memory.
         *(F.when(kept, F.col(name)).alias(name) for name in ("key", "value", "headers")),
         "topic",
         "partition",
@@ -107,7 +107,7 @@ def _null(like: DataFrame, name: str) -> Column:
 
 
 class BatchWriter:
-    """Called by Spark with each batch; `counts` is what was seen in those it has written."""
+    """Called by Spark with each batch; `counts` adds up the batches written."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class BatchWriter:
         quiet: bool = False,
         check: Callable[[Collection[str]], None] | None = None,
     ) -> None:
-        """`check` is given the topics of each batch, and raises where it should not be written."""
+        """`check` is called with the topics of each batch, and raises if the batch should not be written."""
         self.grouping = grouping
         self.outputs = outputs
         self.quiet = quiet
@@ -128,7 +128,7 @@ class BatchWriter:
         self._owned = False
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write one batch; raises when anything of it could not be written."""
+        """Write one batch; raises if any part of it could not be written."""
         batch.persist()
         try:
             self._write(batch, number)
@@ -162,7 +162,7 @@ class BatchWriter:
             )
 
     def _own(self) -> None:
-        """Write into the output whose it is, and remove what Spark staged there and did not get to move into place."""
+        """Mark the output as this checkpoint's, and remove what Spark staged there but did not move into place."""
         if self._parquet is not None:
             check_owner(self._parquet, self._checkpoint)
             owner = {"checkpoint": checkpoint_id(self._checkpoint)}
@@ -176,7 +176,7 @@ class BatchWriter:
     def _closed_before(self, number: int) -> int:
         """The watermark by which Spark drops late records of this batch, in microseconds.
 
-        It is that of the batch before: what was closed then is gone, and what this batch closes takes records still.
+        It is that of the batch before: windows closed then are gone; windows that this batch closes still take records.
         Spark writes it into the checkpoint before the batch runs.
         """
         if not number:
@@ -218,7 +218,7 @@ class BatchWriter:
         assert first is not None
         return Problem(
             f"record {first.offset} of {first.topic}-{first.partition} is malformed ({first.reason}), and there is"
-            " no --dead-letter-topic; with one, the same command goes on from here"
+            " no --dead-letter-topic; with one, the same command continues from here"
         )
 
     def _store(self, records: DataFrame, number: int) -> None:
@@ -234,7 +234,7 @@ class BatchWriter:
             F.col("data").getField(service).alias(service),
             F.lit(number).alias("batch"),
         )
-        # One file for each partition, in the order of time, so that readers of a time range skip most of it.
+        # One file per partition, in time order, so that readers of a time range can skip most of it.
         rows = rows.repartition("date", service).sortWithinPartitions("date", service, "event_time")
         self._to_parquet(rows, STORE, ["date", service, "batch"])
 
@@ -275,7 +275,7 @@ class BatchWriter:
 
 
 def _count(batch: DataFrame, late: Column) -> Counts:
-    """Count a batch, which also computes and keeps it."""
+    """Count a batch, which also computes and caches it."""
     what = F.col("what")
     row = batch.select(
         *(F.count_if(what == name).alias(name) for name in (RECORD, MALFORMED, RESULT)),
@@ -301,11 +301,11 @@ def checkpoint_id(checkpoint: Checkpoint) -> str | None:
 
 
 def check_owner(parquet: Storage, checkpoint: Checkpoint) -> None:
-    """Raises Problem if something else has written here: batches of the same numbers would replace its files."""
+    """Raises Problem if another job has written here: batches with the same numbers would replace its files."""
     text = parquet.read(OWNER)
     if text is None:
         if parquet.list(""):
-            raise Problem(f"{parquet.root} is not empty, and not of this job")
+            raise Problem(f"{parquet.root} is not empty, and this job did not write it")
         return
     try:
         owner = json.loads(text)["checkpoint"]

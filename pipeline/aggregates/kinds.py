@@ -1,7 +1,7 @@
-"""What the three kinds of aggregate group by and compute; each is rows of records in, rows of results out.
+"""What the three kinds of aggregate group by and compute; each turns rows of records into rows of results.
 
-A record is late when the window it belongs to is closed: Spark has given out its result and forgotten it. `first_end`
-says when the first window of a record closes, so that lateness can be told by comparing it with the watermark.
+A record is late if the window it belongs to is closed: Spark has emitted its result and dropped its state. `first_end`
+says when the first window of a record closes; comparing it with the watermark shows whether the record is late.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SCHEMAS = {
     "metrics": "time TIMESTAMP, name STRING, value DOUBLE",
     "sessions": "time TIMESTAMP, user STRING",
 }
-#: Kind -> group columns where none are given; for logs the first one partitions the store, too.
+#: Kind -> group columns where none are given; for logs the first one also partitions the store.
 GROUPS = {"logs": ("service", "level"), "metrics": ("name",), "sessions": ("user",)}
 #: Kind -> name of its results, as a folder.
 RESULTS = {"logs": "windows", "metrics": "windows", "sessions": "sessions"}
 #: The folder of the records themselves (logs).
 STORE = "records"
-#: Columns the store has beside the schema's.
+#: Columns that the store has besides the schema's.
 STORE_COLUMNS = ("event_time", "source", "date", "batch")
 
 
@@ -46,7 +46,7 @@ STORE_COLUMNS = ("event_time", "source", "date", "batch")
 class Grouping:
     """How records become results; times in milliseconds.
 
-    `value` and `percentiles` (0 to 100) are of metrics only, `gap_ms` of sessions only.
+    `value` and `percentiles` (0 to 100) are for metrics only, `gap_ms` for sessions only.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Grouping:
     accuracy: int = 10_000
 
     def definition(self) -> dict[str, str]:
-        """What may not change between two runs on one checkpoint, since Spark's state is laid out by it."""
+        """What may not change between two runs on one checkpoint, because the layout of Spark's state depends on it."""
         tree: dict[str, object] = {"kind": self.kind, "groups": ",".join(self.groups)}
         if self.kind == "sessions":
             tree |= {"gap_ms": self.gap_ms}
@@ -76,7 +76,7 @@ class Grouping:
     def results(self, records: DataFrame) -> DataFrame:
         """Rows of `event_time` and the schema's columns -> one row for each closed window or session of each group.
 
-        Raises Problem for a group column named like a column of the results.
+        Raises Problem for a group column with the name of a result column.
         """
         marked = records.withWatermark("event_time", spark_time(self.watermark_ms))
         if self.kind == "sessions":
@@ -114,7 +114,7 @@ class Grouping:
         return found
 
     def _columns(self) -> list[tuple[str, Column]]:
-        """Name and column of a result, beside the group's."""
+        """Name and column of each result, besides the group's."""
         if self.kind == "sessions":
             start, end = F.col("_over.start"), F.col("_end")
             length = F.unix_millis(end) - F.unix_millis(start)
@@ -143,8 +143,8 @@ class Grouping:
         return "session_start" if self.kind == "sessions" else "window_start"
 
     def first_end(self) -> Column:
-        """When the first window of a record closes, in microseconds; Spark drops it from there if the watermark is not
-        before that."""
+        """When the first window of a record closes, in microseconds; once the watermark has reached that, Spark drops
+        the record from the window."""
         time = F.unix_micros("event_time")
         if self.kind == "sessions":
             return time + self.gap_ms * 1000
@@ -154,7 +154,7 @@ class Grouping:
 
 
 def spark_time(length_ms: int) -> str:
-    """A length of time as Spark reads it."""
+    """A duration as Spark reads it."""
     return f"{length_ms} milliseconds"
 
 
@@ -175,7 +175,7 @@ def check_grouping(
         value.dataType, IntegralType | DoubleType | FloatType | DecimalType
     ):
         said = value.dataType.simpleString().upper()
-        raise Problem(f"--value-column {value.name} is {said}: no number")
+        raise Problem(f"--value-column {value.name} is {said}, not a number")
     if grouping.slide_ms > grouping.window_ms:
         raise Problem("--slide is longer than --window: records between two windows would be lost")
 
@@ -184,4 +184,4 @@ def check_store(schema: StructType) -> None:
     """Raises Problem for columns named like those the store adds."""
     for name in schema.fieldNames():
         if name.lower() in STORE_COLUMNS:
-            raise Problem(f"column {name}: the store has a column of its own of this name")
+            raise Problem(f"column {name}: the store adds a column of this name")

@@ -1,7 +1,7 @@
-"""Makes records of a topic's values, and says of each value that is none what is wrong with it.
+"""Turns a topic's values into records, and says what is wrong with each value that is not one.
 
 `parse` adds three columns to rows of the kafka source: `data` (the schema's columns), `event_time`, and `reason`, which is
-null for a record and else names the fault. A fault never ends the query: no value whatever does.
+null for a record and otherwise names the fault. A fault never ends the query, whatever the value is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .schema import column, nullable
 
 #: Unit of a time that is a whole number -> microseconds.
 TIME_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-#: The largest time that counts, 9999-12-31, in microseconds: Spark's own functions fail beyond what they can hold.
+#: The largest valid time, 9999-12-31, in microseconds: Spark's own functions fail for times beyond their range.
 LAST_TIME_US = 253_402_300_799_999_999
 #: Characters of a wrong value that a reason quotes.
 QUOTED = 80
@@ -41,7 +41,7 @@ QUOTED = 80
 class Format:
     """How values are read.
 
-    `pattern` (a regular expression with named groups) takes lines apart, else values are JSON objects. `time` is the
+    `pattern` (a regular expression with named groups) splits lines; without it values are JSON objects. `time` is the
     column with the event time, None for the record's own timestamp.
     """
 
@@ -64,9 +64,9 @@ def make_format(
     max_ahead_ms: int,
     pattern: str | None,
 ) -> Format:
-    """A format, after a look at all names and types. Raises Problem.
+    """Make a format, after checking all names and types. Raises Problem.
 
-    What Java makes of a pattern and a form of times is seen only if Spark runs.
+    Whether Java accepts the pattern and the time format is checked only if Spark runs.
     """
     if pattern is not None:
         pattern = pattern.replace("(?P<", "(?<")
@@ -82,7 +82,7 @@ def make_format(
         field.dataType, TimestampType | TimestampNTZType | IntegralType | StringType
     ):
         said = field.dataType.simpleString().upper()
-        raise Problem(f"--time-column {time} is {said}: no timestamp, whole number or string")
+        raise Problem(f"--time-column {time} is {said}, not a timestamp, whole number or string")
     names = [item.name for item in schema.fields if not item.nullable]
     names += [column(schema, name, "--require").name for name in required]
     if field is not None:
@@ -110,7 +110,7 @@ def group_numbers(pattern: str) -> dict[str, int]:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Python has taken it; Java's regular expressions differ in places."""
+    """Raises Problem for a pattern that Python accepts but Java does not: their regular expressions differ."""
     context = SparkContext._active_spark_context
     if context is None:
         return
@@ -122,7 +122,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _check_time_format(text: str) -> None:
-    """Raises Problem for what Spark does not know as a form of times."""
+    """Raises Problem for a time format that Spark does not accept."""
     if SparkContext._active_spark_context is None:
         return
     try:
@@ -133,11 +133,11 @@ def _check_time_format(text: str) -> None:
 
 
 def parse(rows: DataFrame, form: Format) -> DataFrame:
-    """Rows of the kafka source with `data`, `event_time` and `reason`; each row stays, in whatever state."""
+    """Rows of the kafka source with `data`, `event_time` and `reason`; no row is dropped, whatever its value."""
     text = F.col("value").cast("string")
     rows = rows.withColumn("_text", F.when(F.expr("is_valid_utf8(string(value))"), text))
-    # As an array of one that is exploded, since Spark moves filters over the faults below plain columns, and would take
-    # the value apart again for each that they mention.
+    # An array of one element that is exploded: Spark pushes filters on the faults below plain columns, and would parse the
+    # value again for each column that they mention.
     once = F.array(F.struct((_line(form) if form.pattern else _json(form)).alias("data")))
     rows = rows.select("*", F.explode(once).alias("_once"))
     rows = rows.withColumn("data", _timed(F.col("_once.data"), form))
@@ -147,8 +147,8 @@ def parse(rows: DataFrame, form: Format) -> DataFrame:
 
 
 def _json(form: Format) -> Column:
-    # A value followed by more, as `{"a":1} x`, passes Spark's reader, which stops after the first; within another
-    # object it does not.
+    # A value followed by more text, such as `{"a":1} x`, passes Spark's reader, which stops after the first object; inside
+    # another object it does not.
     whole = F.concat(F.lit('{"v":'), F.col("_text"), F.lit("}"))
     schema = StructType([StructField("v", nullable(_as_read(form)))])
     options = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
@@ -175,12 +175,12 @@ def _line(form: Format) -> Column:
 
 
 def _is_read_as_text(form: Format) -> bool:
-    """Whether the time is a timestamp: Spark's own reader takes whole numbers for seconds, whatever `time_unit` says."""
+    """Whether the time column is a timestamp: Spark's reader would take whole numbers for seconds, whatever `time_unit` says."""
     return form.time is not None and isinstance(form.time.dataType, TimestampType)
 
 
 def _as_read(form: Format) -> StructType:
-    """The schema by which values are read."""
+    """The schema with which values are read."""
     if not _is_read_as_text(form):
         return form.schema
     text = StringType()
@@ -191,11 +191,11 @@ def _as_read(form: Format) -> StructType:
 
 
 def _timed(data: Column, form: Format) -> Column:
-    """`data` with the time as the schema has it."""
+    """`data` with the time in the type that the schema gives it."""
     if form.time is None or not _is_read_as_text(form):
         return data
     name = form.time.name
-    # A dot would be the way into a struct.
+    # Unquoted, a dot would select a field of a struct.
     return data.withField(f"`{name}`", _time_of_text(data.getField(name), form))
 
 
@@ -205,7 +205,7 @@ def _value(name: str) -> Column:
 
 def _event_time(form: Format) -> Column:
     if form.time is None:
-        # A record of the oldest format has none, which arrives as -1 ms.
+        # A record of the oldest format has no timestamp, which arrives as -1 ms.
         known = (F.col("timestampType") >= 0) & (F.unix_micros("timestamp") >= 0)
         return F.when(known, F.col("timestamp"))
     value = _value(form.time.name)
@@ -224,7 +224,7 @@ def _time_of_number(number: Column, form: Format) -> Column:
 
 
 def _time_of_text(text: Column, form: Format) -> Column:
-    """By the form that was asked for; else a whole number in the unit, or a date and time as SQL has them."""
+    """Read a time in the format asked for; by default a whole number in the unit, or a date and time as in SQL."""
     if form.time_format is not None:
         return F.try_to_timestamp(text, F.lit(form.time_format))
     number = _time_of_number(text.try_cast("bigint"), form)
@@ -251,7 +251,7 @@ def _reason(form: Format) -> Column:
         faults.append(F.when(F.col("event_time").isNull(), F.lit("the record has no timestamp")))
     else:
         said = _value(form.time.name).cast("string")
-        unread = F.concat(F.lit(f"{form.time.name} is no time: "), F.left(said, F.lit(QUOTED)))
+        unread = F.concat(F.lit(f"{form.time.name} is not a time: "), F.left(said, F.lit(QUOTED)))
         faults.append(F.when(F.col("event_time").isNull(), unread))
         # One clock that runs ahead would move the watermark, and make everybody else late.
         written = F.unix_millis("timestamp")
@@ -262,7 +262,7 @@ def _reason(form: Format) -> Column:
 
 
 def _wrong(field: StructField, form: Format) -> Column:
-    """Whether a column is missing, or what stands there instead of its type."""
+    """Say that a column is missing, or what it holds instead of its type."""
     kind = field.dataType.simpleString().upper()
     if form.pattern:
         found = F.regexp_extract("_text", form.pattern, group_numbers(form.pattern)[field.name])

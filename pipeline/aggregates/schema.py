@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from ..problems import Problem
 
-#: JSON Schema's type -> Spark's, where nothing else has to be looked at.
+#: JSON Schema's type -> Spark's, for types that depend on nothing else.
 PLAIN_TYPES: dict[str, DataType] = {
     "integer": LongType(),
     "number": DoubleType(),
@@ -37,7 +37,7 @@ PLAIN_TYPES: dict[str, DataType] = {
 }
 #: JSON Schema's format of a string -> Spark's type.
 FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
-#: Words of Spark's DDL that can be told without Spark.
+#: Types of Spark's DDL that can be read without Spark.
 WORDS: dict[str, DataType] = {
     "STRING": StringType(),
     "DOUBLE": DoubleType(),
@@ -56,14 +56,14 @@ _PLAIN_COLUMN = re.compile(r"\s*(\w+)\s*(?::\s*|\s)(\w+)(\s+NOT\s+NULL)?\s*", re
 
 
 class NeedsSpark(Exception):
-    """What a schema means can be told only when Spark runs."""
+    """The schema can be read only while Spark runs."""
 
 
 def read_schema(text: str | None, file: Path | None, default: str) -> StructType:
     """The schema of `--schema` or `--schema-file`, else the default; a column that is not nullable is required.
 
-    Raises Problem for a file that cannot be read, and for a text that is no schema; NeedsSpark for DDL of other than plain
-    columns, while no Spark runs.
+    Raises Problem for a file that cannot be read and for text that is not a schema; NeedsSpark for DDL with other than plain
+    columns while no Spark runs.
     """
     if text is not None and file is not None:
         raise Problem("say either --schema or --schema-file")
@@ -82,7 +82,9 @@ def read_schema(text: str | None, file: Path | None, default: str) -> StructType
     names = [field.name.lower() for field in schema.fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Problem(f"{where}: column {twice[0]} stands there twice; case does not count")
+        raise Problem(
+            f"{where}: column {twice[0]} is given twice (upper and lower case are the same)"
+        )
     return schema
 
 
@@ -96,7 +98,7 @@ def _schema_of(text: str, where: str) -> StructType:
             return _object(tree, where)
         try:
             return StructType.fromJson(tree)
-        except Exception as error:  # whatever it trips over
+        except Exception as error:  # whatever is wrong with it
             raise Problem(f"{where} is not a schema in Spark's JSON: {error!r}") from error
     if SparkContext._active_spark_context is None:
         plain = plain_ddl(text)
@@ -113,7 +115,7 @@ def _schema_of(text: str, where: str) -> StructType:
 
 
 def plain_ddl(text: str) -> StructType | None:
-    """DDL whose columns are all a name, one of WORDS and perhaps NOT NULL; None for any other text."""
+    """Read DDL in which each column is a name, one of WORDS and perhaps NOT NULL; None for any other text."""
     found = []
     for part in text.split(","):
         match = _PLAIN_COLUMN.fullmatch(part)
@@ -125,7 +127,7 @@ def plain_ddl(text: str) -> StructType | None:
 
 
 def _first_line(error: Exception) -> str:
-    """What the parser says, without the text it quotes and its own codes."""
+    """The parser's message, without the text it quotes and without its codes."""
     line = next(line for line in str(error).splitlines() if line.strip())
     return re.sub(r"^\[[A-Z_.]+\] ?| SQLSTATE: \w+", "", line).strip()
 
@@ -154,7 +156,7 @@ def _type(tree: Any, where: str) -> DataType:
     kinds = tree.get("type") if isinstance(tree, dict) else None
     given = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
     if len(given) != 1 or given[0] is None:
-        raise Problem(f"{where}: a type is wanted, one beside null")
+        raise Problem(f"{where}: expected one type, or one type and null")
     kind = given[0]
     if kind in PLAIN_TYPES:
         return PLAIN_TYPES[kind]
@@ -172,12 +174,12 @@ def _type(tree: Any, where: str) -> DataType:
 
 
 def nullable(schema: StructType) -> StructType:
-    """The same columns, none required: what a value is first read as."""
+    """The same columns, none of them required: how values are read at first."""
     return StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
 
 
 def column(schema: StructType, name: str, option: str) -> StructField:
-    """A column by the name an option gave. Raises Problem for one that is not there."""
+    """The column that an option names. Raises Problem if there is none."""
     for field in schema.fields:
         if field.name.lower() == name.lower():
             return field

@@ -1,4 +1,4 @@
-"""Place against place: which partitions are compared, over which offsets, and where they differ."""
+"""Compares places: which partitions are compared, over which offsets, and where they differ."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .findings import Finding, note, wrong
 from .measure import Rows
 from .places import Place
 
-#: How many differing records are named.
+#: How many of the differing records are named.
 NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two partitions that should have the same; numbers of places and where in them.
+    """Two partitions that should have the same records: the number of each place, and the partition in it.
 
-    Shape: common is the range of offsets that both have; None where offsets are not compared, and all records are.
+    Shape: common is the range of offsets that both have; None if all records are compared, whatever their offsets.
     """
 
     first: tuple[int, Where]
@@ -28,7 +28,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing a pair gave; digests as they were compared."""
+    """The outcome of comparing a pair, with the digests that were compared."""
 
     first: str
     second: str
@@ -40,10 +40,10 @@ class Comparison:
 
 
 def pairs(places: Sequence[Place], renamed: Mapping[str, str], *, with_offsets: bool) -> list[Pair]:
-    """Each partition of a place against that of the first place which has it.
+    """Pair each partition of a place with that of the first place that has it.
 
-    `renamed` are (target topic -> source topic): the target's partitions are compared with the source's, by order
-    unless with_offsets.
+    `renamed` maps target topic to source topic: the target's partitions are compared with the source's, by order unless
+    with_offsets.
     """
     found = []
     references: dict[Where, tuple[int, Where]] = {}
@@ -73,15 +73,15 @@ def _by_offset(
 
 
 def _longest(places: Sequence[Place], where: Where) -> tuple[int, Where]:
-    """The place that has a partition from the lowest offset on: a topic may have lost what an archive kept."""
+    """The place whose copy of a partition begins at the lowest offset: a topic may have lost what an archive kept."""
     having = [number for number, place in enumerate(places) if where in place.ranges]
     return min(having, key=lambda number: (places[number].ranges[where].start, number)), where
 
 
 def common_ranges(found: Sequence[Pair]) -> dict[tuple[int, Where], Range]:
-    """The offsets over which a partition's digest is to be taken, so that all its pairs can be compared by one.
+    """The offsets that a partition's digest has to cover, so that one digest serves all of its pairs.
 
-    Shape: what is common to all places that are compared with one another.
+    Shape: the range common to all places that are compared with one another.
     """
     ranges: dict[tuple[int, Where], Range] = {}
     groups: dict[tuple[int, Where], list[Pair]] = {}
@@ -102,7 +102,7 @@ def common_ranges(found: Sequence[Pair]) -> dict[tuple[int, Where], Range]:
 def compare(
     pair: Pair, facts: Mapping[tuple[int, Where], Facts], rows: Rows, *, strict: bool
 ) -> tuple[Comparison, list[Finding]]:
-    """Compare what was measured; where it differs, find out which records do."""
+    """Compare what was measured; where it differs, find out which records differ."""
     one, other = facts[pair.first], facts[pair.second]
     if pair.common is None:
         counts = one.rows, other.rows
@@ -158,7 +158,7 @@ def _difference(
 
 
 def _coverage(one: Facts, other: Facts, strict: bool) -> list[Finding]:
-    """What one of the two has beyond the other."""
+    """Offsets that one of the two has and the other does not."""
     findings = []
     judge = wrong if strict else note
     for name, mine, theirs in (

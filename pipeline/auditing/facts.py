@@ -1,4 +1,4 @@
-"""What is known of a partition in one place, as plain values; no Spark in here."""
+"""What is known about a partition in one place, as plain values; this module needs no Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Range(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no offset lies in it."""
+        """Whether the range contains no offset."""
         return self.end <= self.start
 
     @property
@@ -32,7 +32,7 @@ class Range(NamedTuple):
         return max(0, self.end - self.start)
 
     def common(self, other: Range) -> Range:
-        """What both have."""
+        """The range that both have."""
         return Range(max(self.start, other.start), min(self.end, other.end))
 
 
@@ -52,9 +52,10 @@ class Span(NamedTuple):
 
 
 class Digest(NamedTuple):
-    """A sum over the 64-bit hashes of records, so that it can be had in parts and added up.
+    """A sum over the 64-bit hashes of records, so that it can be computed in parts and added up.
 
-    Shape: the sums of the lower and upper halves of the hashes; as text, their sum modulo 2^64. It finds damage and mistakes, not forgery.
+    Shape: the sums of the lower and upper halves of the hashes; as text, their sum modulo 2^64. It reveals
+    damage and mistakes, not forgery.
     """
 
     low: int = 0
@@ -74,7 +75,7 @@ NOTHING = Digest()
 
 @dataclass(slots=True)
 class Stretch:
-    """Neighbouring records of a partition: one of the parts in which it is measured, and plotted."""
+    """Consecutive records of a partition: one of the parts in which it is measured and plotted."""
 
     bucket: int
     rows: int
@@ -99,12 +100,12 @@ class Stretch:
 
 @dataclass(slots=True)
 class Facts:
-    """All that was measured of one partition in one place.
+    """Everything that was measured in one partition in one place.
 
-    Shape: `missing` offsets lie between the range's ends and have no record; `explained` says of how many of them why
-    (reason -> offsets), `unexplained` has the first of the others and `unexplained_count` all. Three digests: `content`
-    knows neither order nor offsets, `ordered` knows the order, `placed` the offsets, and covers only what all places
-    have that are compared (`common`).
+    Shape: `missing` counts the offsets within the range that have no record; `explained` (reason -> offsets) counts those
+    with an explanation, `unexplained` has the first of the others and `unexplained_count` counts them all. There are three
+    digests: `content` depends on neither order nor offsets, `ordered` depends on the order, and `placed` on the offsets;
+    `placed` covers only the range that all compared places have (`common`).
     """
 
     place: str
@@ -142,7 +143,7 @@ class Facts:
         return self.topic, self.partition
 
     def explain(self, reason: str, offsets: int) -> None:
-        """Count offsets that rightly have no record."""
+        """Count offsets that have no record for a known reason."""
         if offsets > 0:
             self.explained[reason] = self.explained.get(reason, 0) + offsets
 
@@ -155,9 +156,9 @@ class Facts:
 
 
 def gather(facts: Facts, stretches: Iterable[Stretch]) -> Facts:
-    """Add the parts of a partition up.
+    """Add up the parts of a partition.
 
-    Shape: gaps at both ends of the range, where no record is a neighbour, are counted too.
+    Shape: gaps at both ends of the range, which do not lie between two records, are counted too.
     """
     ordered = sorted(stretches, key=lambda stretch: stretch.bucket)
     facts.stretches = ordered
@@ -190,7 +191,7 @@ def gather(facts: Facts, stretches: Iterable[Stretch]) -> Facts:
 
 
 def end_gaps(facts: Facts) -> list[Span]:
-    """The offsets before the first and after the last record that the range has."""
+    """The offsets of the range before the first and after the last record."""
     if facts.range.is_empty:
         return []
     if facts.first_offset is None or facts.last_offset is None:

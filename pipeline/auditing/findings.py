@@ -1,4 +1,4 @@
-"""What an audit found: faults, and what is worth knowing without being one."""
+"""What an audit found: faults, and notes that are not faults."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 
 from .facts import Facts
 
-#: What a kind of finding is, for people.
+#: What each kind of finding means, for readers.
 KINDS = {
     "gap": "offsets without a record, and nothing that explains it",
     "lost": "offsets that were deleted before they were archived",
-    "duplicate": "an offset that is there twice",
+    "duplicate": "an offset that occurs twice",
     "damage": "bytes that are not what was appended",
     "time-order": "timestamps that go back",
     "open-transaction": "a transaction without an end",
     "file": "a file of an archive is missing or has changed",
     "count": "more or fewer records than there should be",
-    "difference": "two places do not have the same",
-    "topic-id": "an archive of a topic that was made anew since",
+    "difference": "two places do not have the same records",
+    "topic-id": "an archive of a topic that has since been created again",
     "coverage": "one place has a range that the other lacks",
-    "look": "something could not be looked at",
+    "look": "something could not be examined",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about one partition in one place; `is_wrong` decides the exit status."""
+    """Something found in one partition in one place; `is_wrong` decides the exit status."""
 
     is_wrong: bool
     kind: str
@@ -42,7 +42,7 @@ def wrong(kind: str, facts: Facts, text: str, offset: int | None = None) -> Find
 
 
 def note(kind: str, facts: Facts, text: str, offset: int | None = None) -> Finding:
-    """Something that is not one."""
+    """A finding that is not a fault."""
     return _finding(False, kind, facts, text, offset)
 
 

@@ -1,4 +1,4 @@
-"""Why offsets of a topic have no record: the broker is asked for the batches that lie there."""
+"""Finds out why offsets of a topic have no record, by fetching the stored batches there from the broker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..problems import Problem
 from .facts import Facts, Span, end_gaps
 from .findings import Finding, note, wrong
 
-#: Bytes asked for at once; neighbouring gaps are answered from one answer.
+#: Bytes fetched at once; one response serves neighbouring gaps.
 WINDOW = 1 << 20
-#: Bytes of a sample, and how many samples of a partition are taken for its batch sizes.
+#: Bytes of one sample, and samples per partition, to find its batch sizes.
 SAMPLE = 64 << 10
 SAMPLES = 8
 
@@ -29,7 +29,7 @@ DELETED = "deleted meanwhile"
 
 
 class _Piece(NamedTuple):
-    """One stored batch: offsets it spans (end exclusive), why it has no visible records (None: it has)."""
+    """One stored batch: the offsets it spans (end exclusive), and why it has no visible records (None if it has)."""
 
     start: int
     end: int
@@ -37,7 +37,7 @@ class _Piece(NamedTuple):
 
 
 class TopicGaps:
-    """Looks at gaps of partitions of one cluster; a context manager. What it cannot say is in `findings`."""
+    """Explains gaps in partitions of one cluster; a context manager. What it cannot explain is in `findings`."""
 
     def __init__(self, bootstrap: str, properties: Mapping[str, str], *, committed: bool) -> None:
         self.findings: list[Finding] = []
@@ -62,9 +62,10 @@ class TopicGaps:
     def explain(
         self, facts: Facts, inner: Iterable[Span], log_start: int, *, compacted: bool
     ) -> None:
-        """Fill in why offsets are missing: `inner` are the gaps between records; those at the ends are added.
+        """Fill in why offsets are missing: `inner` are the gaps between records; those at the ends of the range are added.
 
-        Shape: log_start is the log start offset after the records were read: retention may have come first. A compacted topic explains all of its gaps; otherwise batches are looked at.
+        Shape: log_start is the log start offset after the records were read: retention may have deleted some before. In a
+        compacted topic all gaps are explained by compaction; otherwise the batches are examined.
         """
         if compacted:
             facts.explain(COMPACTED, facts.missing)
@@ -79,7 +80,7 @@ class TopicGaps:
             for gap in (*end_gaps(facts), *inner):
                 self._explain(facts, gap)
         except (OSError, Problem, CorruptRecord) as error:
-            self.findings.append(wrong("look", facts, f"gaps cannot be looked at: {error}"))
+            self.findings.append(wrong("look", facts, f"gaps cannot be examined: {error}"))
         for span in facts.unexplained:
             text = f"{span.size} offsets without a record: {span}"
             self.findings.append(wrong("gap", facts, text, span.first))
@@ -111,7 +112,7 @@ class TopicGaps:
             facts.miss(Span(missed, gap.last))
 
     def _piece(self, facts: Facts, offset: int) -> _Piece | None:
-        """The stored batch that has an offset, or the next one after it."""
+        """The stored batch that contains an offset, or the next one after it."""
         found = self._known(offset)
         if found is None:
             stored = self._client.fetch(
@@ -131,7 +132,7 @@ class TopicGaps:
         return piece
 
     def sample(self, facts: Facts) -> None:
-        """Count the sizes of some batches, evenly over the range."""
+        """Count the sizes of some batches, spread evenly over the range."""
         if not self._reachable or facts.range.is_empty:
             return
         offsets = {
@@ -147,11 +148,11 @@ class TopicGaps:
                         bucket = max(batch.header.size - 1, 1).bit_length()
                         facts.batch_bytes[bucket] = facts.batch_bytes.get(bucket, 0) + 1
         except (OSError, Problem, CorruptRecord):
-            return  # a plot less
+            return  # without this the report only lacks a plot
 
 
 def _pieces(stored: StoredBatches) -> list[_Piece]:
-    """What each batch is to a reader of committed records. Source: CompletedFetch.nextFetchedRecord."""
+    """How a reader of committed records treats each batch. Source: CompletedFetch.nextFetchedRecord."""
     pending = sorted(stored.aborted, key=lambda one: one[1], reverse=True)
     aborted: set[int] = set()
     pieces = []

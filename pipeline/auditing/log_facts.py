@@ -1,4 +1,4 @@
-"""The scans of a partition's segments put together: what its range is, what is open, which offsets rightly have no record."""
+"""Puts the scans of a partition's segments together: its range, its open transactions, why offsets have no record."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class LogFacts:
-    """What the batches of a partition say.
+    """What the batches of a partition show.
 
-    Shape: `records` has those of aborted transactions too; holes are offsets between batches, thinned offsets that
-    batches span without having a record for them, damaged ones those of batches with a wrong checksum.
+    Shape: `records` includes those of aborted transactions; holes are offsets between batches; thinned are offsets within
+    batches that have no record; damaged are offsets of batches with a wrong checksum.
     """
 
     range: Range
@@ -58,10 +58,10 @@ class _Open(NamedTuple):
 
 
 def put_together(scans: Iterable[SegmentScan], start: int, end: int | None = None) -> LogFacts:
-    """The facts of a partition from those of its segments.
+    """Combine the scans of a partition's segments.
 
-    Shape: start and end (None: the log's) are those that the scans were told to count. A file that is cut short is
-    damage unless it is the last one: there a write may be under way, and recovery will cut it.
+    Shape: start and end (None: the log's) are the limits that the scans counted within. A truncated file is damage unless it
+    is the last one, which may still be being written, and which recovery will truncate.
     """
     segments = sorted(scans, key=lambda scan: scan.base_offset)
     facts = LogFacts(Range(start, start), start)
@@ -99,7 +99,7 @@ def _add_up(facts: LogFacts, segments: list[SegmentScan]) -> None:
         for kind, count in scan.damage_count.items():
             if not (is_last and kind == "cut"):
                 facts.damage_count[kind] = facts.damage_count.get(kind, 0) + count
-    # Between the segments, and before the first batch, where compaction or a loss left none.
+    # Between segments and before the first batch there may be none, because of compaction or loss.
     expected = facts.range.start
     for scan in segments:
         if scan.first_offset < 0:
@@ -109,7 +109,9 @@ def _add_up(facts: LogFacts, segments: list[SegmentScan]) -> None:
             facts.hole_offsets += hole.size
             facts.holes.append(Span(hole.start, hole.end - 1))
         expected = max(expected, scan.next_offset)
-    if expected < facts.range.end:  # the last segments are empty, but named after a later offset
+    if (
+        expected < facts.range.end
+    ):  # the last segments are empty, but their names have a later offset
         facts.hole_offsets += facts.range.end - expected
         facts.holes.append(Span(expected, facts.range.end - 1))
     facts.holes.sort()
@@ -117,7 +119,7 @@ def _add_up(facts: LogFacts, segments: list[SegmentScan]) -> None:
 
 
 def _transactions(segments: list[SegmentScan]) -> tuple[dict[int, _Open], int]:
-    """(what is open at the end by producer id, records of aborted transactions)."""
+    """(transactions open at the end by producer id, number of records in aborted transactions)."""
     open_: dict[int, _Open] = {}
     aborted = 0
     for scan in segments:

@@ -1,4 +1,4 @@
-"""A log directory as a place: its batches are scanned first, one Spark task a segment, then its records are read."""
+"""A log directory as a place: first its batches are scanned, one Spark task per segment, then its records are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _DAMAGED = "damaged batches"
-#: Topics that brokers compact, whatever anybody says of them.
+#: Topics that brokers always compact.
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
 
 #: Path of a segment, and the offsets to count.
@@ -43,7 +43,7 @@ Task = tuple[str, int, int]
 
 
 def directories(patterns: Iterable[str]) -> list[str]:
-    """The log directories that patterns mean. Raises Problem for one that means none."""
+    """The log directories that the patterns match. Raises Problem for a pattern that matches none."""
     found: list[str] = []
     for pattern in patterns:
         # Not Path.glob, which has no absolute patterns.
@@ -66,7 +66,7 @@ class LogPlace:
         topics: Collection[str] | None,
         configs: Mapping[str, Mapping[str, str]],
     ) -> None:
-        """Configs are those of topics that a broker was asked for: they say which are compacted."""
+        """`configs` are topic configs from a broker, which say which topics are compacted."""
         self.name = directory
         self._options = options
         self._committed = options.isolation == "read_committed"
@@ -85,7 +85,7 @@ class LogPlace:
         }
         self._cleaned = _offsets(logs, CLEANER_OFFSET)
         self._starts = _offsets(logs, LOG_START_OFFSET)
-        # A directory without that file is a copy: all of it counts.
+        # A directory without that file is a copy, and all of it counts.
         self._is_copy = not (logs / HIGH_WATERMARK).exists()
         self._high_watermarks = _offsets(logs, HIGH_WATERMARK)
         self.facts: dict[Where, LogFacts] = {}
@@ -100,7 +100,7 @@ class LogPlace:
         ]
 
     def take(self, scans: Mapping[str, SegmentScan]) -> None:
-        """Learn what the scans found, by path."""
+        """Take over what the scans found, by path."""
         for where, folder in self._logs.items():
             start = self._starts.get(where, 0)
             own = [scans[str(path)] for path in _segments(folder) if str(path) in scans]
@@ -111,7 +111,7 @@ class LogPlace:
             if self._committed:
                 end = min(end, facts.last_stable_offset)
             if end < facts.range.end:
-                # What lies behind is not compared: an open transaction, or not known to be committed.
+                # Offsets beyond this are not compared: an open transaction, or not known to be committed.
                 again = [
                     scan_segment(scan.path, start, end) if scan.next_offset > end else scan
                     for scan in own
@@ -187,7 +187,7 @@ class LogPlace:
         facts.explain(CONTROL, own.control_offsets)
         if self._committed:
             facts.explain(ABORTED, own.aborted_records)
-        # Their damage is a finding of its own.
+        # Damage in them is a separate finding.
         facts.explain(_DAMAGED, own.damaged_offsets)
         if self._is_compacted(facts.where):
             facts.explain(COMPACTED, own.thinned + own.hole_offsets)
@@ -206,12 +206,12 @@ class LogPlace:
 def scan(
     spark: SparkSession, places: Collection[LogPlace], done: Callable[[int, int], Any]
 ) -> None:
-    """Scan the segments of all places as Spark tasks; `done` is told (segments scanned, of how many)."""
+    """Scan the segments of all places as Spark tasks; calls `done(segments scanned, segments in all)`."""
     tasks = [task for place in places for task in place.tasks()]
     if not tasks:
         return
     context = spark.sparkContext
-    # The longest first would be best; by size is near enough, and spreads the large ones.
+    # The slowest first would be best; the largest first is close to that, and spreads the large ones.
     slices = min(len(tasks), context.defaultParallelism * 8)
     scans: dict[str, SegmentScan] = {}
     for result in context.parallelize(tasks, slices).map(_scan_task).toLocalIterator(True):
@@ -226,7 +226,7 @@ def _scan_task(task: Task) -> SegmentScan | None:
     try:
         return scan_segment(*task)
     except FileNotFoundError:
-        return None  # deleted meanwhile: retention, or compaction put another in its place
+        return None  # deleted in the meantime by retention, or replaced by compaction
 
 
 def _parsed(folder: Path) -> Where | None:
@@ -254,9 +254,9 @@ def _damage_text(damage: Damage) -> str:
     name = Path(damage.path).name
     what = {
         "crc": "a batch's checksum is wrong",
-        "header": "no batch can be made out",
+        "header": "no batch can be recognized",
         "cut": "a segment ends within a batch",
         "order": "offsets go back",
-        "sequence": "a batch is there twice",
+        "sequence": "a batch occurs twice",
     }[damage.kind]
     return f"{what}: {name} at byte {damage.position}: {damage.text}"

@@ -1,7 +1,7 @@
-"""Rows of any place to facts, on Spark: one shuffle of narrow rows, whatever keys and values weigh.
+"""From the rows of any place to facts, on Spark: one shuffle of narrow rows, however large keys and values are.
 
-Each record becomes a 64-bit hash of its key, value, headers and timestamp (xxHash64, null told from empty). All places
-go through the same expressions, so equal records have equal hashes wherever they lie.
+Each record becomes a 64-bit hash of its key, value, headers and timestamp (xxHash64; null and empty differ). All places use
+the same expressions, so equal records have equal hashes wherever they are stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .facts import Digest, Facts, Range, Span, Stretch, Where, gather
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Parts in which a partition is measured; a plot has as many points.
+#: Number of parts in which a partition is measured, and of points in a plot.
 BUCKETS = 64
 
 _LOW = 0xFFFFFFFF
@@ -45,7 +45,7 @@ class Rows:
         sources: Sequence[tuple[int, DataFrame]],
         ignored: Collection[str] = (),
     ) -> None:
-        """`sources` are (number of the place, its records in the columns of Spark's kafka source)."""
+        """`sources` are (number of the place, its records with the columns of Spark's kafka source)."""
         self._spark = spark
         narrow = [_narrow(frame, place, ignored) for place, frame in sources]
         whole = narrow[0]
@@ -60,18 +60,18 @@ class Rows:
         ).persist(StorageLevel.MEMORY_AND_DISK)
 
     def close(self) -> None:
-        """Let Spark drop the rows."""
+        """Have Spark drop the cached rows."""
         self.frame.unpersist()
 
     def measure(
         self, empty: Mapping[tuple[int, Where], Facts], common: Mapping[tuple[int, Where], Range]
     ) -> None:
-        """Fill facts, given for each place and partition with their range; common is what is compared."""
+        """Fill in the facts, given for each place and partition with their range; common is the range that is compared."""
         bounds = [
             (place, *where, *facts.range, *common.get((place, where), facts.range))
             for (place, where), facts in empty.items()
         ]
-        # As Arrow, which needs no Python process.
+        # Collected as Arrow, which needs no Python process.
         table = pa.table(list(zip(*bounds, strict=True)), schema=_BOUNDS)
         frame = self.frame.join(
             F.broadcast(self._spark.createDataFrame(table)),
@@ -112,7 +112,7 @@ class Rows:
             gather(facts, found.get(key, ()))
 
     def gaps(self, wanted: Collection[tuple[int, Where]]) -> dict[tuple[int, Where], list[Span]]:
-        """The runs of offsets without a record between two that have one, in order, of some partitions."""
+        """The gaps (runs of offsets without a record between two with one) of some partitions, in order."""
         found: dict[tuple[int, Where], list[Span]] = {}
         if wanted:
             topics = F.col("topic").isin(sorted({where[0] for _, where in wanted}))
@@ -129,7 +129,7 @@ class Rows:
     ) -> list[tuple[int, int | None, int | None, str]]:
         """Where two partitions differ: (key, offset in one, offset in the other, what differs).
 
-        Shape: key is `offset` or `rank` (the how manieth record); within limits the keys.
+        Shape: key is `offset` or `rank` (the record's position among all of them); `within` limits the keys.
         """
         sides = []
         for name, (place, where) in (("a", one), ("b", other)):
@@ -151,7 +151,7 @@ class Rows:
         return self.frame.where(mine & (F.col("partition") == where[1]))
 
 
-#: What is looked at where two records differ, in this order.
+#: Where two records differ, these are compared, in this order.
 _COMPARED = ("offset", "hash", "ms", "key_hash", "value_hash", "headers_hash")
 
 
@@ -195,7 +195,7 @@ def _narrow(frame: DataFrame, place: int, ignored: Collection[str]) -> DataFrame
 
 
 def _sums(hashes: Column) -> list[Column]:
-    # Halves, since a sum of whole ones overflows; 2^31 records fit into one.
+    # In halves, because a sum of whole hashes overflows; a sum of halves holds 2^31 records.
     halves = (hashes.bitwiseAND(F.lit(_LOW)), F.shiftrightunsigned(hashes, 32))
     return [F.coalesce(F.sum(half), F.lit(0).cast("long")) for half in halves]
 

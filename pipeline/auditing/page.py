@@ -1,4 +1,4 @@
-"""The outcome of an audit as one HTML file that needs nothing else: no script, no font, no server."""
+"""The outcome of an audit as one self-contained HTML file: no script, no font, no server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .findings import KINDS, Finding
 from .plots import plots
 from .report import Report, why, write_whole
 
-#: Rows of one table; the JSON has all.
+#: Rows shown in one table; the JSON report has all.
 MOST_ROWS = 500
 
 _CSS = """
@@ -42,7 +42,7 @@ figure svg{display:block;width:100%;height:auto}figcaption{color:var(--soft);fon
 
 
 def write_page(report: Report, path: Path) -> None:
-    """Write the page; the file appears whole. Errors: OSError."""
+    """Write the page; the file appears in full or not at all. Errors: OSError."""
     write_whole(path, page(report))
 
 
@@ -82,7 +82,7 @@ def _tiles(report: Report) -> str:
         (_size(sum(facts.bytes for facts in parts)), "keys and values"),
         (f"{len(parts):,}", "partitions"),
         (f"{sum(facts.unexplained_count for facts in parts):,}", "offsets missing"),
-        (f"{explained:,}", "offsets rightly without a record"),
+        (f"{explained:,}", "explained offsets without a record"),
     ]
     if report.comparisons:
         tiles.append((f"{equal:,} of {len(report.comparisons):,}", "comparisons equal"))

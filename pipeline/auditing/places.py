@@ -1,4 +1,4 @@
-"""Where records are: topics of a broker, an archive, a log directory. Each says which ranges it has and gives its rows."""
+"""Where records are stored: topics of a broker, an archive, a log directory. Each gives its ranges and its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .gaps import TopicGaps
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Runs of offsets without a record between two that have one.
+#: Runs of offsets without a record, between two that have one.
 Gaps = Sequence[Span]
 
 _ARCHIVED = (
@@ -39,16 +39,16 @@ class Place(Protocol):
     ranges: dict[Where, Range]
 
     def asks_for_gaps(self, facts: Facts) -> bool:
-        """Whether `judge` looks at the gaps between records."""
+        """Whether `judge` needs the gaps between records."""
 
     def rows(self, spark: SparkSession) -> DataFrame | None:
-        """All records in the columns of Spark's kafka source; None if there can be none."""
+        """All records with the columns of Spark's kafka source; None if there can be none."""
 
     def judge(self, facts: Facts, gaps: Gaps) -> list[Finding]:
-        """Say of a measured partition why offsets are missing (in the facts), and what is wrong."""
+        """Record in the facts of a measured partition why offsets are missing; return what is wrong."""
 
     def comparable(self, where: Where) -> Range:
-        """The part of the range that another place must have equal."""
+        """The part of the range that must be equal in another place."""
 
 
 class TopicPlace:
@@ -66,7 +66,7 @@ class TopicPlace:
         self.topics = topics
         self.configs = topic_configs(cluster, topics)
         self.topic_ids = cluster.topic_ids(topics)
-        # The start is asked for first, the end last: what is deleted or appended meanwhile does no harm.
+        # The start is asked for first and the end last, so that deletes and appends in between do no harm.
         starts = cluster.starts(topics)
         self._high_watermarks = cluster.ends(topics)
         self._stable = cluster.ends(topics, read_committed=True)
@@ -92,7 +92,7 @@ class TopicPlace:
             .option("endingOffsets", json.dumps(bounds[1]))
             .option("includeHeaders", "true")
             .option("failOnDataLoss", "false")
-            # How long it waits for records that retention took after the ranges were asked for.
+            # How long Spark waits for records that retention deleted after the ranges were asked for.
             .option("kafkaConsumer.pollTimeoutMs", "20000")
             .load()
         )
@@ -117,7 +117,7 @@ class TopicPlace:
         return findings
 
     def batch_sizes(self, facts: Facts) -> None:
-        """Have a look at some batches of a partition."""
+        """Sample the batch sizes of a partition."""
         with self._looker() as looker:
             looker.sample(facts)
 
@@ -129,7 +129,7 @@ class TopicPlace:
         stable, high = self._stable[facts.where], self._high_watermarks[facts.where]
         if stable >= high:
             return []
-        # A transaction may have begun between the two questions: it counts if it is open still.
+        # A transaction may have begun between the two requests: it counts only if it is still open.
         now = self._cluster.ends(self.topics, read_committed=True)[facts.where]
         if now != stable:
             return []
@@ -141,7 +141,7 @@ class TopicPlace:
 def open_transaction(
     place: Place, facts: Facts, first: int, end: int, open_ms: int | None, options: Namespace
 ) -> Finding:
-    """The finding that committed readers get no further than `first` though the log goes on to `end`."""
+    """The finding that readers of committed records stop at `first` although the log ends at `end`."""
 
     since = "" if open_ms is None else f" for {shown(open_ms)} by its records' timestamps"
     text = (
@@ -156,7 +156,7 @@ def open_transaction(
 
 
 class ArchivePlace:
-    """A Parquet archive, as its manifests say."""
+    """A Parquet archive, as described by its manifests."""
 
     kind = "archive"
 
@@ -177,7 +177,7 @@ class ArchivePlace:
         self._absent = self._missing_files()
 
     def _missing_files(self) -> dict[str, str]:
-        """Files that are not there, or not of the size they had -> what is wrong."""
+        """Files that are missing or have a different size -> what is wrong."""
         storage = self._archive.storage
         there: dict[str, dict[str, int]] = {}
         absent = {}
@@ -230,7 +230,9 @@ class ArchivePlace:
                 span = Span(first, last)
                 facts.miss(span)
                 accounted += span.size
-                text = f"offsets {span} were gone from the topic when they were to be archived"
+                text = (
+                    f"offsets {span} had been deleted from the topic before they could be archived"
+                )
                 findings.append(wrong("lost", facts, text, first))
             expected += entry.rows
             for file in entry.files:
@@ -252,7 +254,7 @@ class ArchivePlace:
 
 
 def _timestamp_at(cluster: Cluster, where: Where, offset: int) -> int | None:
-    """When the record at or after an offset was made, in ms since 1970; None if none comes."""
+    """The timestamp of the record at or after an offset, in ms since 1970; None if none arrives."""
     return timestamps_at(cluster, {where: offset}).get(where)
 
 
@@ -261,7 +263,7 @@ def _isolation(committed: bool) -> str:
 
 
 def archive_at(path: str, topics: Collection[str] | None) -> ArchivePlace:
-    """The archive in a folder. Raises Problem where there is none, or none of these topics."""
+    """The archive in a folder. Raises Problem if there is none, or if it has none of these topics."""
     place = ArchivePlace(Archive(path), topics)
     if not place.ranges:
         what = f"nothing of {', '.join(sorted(topics))}" if topics else "nothing"

@@ -1,4 +1,4 @@
-"""The pictures of an audit as SVG: records, offsets with what was found there, timestamps, batch sizes."""
+"""The plots of an audit as SVG: records, offsets with findings, timestamps, batch sizes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from matplotlib.patches import Patch
 from .facts import Facts
 from .report import Report
 
-#: Told apart by people who see colours differently, too (Okabe and Ito).
+#: Colours that colour-blind people can distinguish too (Okabe and Ito).
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7A7A7A")
 _RED = "#B3261E"
-#: More bars or lines than this and nobody can read them.
+#: The most bars or lines that are still readable.
 MOST = 40
 MOST_TOPICS = 6
 
@@ -39,24 +39,24 @@ _STYLE: Any = {
 
 
 def plots(report: Report) -> list[tuple[str, str, str]]:
-    """(title, what is to be seen, SVG) of each picture that there is something to show in."""
+    """(title, caption, SVG) of each plot that has something to show."""
     made = []
     with matplotlib.rc_context(_STYLE):
         for title, text, draw in (
             ("Records", "Records of each partition, one color for each place.", _records),
             (
                 "Offsets",
-                "The range of each partition; red marks are where something is wrong, gray ones what is worth knowing.",
+                "The range of each partition; red marks show faults, gray ones notes.",
                 _offsets,
             ),
             (
                 "Timestamps",
-                "Timestamps over offsets. A line that falls, or a broad band, is records out of order.",
+                "Timestamps over offsets. A falling line or a broad band means records out of order.",
                 _timestamps,
             ),
             (
                 "Batch sizes",
-                "How many batches have which size: all of a log directory, samples of a topic.",
+                "Number of batches by size: all batches of a log directory, samples of a topic.",
                 _batches,
             ),
         ):
@@ -71,7 +71,7 @@ def _svg(figure: Figure) -> str:
     figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     svg = text[text.index("<svg") :]
-    # The page decides how wide it is.
+    # The page decides how wide the plot is.
     return re.sub(
         r'(<svg[^>]*?) width="[^"]*" height="[^"]*"|height="[^"]*" width="[^"]*"',
         r"\1",
@@ -117,7 +117,7 @@ def _records(report: Report) -> Figure | None:
 
 def _offsets(report: Report) -> Figure | None:
     shown = [facts for facts in report.partitions if not facts.range.is_empty]
-    # Those with findings first, if there is no room for all.
+    # If there is no room for all, those with findings come first.
     found = {(one.place, one.topic, one.partition) for one in report.findings if one.is_wrong}
     if len(shown) > MOST:
         shown.sort(key=lambda facts: (facts.place, *facts.where) not in found)
@@ -230,7 +230,7 @@ def _patch(color: str, label: str) -> Any:
 
 
 def _time(timestamp_ms: int) -> datetime:
-    # What a producer may send reaches further than the calendar.
+    # Producers may send timestamps beyond the calendar's range.
     seconds = min(max(timestamp_ms / 1000, -62_000_000_000), 253_000_000_000)
     return datetime.fromtimestamp(seconds, UTC)
 

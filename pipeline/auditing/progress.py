@@ -1,4 +1,4 @@
-"""How far an audit is: one line on standard error, written over on a terminal, now and then elsewhere."""
+"""An audit's progress: one line on standard error, overwritten on a terminal, repeated from time to time elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds between two lines: on a terminal, and in a log.
+#: Seconds between two updates: on a terminal, and in a log.
 _TERMINAL_S, _LOG_S = 0.5, 10.0
 
 
@@ -39,7 +39,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Leave the terminal's line empty."""
+        """Clear the terminal's line."""
         if self._width:
             print("\r" + " " * self._width + "\r", end="", file=sys.stderr, flush=True)
             self._width = 0
@@ -47,7 +47,7 @@ class Progress:
 
 @contextmanager
 def watched(spark: SparkSession, quiet: bool) -> Iterator[None]:
-    """Show meanwhile how many of Spark's tasks are done."""
+    """Show how many of Spark's tasks are done, while the block runs."""
     if quiet:
         yield
         return

@@ -14,13 +14,13 @@ from .compare import Comparison
 from .facts import Facts
 from .findings import Finding
 
-#: How many findings a terminal is shown of each kind; the files have all.
+#: How many findings of each kind are shown on a terminal; the files have all of them.
 SHOWN = 20
 
 
 @dataclass(slots=True)
 class Report:
-    """All that was found out."""
+    """Everything the audit found."""
 
     places: list[tuple[str, str]]
     partitions: list[Facts]
@@ -31,7 +31,7 @@ class Report:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether anything is."""
+        """Whether anything is wrong."""
         return any(finding.is_wrong for finding in self.findings)
 
     @property
@@ -48,17 +48,17 @@ class Report:
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun."""
+    """A number and its noun, in the plural if needed."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def why(facts: Facts) -> str:
-    """What explains missing offsets."""
+    """The reasons why offsets are missing."""
     return ", ".join(f"{number:,} {reason}" for reason, number in sorted(facts.explained.items()))
 
 
 def print_report(report: Report, out: TextIO) -> None:
-    """Write tables of partitions and comparisons, findings, and the verdict last."""
+    """Write tables of partitions and comparisons, then the findings, then the verdict."""
     for place, kind in report.places:
         rows = [facts for facts in report.partitions if facts.place == place]
         out.write(f"\n{kind} {place}\n")
@@ -121,7 +121,7 @@ def _print_table(
 
 
 def as_tree(report: Report) -> dict[str, Any]:
-    """The report as JSON has it; times are ISO 8601, timestamps milliseconds since 1970."""
+    """The report as a tree for JSON; times are ISO 8601, timestamps milliseconds since 1970."""
     return {
         "format": 1,
         "began": datetime.fromtimestamp(report.began, UTC).isoformat(timespec="seconds"),
@@ -149,12 +149,12 @@ def _facts_tree(facts: Facts) -> dict[str, Any]:
 
 
 def write_json(report: Report, path: Path) -> None:
-    """Write the report as JSON; the file appears whole."""
+    """Write the report as JSON; the file appears in full or not at all."""
     write_whole(path, json.dumps(as_tree(report), indent=1))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody sees half of it. Errors: OSError."""
+    """Write a file so that nobody sees it half written. Errors: OSError."""
     made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     made.write_text(text, encoding="utf-8")
     made.replace(path)

@@ -1,4 +1,4 @@
-"""What is wrong with one partition whatever place it is in; what only some places know is judged there."""
+"""What is wrong with a partition, in any kind of place; `places.py` and `log_place.py` judge what only they know."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .findings import Finding, note, wrong
 
 
 def judge_rows(facts: Facts, options: Namespace) -> list[Finding]:
-    """Offsets that come twice, and timestamps that go back."""
+    """Find offsets that occur twice and timestamps that go back."""
     findings = []
     if facts.duplicates:
         text = (
@@ -29,7 +29,7 @@ def _time_order(facts: Facts, options: Namespace) -> Finding:
         f"{facts.backwards} records are older than the one before them, by up to {shown(worst)}"
         f" (offset {offset})"
     )
-    # Producers' clocks and retries make such; the broker's own clock should not.
+    # Producers' clocks and retries can cause this; the broker's own clock should not.
     if facts.append_time_rows == facts.rows:
         return wrong("time-order", facts, text + "; the broker gave these timestamps", offset)
     limit = options.time_order

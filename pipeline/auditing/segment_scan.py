@@ -1,8 +1,8 @@
-"""What the batches of one segment file say, without a look at their records: checksums, offsets, transactions.
+"""What the batches of one segment file say, without reading their records: checksums, offsets, transactions.
 
 Runs as a Spark task for each segment, so it takes a path and returns plain values. Recovery rule: a batch whose
-checksum is wrong is counted and passed over; one whose length or magic makes no sense ends the walk, since nobody
-knows where the next begins; one cut short ends it too.
+checksum is wrong is counted and skipped; one whose length or magic makes no sense ends the walk, because the start of
+the next is unknown; a truncated one ends it too.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .facts import Range, Span
 
 #: How many of each kind of damage are described; all are counted.
 DESCRIBED = 100
-#: How many batches of a producer are remembered, as by a broker.
+#: How many batches of a producer are remembered, the same number as in a broker.
 REMEMBERED = 5
 
 
 class Damage(NamedTuple):
     """Bytes of a segment that are not what was appended.
 
-    Shape: `offset` is the base offset of the damaged batch as it says itself; `kind` is `crc`, `header` (the walk
-    ended there), `cut` (the file ends within a batch), `order` (offsets go back) or `sequence` (the producer's
-    sequence came twice).
+    Shape: `offset` is the base offset in the damaged batch's own header; `kind` is `crc`, `header` (the walk ended
+    there), `cut` (the file ends within a batch), `order` (offsets go back) or `sequence` (the producer's sequence
+    occurs twice).
     """
 
     kind: str
@@ -43,7 +43,8 @@ class Damage(NamedTuple):
 class TransactionStep(NamedTuple):
     """A producer's transactional batches up to a marker, or up to the end of the segment (marker None).
 
-    Shape: first_offset -1 where the marker ends nothing that is in this segment; records are those of the batches.
+    Shape: first_offset is -1 if the transaction that the marker ends has no batch in this segment; records counts the
+    records of the batches.
     """
 
     producer_id: int
@@ -56,7 +57,7 @@ class TransactionStep(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentScan:
-    """Sums and what is remarkable of one segment file."""
+    """The sums and the findings of one segment file."""
 
     path: str
     base_offset: int
@@ -78,7 +79,7 @@ class SegmentScan:
     batch_bytes: dict[int, int] = field(default_factory=dict)
 
     def damage(self, kind: str, position: int, offset: int, text: str) -> None:
-        """Note something wrong."""
+        """Record a fault."""
         self.damage_count[kind] = self.damage_count.get(kind, 0) + 1
         if len(self.damages) < DESCRIBED:
             self.damages.append(Damage(kind, self.path, position, offset, text))
@@ -97,7 +98,7 @@ def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan
     with file.open("rb") as opened:
         try:
             data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # it became empty since: retention
+        except ValueError:  # the file has become empty since, by retention
             return scan
     with data, memoryview(data) as view:
         _Walk(scan, Range(start, end)).run(view)
@@ -105,7 +106,7 @@ def scan_segment(path: str, start: int = 0, end: int = MAX_INT64) -> SegmentScan
 
 
 class _Walk:
-    """The walk over one segment; keeps what is needed from one batch to the next."""
+    """The walk over one segment, with what has to be kept from one batch to the next."""
 
     def __init__(self, scan: SegmentScan, counted: Range) -> None:
         self.scan = scan
@@ -126,7 +127,7 @@ class _Walk:
                 break
             if header is None or size is None:
                 rest = len(view) - position
-                text = f"the file ends within a batch: {rest} bytes of it are there"
+                text = f"the file ends within a batch, after {rest} bytes of it"
                 scan.damage("cut", position, scan.next_offset, text)
                 break
             self._batch(view, position, header)
@@ -144,7 +145,7 @@ class _Walk:
                 batch.verify_crc()
             except CorruptRecord as error:
                 scan.damage("crc", position, first, str(error))
-                # Its offsets are outside of the checksum; they count if they fit to those before.
+                # The checksum does not cover the offsets; they count if they follow the ones before.
                 if span.start >= scan.next_offset and not span.is_empty:
                     self._advance(span)
                     scan.damaged_offsets += span.common(self.counted).size
@@ -210,25 +211,27 @@ class _Walk:
             )
 
     def _sequence(self, position: int, header: BatchHeader) -> None:
-        # A coordinator's batches have sequences too, but no producer id.
+        # A coordinator's batches have sequence numbers too, but no producer id.
         if min(header.producer_id, header.base_sequence) < 0 or header.records_count <= 0:
             return
         recent = self._sequences.setdefault((header.producer_id, header.producer_epoch), [])
         own = header.base_sequence, header.last_sequence
         if own in recent:
-            text = f"sequences {own[0]} to {own[1]} of producer {header.producer_id} came before"
+            text = (
+                f"sequences {own[0]} to {own[1]} of producer {header.producer_id} occurred before"
+            )
             self.scan.damage("sequence", position, header.base_offset, text)
         recent.append(own)
         del recent[:-REMEMBERED]
 
 
 def _extent(batch: RecordBatch) -> tuple[int, int]:
-    """First offset and number of records; of a compressed message of magic 0 or 1 these are inside."""
+    """First offset and number of records, which for a compressed message of magic 0 or 1 are inside it."""
     header = batch.header
     if header.magic >= 2 or header.records_count >= 0:
         return header.base_offset, max(header.records_count, 0)
     try:
         offsets = [record.offset for record in batch.records()]
-    except Exception:  # noqa: BLE001 - damaged: the checksum says it next
+    except Exception:  # noqa: BLE001 - damaged: the checksum shows it next
         return header.base_offset, 1
     return offsets[0], len(offsets)

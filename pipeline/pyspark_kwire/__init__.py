@@ -1,4 +1,4 @@
-"""Spark looks through modules named `pyspark_*` for data sources; this one is `kwire-log`."""
+"""Spark searches modules named `pyspark_*` for data sources; this one provides `kwire-log`."""
 
 from kwire.pipeline.segments.source import SegmentSource as DefaultSource
 

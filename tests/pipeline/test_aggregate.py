@@ -311,7 +311,7 @@ def test_pattern_read_at_an_interval_has_approximate_percentiles(
     # The same checkpoint, but a topic that only has the name: told at the start, and while the job runs.
     room.admin.delete_topics([room.topic])[room.topic].result()
     room.create(room.topic)
-    anew = f"topic {room.topic} was deleted and made anew: the checkpoint"
+    anew = f"topic {room.topic} was deleted and created again: the checkpoint"
     with pytest.raises(Problem, match=anew):
         room.run(
             "metrics",
@@ -380,7 +380,7 @@ def lines(seed: random.Random, count: int, first_ms: int, span_ms: int) -> list[
     unlike = "does not match the pattern"
     found.append(Sent(b"Traceback (most recent call last):", fault=unlike))
     found.append(Sent(f"{iso(first_ms)} INFO [] no service".encode(), fault="service is missing"))
-    found.append(Sent(b"2026-13-01T00:00:00.000Z INFO [db] x", fault="time is no time: 2026-13"))
+    found.append(Sent(b"2026-13-01T00:00:00.000Z INFO [db] x", fault="time is not a time: 2026-13"))
     seed.shuffle(found)
     return found
 

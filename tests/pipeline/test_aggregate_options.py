@@ -68,16 +68,16 @@ def test_json_schema_becomes_columns(tmp_path: Path) -> None:
         ("{", "--schema is not JSON"),
         ('{"a": 1}', "must be a JSON Schema of type object with properties"),
         ('{"type": "object", "properties": {}}', "no columns"),
-        ('{"type": "object", "properties": {"a": {}}}', "a: a type is wanted"),
+        ('{"type": "object", "properties": {"a": {}}}', "a: expected one type"),
         ('{"type": "object", "properties": {"a": {"type": "decimal"}}}', "a: unknown type 'dec"),
-        ('{"type": "object", "properties": {"a": {"type": "array"}}}', r"a\[\]: a type is wanted"),
+        ('{"type": "object", "properties": {"a": {"type": "array"}}}', r"a\[\]: expected one type"),
         (
             '{"type": "object", "properties": {"a": {"type": "string"}}, "required": ["b"]}',
             "b is required, but not among the properties",
         ),
         (
             '{"type":"object","properties":{"a":{"type":"string"},"A":{"type":"string"}}}',
-            "column a stands there twice",
+            "column a is given twice",
         ),
         ('{"type": "struct", "fields": [{"name": "a"}]}', "is not a schema in Spark's JSON"),
     ],
@@ -100,7 +100,7 @@ def test_absent_schema_file_is_told(tmp_path: Path) -> None:
         (["--topics-pattern=x"], "either --topics or --topics-pattern"),
         (["--late=dead-letter"], "--late dead-letter needs --dead-letter-topic"),
         (["--dead-letter-topic=r"], "--to-topic and --dead-letter-topic are the same"),
-        (["--to-topic="], "say --to-topic, --to-parquet or both"),
+        (["--to-topic="], "give --to-topic, --to-parquet or both"),
     ],
 )
 def test_options_that_do_not_go_together_are_told(words: list[str], said: str) -> None:
@@ -189,12 +189,12 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
         (
             "metrics",
             ["--schema=name STRING, value STRING, time TIMESTAMP"],
-            "value is STRING: no number",
+            "value is STRING, not a number",
         ),
         (
             "metrics",
             ["--schema=name STRING, value INT, time BOOLEAN"],
-            "time is BOOLEAN: no timestamp",
+            "time is BOOLEAN, not a timestamp",
         ),
         ("metrics", ["--group-by=host"], "--group-by host: the schema has time, name, value"),
         ("metrics", ["--require=host"], "--require host: the schema has"),
@@ -208,7 +208,7 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
         (
             "logs",
             ["--schema=time TIMESTAMP, service STRING, level STRING, date DATE"],
-            "column date: the store has",
+            "column date: the store adds",
         ),
         (
             "logs",

@@ -152,7 +152,7 @@ def test_topic_archive_replay_and_log_directory_agree(
     (anew,) = (one for one in report.findings if one.kind == "topic-id")
     assert "the archive is of topic id another-id" in anew.text
     assert {one.text.split(",")[0] for one in report.findings if one.kind == "coverage"} == {
-        f"is empty or not there; {topic}-1 in {broker.bootstrap} has [0",
+        f"is empty or missing; {topic}-1 in {broker.bootstrap} has [0",
         "begins at offset 100",
         "ends at offset 300",
     }
@@ -246,7 +246,7 @@ def test_golden_log_directory_is_clean(spark: SparkSession, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say what to audit"),
+        ([], "give --topics, --archive or --log-dir"),
         (["--log-dir=/nowhere/*"], "no log directory is at /nowhere"),
         (["--archive=/nowhere"], "there is no archive at /nowhere"),
         (["--archive=EMPTY"], "the archive EMPTY holds nothing"),

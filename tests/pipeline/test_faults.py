@@ -287,15 +287,17 @@ def test_topic_made_anew_or_deleted_is_told(desk: Desk, monkeypatch: pytest.Monk
     another = "the same; what was archived stays"
     with monkeypatch.context() as patch:
         patch.setattr(Cluster, "topic_ids", lambda *_: {})
-        desk.fails("topic made anew, brokers without topic ids", another)
-        desk.fails("topic made anew, brokers without topic ids", another, "--on-data-loss=go-on")
+        desk.fails("topic created again, brokers without topic ids", another)
+        desk.fails(
+            "topic created again, brokers without topic ids", another, "--on-data-loss=go-on"
+        )
     # As long as what is archived, and longer: no offset tells. Spark need not run to say so.
     desk.produce(80)
     monkeypatch.setattr(job, "start_session", None)
     for words in ([], ["--on-data-loss=go-on"]):
         with pytest.raises(Problem) as failure:
             job.run(desk.options(*words))
-        desk.told("topic deleted and made anew", str(failure.value), another)
+        desk.told("topic deleted and created again", str(failure.value), another)
     desk.wanted = kept
     assert desk.is_exact()
 
@@ -303,7 +305,7 @@ def test_topic_made_anew_or_deleted_is_told(desk: Desk, monkeypatch: pytest.Monk
     desk.folder = desk.folder / "other"
     desk.wanted = []
     with before(monkeypatch, "stage", lambda: (desk.make_anew(), desk.produce(200))):
-        desk.fails("topic deleted and made anew", another)
+        desk.fails("topic deleted and created again", another)
     desk.run()
     assert desk.is_exact()
     with before(monkeypatch, "_counts", desk.delete_topic):
@@ -348,7 +350,9 @@ def test_second_job_of_the_same_group_is_refused_and_sweeps_nothing(desk: Desk) 
     staged.touch()
     with LocalStorage(str(desk.path)).hold("_locks/archive.archive.lock") as alone:
         assert alone
-        with pytest.raises(Problem, match=r"a job with --group archive archives to .* already"):
+        with pytest.raises(
+            Problem, match=r"a job with --group archive is already archiving to .*:"
+        ):
             desk.run()
     assert staged.exists()
 

@@ -89,7 +89,7 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
     finished(12)
     offsets.flush()
     offsets.flush()
-    told = "kwire pipeline: cannot commit offsets of group jobs: nobody there; the job goes on\n"
+    told = "kwire pipeline: cannot commit offsets of group jobs: nobody there; the job continues\n"
     assert capsys.readouterr().err == told
     cluster.away = False
     offsets.flush()
@@ -113,9 +113,9 @@ def test_latest_offsets_are_committed_and_a_failure_is_told_once(
         ),
         (
             "[PATH_ALREADY_EXISTS] Path file:/a/_staging/archive.archive.4/data already exists.",
-            "another job archives to file:/a, too",
+            "another job is also archiving to file:/a",
         ),
-        ("Set(orders-1) are gone. Some data", "orders-1: not there any more"),
+        ("Set(orders-1) are gone. Some data", "orders-1: no longer there"),
     ],
 )
 def test_error_of_spark_becomes_one_line(text: str, said: str) -> None:

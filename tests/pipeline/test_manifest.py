@@ -52,7 +52,7 @@ def test_second_writer_of_same_offsets_is_refused(archive: Archive) -> None:
     other = Archive(archive.path)
     assert other.ends() == {}
     archive.commit_batch([entry(0, 9)], 0)
-    with pytest.raises(Conflict, match="orders-0 ends at 10"):
+    with pytest.raises(Conflict, match="orders-0 now ends at 10"):
         other.commit_batch([entry(0, 4)], 0)
     other.commit_batch([entry(10, 14)], 1)
     archive.refresh()
@@ -68,7 +68,7 @@ def test_compaction_swaps_entries_and_keeps_note_of_old_files(archive: Archive) 
     archive.commit_compaction(old, [entry(0, 29)])
     assert archive.entries() == [entry(0, 29)]
     assert set(archive.replaced()) == {file.path for e in old for file in e.files}
-    with pytest.raises(Conflict, match="was replaced meanwhile"):
+    with pytest.raises(Conflict, match="has been replaced already"):
         late.commit_compaction(old[:2], [entry(0, 19)])
     archive.commit_swept(list(archive.replaced()))
     assert Archive(archive.path).replaced() == {}
@@ -159,7 +159,9 @@ def test_new_partition_is_read_from_its_beginning() -> None:
 
 
 def test_deleted_offsets_are_told_or_noted() -> None:
-    with pytest.raises(Problem, match=r"orders-0: offset 5 is wanted next.*there is 8: 3 offsets"):
+    with pytest.raises(
+        Problem, match=r"orders-0: offset 5 is needed next.*now begins at 8: 3 offsets"
+    ):
         plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=False)
     assert plan({PLACE: 5}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 8}, go_on=True) == {
         PLACE: Range(5, 20, (5, 7))
@@ -171,16 +173,16 @@ def test_deleted_offsets_are_told_or_noted() -> None:
 
 
 def test_checkpoint_beyond_the_archive_is_refused() -> None:
-    with pytest.raises(Problem, match="ends at offset 5, but the checkpoint goes on at 9"):
+    with pytest.raises(Problem, match="ends at offset 5, but the checkpoint continues at 9"):
         plan({PLACE: 9}, {PLACE: 20}, {}, {PLACE: 5}, {PLACE: 0}, go_on=True)
-    with pytest.raises(Problem, match="ends at offset 5, but the checkpoint goes on at 9"):
+    with pytest.raises(Problem, match="ends at offset 5, but the checkpoint continues at 9"):
         check({PLACE: 9}, {PLACE: 5}, {PLACE: 0}, {PLACE: 20}, go_on=True)
 
 
 def test_partition_that_became_shorter_is_refused() -> None:
-    with pytest.raises(Problem, match="offset 9 is wanted next, but the partition ends at 2"):
+    with pytest.raises(Problem, match="offset 9 is needed next, but the partition ends at 2"):
         plan({PLACE: 9}, {PLACE: 2}, {}, {PLACE: 9}, {PLACE: 0}, go_on=True)
-    with pytest.raises(Problem, match="offset 9 is wanted next, but the partition ends at 2"):
+    with pytest.raises(Problem, match="offset 9 is needed next, but the partition ends at 2"):
         check({}, {PLACE: 9}, {PLACE: 0}, {PLACE: 2}, go_on=True)
 
 
@@ -257,7 +259,7 @@ def test_checkpoint_belongs_to_one_job(tmp_path: Path) -> None:
         with pytest.raises(Problem, match=r"belongs to job archive \(archive /a\)"):
             made.claim(job, about)
     strange = checkpoint(tmp_path / "strange")
-    with pytest.raises(Problem, match="is no checkpoint of kwire's"):
+    with pytest.raises(Problem, match="is not a checkpoint of kwire's"):
         strange.claim("archive", {})
     (tmp_path / "new" / "kwire.json").write_text(json.dumps([]))
     with pytest.raises(Problem, match=r"kwire.json is damaged"):

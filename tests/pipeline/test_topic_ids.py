@@ -1,4 +1,4 @@
-"""A topic that was deleted and made anew is known by its id: the rules, without Spark."""
+"""A topic that was deleted and created again is known by its id: the rules, without Spark."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_batch_of_a_topic_with_another_id_is_refused(archive: Archive) -> None:
     other = Archive(archive.path)
     assert other.ends() == {}
     archive.commit_batch([entry(0, 9)], 0, {"orders": "id-1"})
-    with pytest.raises(Conflict, match="topic orders has another id meanwhile"):
+    with pytest.raises(Conflict, match="topic orders now has another id"):
         other.commit_batch([entry(10, 19)], 0, {"orders": "id-2"})
 
 
@@ -99,7 +99,7 @@ def test_archive_is_compared_with_what_is_there(archive: Archive) -> None:
     archive.commit_batch([entry(0, 9)], 0, before)
     assert Checks(cluster_of(), archive, options).topic_ids(topics) == {}
     said = (
-        "topic orders was deleted and made anew: the archive is of topic id id-1, b:1 has id-2, which does not"
+        "topic orders was deleted and created again: the archive is of topic id id-1, b:1 has id-2, which does not"
         " continue it; archive it to another --path"
     )
     with pytest.raises(Problem, match=said):
@@ -108,7 +108,7 @@ def test_archive_is_compared_with_what_is_there(archive: Archive) -> None:
 
 def test_topic_made_anew_between_two_looks_is_refused(archive: Archive) -> None:
     checks = Checks(cluster_of(orders="id-2"), archive, Namespace(checkpoint_dir=None, group="g"))
-    with pytest.raises(Problem, match="topic orders was deleted and made anew"):
+    with pytest.raises(Problem, match="topic orders was deleted and created again"):
         checks.topic_ids(["orders"], {"orders": "id-1"})
     # One that told its id only the second time may have been another before.
     assert checks.topic_ids(["orders"], {}) == {}
@@ -127,12 +127,12 @@ def test_checkpoint_knows_the_topics_it_has_read(
     check(orders="id-1")
     check(payments="id-2")
     with pytest.raises(
-        Problem, match=r"topic orders was deleted .* id-1, b:1 has id-3; begin anew"
+        Problem, match=r"topic orders was deleted .* id-1, b:1 has id-3; start over"
     ):
         check(orders="id-3", payments="id-2")
     assert capsys.readouterr().err == ""
     check(go_on=True, orders="id-3")
-    assert "topic orders was deleted and made anew" in capsys.readouterr().err
+    assert "topic orders was deleted and created again" in capsys.readouterr().err
     check(orders="id-3", payments="id-2")
     assert capsys.readouterr().err == ""
 
@@ -141,8 +141,8 @@ def test_checkpoint_knows_the_topics_it_has_read(
     ("text", "why"),
     [
         ("{", "Expecting"),
-        ("[]", "it is no JSON object"),
-        ('{"orders": 1}', "orders is no text"),
+        ("[]", "it is not a JSON object"),
+        ('{"orders": 1}', "orders is not a string"),
     ],
 )
 def test_damaged_file_of_ids_is_named(tmp_path: Path, text: str, why: str) -> None:

@@ -45,9 +45,9 @@ def test_cluster_is_named_as_other_commands_and_kafkas_tools_name_it(option: str
     ("text", "said"),
     [
         ("a = ", "is not TOML"),
-        ("[archiv]\na = 1\n", r"\[archiv\] is no job"),
-        ("archive = 1\n", r"archive is to be a table: \[archive\]"),
-        ("spark = 1\n", r"spark is to be a table: \[spark\]"),
+        ("[archiv]\na = 1\n", r"\[archiv\] is not a job"),
+        ("archive = 1\n", r"archive must be a table: \[archive\]"),
+        ("spark = 1\n", r"spark must be a table: \[spark\]"),
     ],
 )
 def test_wrong_config_file_is_named(tmp_path: Path, text: str, said: str) -> None:
