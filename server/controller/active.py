@@ -1,8 +1,8 @@
-"""What the active controller has while it is active, and its one way to change the cluster.
+"""The state of the active controller, and its one way to change the cluster.
 
-Each change goes the same way: decide (pure), write to the store where nobody else has written since,
-then `publish`: this broker's replicas take their roles, its image is published, and the other brokers
-are told. So when `publish` returns, what this broker leads can be used.
+Every change takes the same steps: decide (pure), write to the store unless somebody else has
+written since, then `publish`: this broker's replicas take their roles, its image is published, and
+the other brokers are told. So when `publish` returns, what this broker leads can be used.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What a partition's state is to become, None to leave it.
+#: The new state of a partition; None to leave it.
 Rule: TypeAlias = Callable[[TopicPartition, PartitionImage, LeaderAndIsr], LeaderAndIsr | None]
 
 
 class LocalReplicas(Protocol):
-    """The replicas of this broker, to which the controller speaks without a network."""
+    """The replicas of this broker, which the controller reaches without a network."""
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         """Take roles."""
@@ -70,7 +70,7 @@ class ControllerSettings:
 class ControllerServices:
     """What a controller works with, active or not.
 
-    Shape: `local` is None where the broker has no replicas (tests); `later` puts work at the end of
+    Shape: `local` is None if the broker has no replicas (tests); `later` puts work at the end of
     the controller's queue.
     """
 
@@ -84,7 +84,7 @@ class ControllerServices:
 
 
 class Answer:
-    """What a broker answered to a message of the controller."""
+    """A broker's answer to a message of the controller."""
 
     __slots__ = ("broker_epoch", "broker_id", "request", "response")
 
@@ -98,7 +98,7 @@ class Answer:
 
 
 class ActiveController:
-    """The controller of one controller epoch. Errors of what it writes: NotController."""
+    """The controller of one controller epoch. All its writes may raise NotController."""
 
     def __init__(self, services: ControllerServices, writes: ControllerWrites) -> None:
         self.services = services
@@ -106,7 +106,7 @@ class ActiveController:
         self.writes = writes
         self.context = ControllerContext()
         self.closed = False
-        #: What this broker answered to itself, to be looked at when the present work is done.
+        #: This broker's answers to itself, handled when the current work is done.
         self.own_answers: deque[Answer] = deque()
         self._channels: ControllerChannels | None = None
         if services.open_channel is not None:
@@ -125,7 +125,7 @@ class ActiveController:
 
     @property
     def sender(self) -> Sender:
-        """Who the messages are from."""
+        """The sender of the messages."""
         return Sender(self.services.broker_id, self.epoch, self.services.settings.listener)
 
     @property
@@ -134,7 +134,7 @@ class ActiveController:
         return self.context.online_brokers(self.image)
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Send nothing more."""
         self.closed = True
         if self._channels is not None:
             self._channels.close()
@@ -144,15 +144,16 @@ class ActiveController:
         if self._channels is not None:
             await self._channels.drain(timeout_s)
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- publishing ------------------------------------------------------------------------------
 
     def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
-        """Make `after` the image, here and at all brokers; nothing may be awaited since its making."""
+        """Publish `after` here and to all brokers; await nothing between making and publishing it."""
         made = messages_for(self.sender, self.image, after, self.context, extra)
         own = made.pop(self.services.broker_id, [])
         try:
             if extra.starting and not any(isinstance(each, LeaderAndIsrRequest) for each in own):
-                own = [*own, LeaderAndIsrRequest(controller_epoch=self.epoch)]  # of the new epoch
+                # announces the new epoch
+                own = [*own, LeaderAndIsrRequest(controller_epoch=self.epoch)]
             self._tell_own_replicas(own)
         finally:
             try:
@@ -197,7 +198,7 @@ class ActiveController:
         self.later(take)
 
     def later(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Put work at the end of the queue, to be done if this controller is still active then."""
+        """Put work at the end of the queue; it is skipped if this controller has stepped down."""
 
         async def if_active() -> None:
             if not self.closed:
@@ -206,7 +207,7 @@ class ActiveController:
         self.services.later(if_active)
 
     async def settle(self) -> None:
-        """Look at what this broker answered to itself, which may lead to more."""
+        """Handle this broker's answers to itself, which may lead to more of them."""
         while self.own_answers and not self.closed and self.on_answer is not None:
             await self.on_answer(self.own_answers.popleft())
 
@@ -215,10 +216,11 @@ class ActiveController:
     async def decide(
         self, partitions: Mapping[TopicPartition, PartitionImage], rule: Rule
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """Write the states that a rule gives; where somebody else has written, ask it once more.
+        """Write the states that a rule gives; apply it again to states that others have written since.
 
-        Shape: the states that are new to the image, and the partitions for which the rule had
-        nothing. Both name a partition that somebody else changed to where the rule leaves it.
+        Shape: the states that are new to the image, and the partitions for which the rule gave
+        none. A partition that somebody else changed, and that the rule then leaves alone, is in
+        both.
         """
         known: dict[TopicPartition, LeaderAndIsr] = {}
         left: list[TopicPartition] = []
@@ -243,7 +245,7 @@ class ActiveController:
     async def write_states(
         self, wanted: Mapping[TopicPartition, LeaderAndIsr]
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
-        """Write states where their partition epoch holds; those where it does not come second."""
+        """Write states whose partition epoch still holds; returns those written, and the others."""
 
         async def write(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
             try:

@@ -1,4 +1,4 @@
-"""One controller epoch of this broker, from the election to the end of it.
+"""One controller epoch of this broker, from its election to its end.
 
 Source: KafkaController.onControllerFailover, onControllerResignation.
 """
@@ -28,12 +28,12 @@ from .topic_changes import TopicChanges
 
 logger = logging.getLogger(__name__)
 
-#: Before leaders are rebalanced for the first time. Source: scheduleAutoLeaderRebalanceTask.
+#: The delay before leaders are first rebalanced. Source: scheduleAutoLeaderRebalanceTask.
 FIRST_REBALANCE_S = 5
 
 
 class ActiveEpoch:
-    """The active controller with all it does, by kind."""
+    """The active controller and its tasks, by kind."""
 
     def __init__(self, services: ControllerServices, writes: ControllerWrites) -> None:
         self.active = ActiveController(services, writes)
@@ -41,12 +41,12 @@ class ActiveEpoch:
         self.reassignments = Reassignments(self.active)
         self.leadership = Leadership(self.active, self.reassignments.in_sync)
         self.active.on_answer = self._answered
-        #: Whether the image is what the store has.
+        #: Whether the image shows what is in the store.
         self.begun = False
         self._rebalancing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Read everything, complete what is unfinished in it, and tell every broker all of it."""
+        """Read everything, complete what was left unfinished, and send it to every broker."""
         await self._drop_notifications()
         await self.load(starting=True)
         self.begun = True
@@ -58,14 +58,14 @@ class ActiveEpoch:
         )
 
     def close(self) -> None:
-        """Do nothing any more."""
+        """Stop all work."""
         self.active.close()
         if self._rebalancing is not None:
             self._rebalancing.cancel()
             self._rebalancing = None
 
     async def handle(self, event: ClusterEvent) -> None:
-        """Look at what an event tells of."""
+        """Handle an event by reading what it is about."""
         match event.change:
             case Change.BROKERS:
                 await self._brokers_changed()
@@ -100,7 +100,7 @@ class ActiveEpoch:
         before = active.image
         loaded = topics_image(before, state, keep_offline=not starting)
         states = await self.leadership.settled(dict(all_partitions(loaded.topics)), state.brokers)
-        if active.image is not before:  # the controller before had something to say meanwhile
+        if active.image is not before:  # a previous controller has sent something in the meantime
             loaded = topics_image(active.image, state, keep_offline=not starting)
         edit = with_states(loaded.edit(), states).put_features(features.levels, features.epoch)
         after = edit.build()
@@ -122,7 +122,7 @@ class ActiveEpoch:
         return features
 
     async def _drop_notifications(self) -> None:
-        """Remove what was left for an earlier controller: everything is looked at now anyway."""
+        """Remove notifications for an earlier controller: everything is read now anyway."""
         inbox = self.active.cluster.inbox
         isr_changes, _ = await inbox.isr_changes()
         log_dirs, _ = await inbox.log_dir_events()
@@ -152,20 +152,22 @@ class ActiveEpoch:
         try:
             wanted = await active.cluster.inbox.preferred_elections()
         except MalformedNode as error:
-            logger.warning("Removing a wish for elections that cannot be read: %s", error)
+            logger.warning("Removing an unreadable request for elections: %s", error)
             await active.writes.remove_nodes([PREFERRED_ELECTION])
             wanted = await active.cluster.inbox.preferred_elections()
         if wanted is None:
             return
-        logger.info("Electing the preferred leaders of %d partitions as a tool asks", len(wanted))
+        logger.info(
+            "Electing the preferred leaders of %d partitions as requested in ZooKeeper", len(wanted)
+        )
         for tp, refusal in (await self.leadership.elect(wanted, PREFERRED)).items():
             if refusal is not None and refusal.error is not ErrorCode.ELECTION_NOT_NEEDED:
                 logger.warning("No preferred leader of %s: %s", tp, refusal.message)
         await active.writes.remove_nodes([PREFERRED_ELECTION])
-        await active.cluster.inbox.preferred_elections()  # leaves the watch for the next one
+        await active.cluster.inbox.preferred_elections()  # sets the watch for the next request
 
     async def configs_changed(self, entities: Iterable[tuple[str, str]]) -> None:
-        """Topics that may have unclean leaders by now get one where they have none."""
+        """Elect leaders for topics that now allow unclean ones, where there is none."""
         topics = {
             name
             for entity_type, name in entities

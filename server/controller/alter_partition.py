@@ -1,4 +1,4 @@
-"""Whether the in-sync replicas that a leader asks for are accepted; pure.
+"""Whether the in-sync replicas that a leader proposes are accepted; pure.
 
 Source: KafkaController.tryProcessAlterPartition (3.9); KIP-497, KIP-841 (eligible replicas), KIP-903
 (broker epochs of the replicas).
@@ -18,13 +18,13 @@ from .messages import RECOVERING
 
 #: No broker epoch: Apache Kafka's leaders know none in ZooKeeper mode.
 NO_BROKER_EPOCH = -1
-#: From this version on topics go by their ids, and ineligible replicas have an error of their own.
+#: From this version on topics are named by id, and ineligible replicas have their own error.
 TOPIC_ID_VERSION = 2
 EPOCHS_VERSION = 3
 
 
 class Unchanged(NamedTuple):
-    """The partition is as the leader wants it."""
+    """The partition already is as the leader wants it."""
 
     state: LeaderAndIsr
 
@@ -37,10 +37,10 @@ def decide(
     online: Mapping[int, int],
     controller_epoch: int,
 ) -> LeaderAndIsr | Unchanged | ErrorCode:
-    """The state to be written where the present partition epoch holds, or why not.
+    """The state to write if the partition epoch is still current, or the error.
 
-    Shape: `online` gives the epochs of the brokers that may be in sync. Errors: NOT_CONTROLLER when
-    the leader knows more than this controller, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION,
+    Shape: `online` gives the epochs of the brokers that may be in sync. Errors: NOT_CONTROLLER if
+    the leader knows newer state than this controller, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION,
     INVALID_REQUEST, INELIGIBLE_REPLICA (OPERATION_NOT_ATTEMPTED before version 2),
     UNKNOWN_TOPIC_OR_PARTITION.
     """
@@ -60,7 +60,7 @@ def decide(
         leader_id, asked.leader_epoch, isr, controller_epoch, recovering, asked.partition_epoch
     )
     if (leader_id, isr, recovering) == (current.leader, current.isr, current.recovering):
-        # Before the partition epoch is looked at, so that a request may be sent twice.
+        # Before the partition epoch is checked, so that a request may be repeated.
         return Unchanged(wanted._replace(partition_epoch=current.partition_epoch))
     if asked.partition_epoch < current.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION

@@ -1,9 +1,9 @@
 """Which brokers get the replicas of new partitions: Kafka's round-robin, with and without racks.
 
-First replicas go round the broker list from a random place; followers go round with a shift that
-grows by one each time the list was gone through, so that the same brokers do not always follow the
-same leader. With racks the list alternates between them, and a follower prefers a rack without a
-replica. Source: org.apache.kafka.admin.AdminUtils.
+First replicas go round the broker list from a random start; followers go round with a shift that
+grows by one for each full round, so that the same brokers do not always follow the same leader.
+With racks the list alternates between them, and a follower prefers a rack without a replica.
+Source: org.apache.kafka.admin.AdminUtils.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def assign_replicas(
 ) -> dict[int, tuple[int, ...]] | Refusal:
     """Assign replicas to `partitions` new partitions, the first of each the preferred leader.
 
-    Shape: `start_index` is the place in the broker list of partition 0's leader and the shift to
-    begin with, -1 for random ones; `start_partition` the first number, for partitions that are
-    added. Racks count when every broker has one; Kafka throws when only some have, here they are
-    not counted then. Errors: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    Shape: `start_index` is the place of partition 0's leader in the broker list and also the
+    initial shift, -1 for random ones; `start_partition` is the first number, for partitions that
+    are added. Racks are used if every broker has one; if only some have, Kafka throws, while here
+    racks are ignored. Errors: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
     places = sorted(brokers)
     if partitions <= 0:
@@ -80,7 +80,7 @@ def assign_replicas(
 def with_racks(
     order: Sequence[int], racks: Mapping[int, str], first: int, shift: int, replication_factor: int
 ) -> tuple[int, ...]:
-    """One partition's replicas: every rack gets one before any gets two, and so every broker."""
+    """One partition's replicas: no rack (or broker) gets a second one before all have one."""
     replicas = [order[first]]
     rack_count = len(set(racks.values()))
     taken_racks = {racks[order[first]]}

@@ -1,4 +1,4 @@
-"""Topics that nobody asked for by name of an administrator: first use, and the broker's own.
+"""Topics that are created without an administrator: on first use, and the coordinators' own.
 
 Source: AutoTopicCreationManager (3.9).
 """
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What a 3.9 broker speaks.
+#: The version that a 3.9 broker uses.
 CREATE_TOPICS_VERSION = 7
-#: Clients ask for a coordinator many times a second; why there is none is said once in this time.
+#: Clients ask for a coordinator many times a second; the reason why there is none is logged this
+#: often.
 COMPLAIN_EVERY_S = 60.0
 
 REPLICATION_FACTORS = {
@@ -46,9 +47,10 @@ REPLICATION_FACTORS = {
 class AutoTopics:
     """Creates topics on first use; answers when they can be used.
 
-    Shape: `to_controller` sends a request to the controller when that is another broker. Its topics
-    are not waited for: clients are told to ask again. `alone` says that there will never be a second
-    broker: Apache Kafka's default of three replicas for the coordinators' topics is then one.
+    Shape: `to_controller` sends a request to the controller if that is another broker. Topics that
+    it creates are not waited for: clients are told to ask again. `alone` says that there will never
+    be a second broker: Apache Kafka's default of three replicas for the coordinators' topics then
+    becomes one.
     """
 
     def __init__(
@@ -69,11 +71,11 @@ class AutoTopics:
         self._asked: dict[str, asyncio.Task[None]] = {}
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
-        """Create what is missing of these topics, and say what went wrong with which.
+        """Create those of the topics that do not exist, and return the errors.
 
         Shape: only topics that failed are in the result. Errors: INVALID_TOPIC_EXCEPTION,
-        INVALID_REPLICATION_FACTOR; LEADER_NOT_AVAILABLE while another broker, the controller, is
-        creating them, and for those that are too many to be created at once.
+        INVALID_REPLICATION_FACTOR; LEADER_NOT_AVAILABLE while the controller, on another broker,
+        creates them, and for those that exceed what is created at once.
         """
         errors: dict[str, ErrorCode] = {}
         wanted: list[NewTopic] = []
@@ -112,11 +114,11 @@ class AutoTopics:
 
     @property
     def asking(self) -> bool:
-        """Whether the controller has been asked for a topic and has not answered yet."""
+        """Whether the controller was asked for a topic and has not answered yet."""
         return bool(self._asked)
 
     def _ask_controller(self, name: str) -> None:
-        """Have the controller create a topic, unless it is asked for that already."""
+        """Ask the controller to create a topic, unless it was asked already."""
         if self._to_controller is None or name in self._asked:
             return
         task = asyncio.get_running_loop().create_task(self._ask(name, self._to_controller))
@@ -141,11 +143,11 @@ class AutoTopics:
                 logger.warning("the controller does not create topic %s: %s", name, error_name)
 
     async def ensure_internal_topic(self, name: str) -> ErrorCode:
-        """Create a coordinator's topic unless it is there."""
+        """Create a coordinator's topic unless it exists."""
         return (await self.auto_create([name])).get(name, ErrorCode.NONE)
 
     def _complain(self, name: str, refusal: Refusal) -> None:
-        """Say, now and then, why a coordinator's topic is not made: its clients only see no coordinator."""
+        """Log, now and then, why a coordinator's topic cannot be created: clients are not told."""
         key = REPLICATION_FACTORS.get(name)
         if key is None or refusal.error != ErrorCode.INVALID_REPLICATION_FACTOR:
             return
@@ -196,7 +198,7 @@ class AutoTopics:
         )
 
     def _unless_alone(self, key: str) -> int:
-        """A number of replicas; 1 on a broker that stays alone, unless somebody set it."""
+        """A number of replicas; 1 on a single broker, unless it was configured."""
         if self._alone and key not in self._config.effective:
             return 1
         return self._config.get_int(key)

@@ -1,7 +1,7 @@
-"""The controller's messages to other brokers: a queue and a task for each, in order, until it is gone.
+"""The controller's messages to other brokers: a queue and a task for each, in order.
 
-Source: ControllerChannelManager.scala (RequestSendThread): one request at a time, retried until it is
-answered; nothing is skipped, since each message builds on those before it.
+Source: ControllerChannelManager.scala (RequestSendThread): one request at a time, retried until it
+is answered; nothing is skipped, since each message builds on the earlier ones.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from .messages import ControlRequest, version_of
 
 logger = logging.getLogger(__name__)
 
-#: Between two tries. Source: RequestSendThread.backoff.
+#: The delay between two tries. Source: RequestSendThread.backoff.
 RETRY_S = 0.1
-#: Tries without a word: Apache Kafka registers a broker before it listens.
+#: Tries before a warning: Apache Kafka registers a broker before it listens.
 WARN_TRIES = 10
 
 
 class Channel(Protocol):
-    """A connection to one broker that is made when it is needed."""
+    """A connection to one broker, opened when it is needed."""
 
     async def send(self, request: Any, api_version: int) -> Any:
-        """Send a request and return its response. Errors: OSError; the next one connects again."""
+        """Send a request and return its response. Errors: OSError; the next call connects again."""
         ...
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         ...
 
 
-#: Makes the channel to a broker.
+#: Opens the channel to a broker.
 OpenChannel: TypeAlias = Callable[[BrokerRegistration], Channel]
-#: Told of each answer: broker, its epoch, request and response.
+#: Called with each answer: broker, request and response.
 Answered: TypeAlias = Callable[[BrokerRegistration, ControlRequest, Any], None]
 
 
@@ -50,7 +50,7 @@ class ControllerChannels:
         self._lines: dict[int, BrokerLine] = {}
 
     def keep(self, brokers: Mapping[int, BrokerRegistration]) -> None:
-        """Let go of brokers that are gone, or gone and back; what was for them is dropped."""
+        """Close the channels of brokers that are gone or were restarted, dropping their queues."""
         for broker_id, line in list(self._lines.items()):
             broker = brokers.get(broker_id)
             if broker is None or broker.epoch != line.broker.epoch:
@@ -58,7 +58,7 @@ class ControllerChannels:
                 del self._lines[broker_id]
 
     def send(self, broker: BrokerRegistration, requests: Sequence[ControlRequest]) -> None:
-        """Send these behind what is queued for the broker."""
+        """Queue requests for a broker."""
         line = self._lines.get(broker.id)
         if line is None:
             channel = self._open_channel(broker)
@@ -79,7 +79,7 @@ class ControllerChannels:
 
 
 class BrokerLine:
-    """What is on its way to one broker in one of its lives."""
+    """The messages for one process of a broker."""
 
     def __init__(self, broker: BrokerRegistration, channel: Channel, answered: Answered) -> None:
         self.broker = broker
@@ -89,7 +89,7 @@ class BrokerLine:
         self.task: asyncio.Task[None] | None = None
 
     def put(self, requests: Sequence[ControlRequest]) -> None:
-        """Send these behind the others."""
+        """Add requests to the queue."""
         self._queue.extend(requests)
         if self.task is None and self._queue:
             name = f"controller to broker {self.broker.id}"
@@ -111,8 +111,8 @@ class BrokerLine:
             try:
                 self._answered(self.broker, request, response)
             except Exception:
-                # Nothing may end this task: what comes after would never be sent.
-                logger.exception("Cannot make sense of an answer of broker %d", self.broker.id)
+                # Nothing may end this task: later messages would never be sent.
+                logger.exception("Cannot process an answer of broker %d", self.broker.id)
         self.task = None
 
     async def _send(self, request: ControlRequest) -> Any:

@@ -1,4 +1,4 @@
-"""What the active controller knows beside the image; pure. Source: ControllerContext.scala."""
+"""What the active controller knows besides the image; pure. Source: ControllerContext.scala."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .deletion import Deletion
 
 @dataclass(slots=True)
 class ControllerContext:
-    """Shape: `shutting_down` are brokers that are still alive but may not lead any more; `suspected`
-    are registered, but their ports refuse connections, so that they may not either; `deleting` are topics that are gone from the image, by name, until every replica of them is gone too.
-    Replicas on failed log directories are in the image (`PartitionImage.offline`).
+    """Shape: `shutting_down` brokers are alive but may not lead any more; `suspected` ones are
+    registered but refuse connections, so they may not lead either; `deleting` are topics, by name,
+    that are no longer in the image but still have replicas. Replicas on failed log directories are
+    in the image (`PartitionImage.offline`).
     """
 
     shutting_down: set[int] = field(default_factory=set)
@@ -22,7 +23,7 @@ class ControllerContext:
     deleting: dict[str, Deletion] = field(default_factory=dict)
 
     def online_brokers(self, image: MetadataImage) -> Collection[int]:
-        """Brokers that may lead: alive and not about to stop."""
+        """Brokers that may lead: alive and neither shutting down nor suspected."""
         return image.brokers.keys() - self.leaving if self.leaving else image.brokers.keys()
 
     @property
@@ -45,7 +46,7 @@ def online_replicas(partition: PartitionImage, brokers: Collection[int]) -> tupl
 def all_partitions(
     topics: Mapping[str, TopicImage],
 ) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-    """Every partition with its name."""
+    """Every partition with its TopicPartition."""
     for topic in topics.values():
         for number, partition in topic.partitions.items():
             yield TopicPartition(topic.name, number), partition

@@ -1,11 +1,11 @@
-"""Every broker's hand in the cluster's metadata: a queue of events and requests, done in turn.
+"""Every broker's part in the cluster's metadata: a queue of events and requests, one at a time.
 
-Every broker runs it: it registers the broker, takes part in the election, and follows what each broker
-reads itself (configs, and who is controller). The one that wins is active: it alone reads topics and
-brokers from the store, and tells the others (`active.py` and the modules it is given to). Work of
-different kinds never overlaps, so no step has to think about another. Decisions are in the pure modules
-beside this one; what happens in the store is in `coordination`. Source: KafkaController.scala,
-ControllerEventManager.scala.
+Every broker runs it: it registers the broker, takes part in the election, and follows what each
+broker reads for itself (configs, and who is controller). The winner of the election is active: only
+it reads topics and brokers from the store, and tells the others (`active.py` and the modules that
+use it). Only one piece of work runs at a time, so no step has to consider another. Decisions are in
+the pure modules of this folder; access to the store is in `coordination`. Source:
+KafkaController.scala, ControllerEventManager.scala.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = ["NOT_CONTROLLER", "Controller", "ControllerSettings"]
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-#: After these the broker cannot go on: its id is taken, or the store's file failed.
+#: After these the broker cannot continue: its id is taken, or the store's file failed.
 FATAL = (BrokerIdInUse, StoreClosed)
 
-#: How long a controller that stops waits for brokers to hear of its last decisions.
+#: How long a controller that stops waits for brokers to receive its last decisions.
 TELL_S = 2.0
 
 Listed = dict[TopicPartition, ReplicaAssignment]
@@ -54,9 +54,9 @@ Listed = dict[TopicPartition, ReplicaAssignment]
 class Controller:
     """Registers this broker, takes part in the election, and is the controller while elected.
 
-    Shape: `registration()` is what the others are told of this broker, asked for when it starts;
-    `local` are the replicas of this broker, which are told without a network; `open_channel`
-    makes connections to other brokers; `on_fatal` is told when this broker must stop, with the reason.
+    Shape: `registration()` returns this broker's registration, and is called when it registers;
+    `local` are the replicas of this broker, which are told without a network; `open_channel` makes
+    connections to other brokers; `on_fatal` is called with the reason when this broker must stop.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows, and has read what there is."""
+        """Whether this broker is the controller, as far as it knows, and has loaded everything."""
         return self._active_epoch is not None and self._active_epoch.begun
 
     @property
@@ -108,12 +108,12 @@ class Controller:
         """The current image."""
         return self._publisher.image
 
-    # Life
+    # Start and stop
 
     async def start(self, cluster_id: str | None = None) -> None:
         """Read the settings, register, take part in the election, and load everything if elected.
 
-        `cluster_id` names a cluster that has none yet, for data directories that know theirs.
+        `cluster_id` is used for a cluster that has none yet, if the data directories know theirs.
         Errors: BrokerIdInUse, StoreClosed.
         """
         self.cluster.on_event(self._on_event)
@@ -121,7 +121,7 @@ class Controller:
         await self._submit(partial(self._begin, cluster_id))
 
     async def known(self, timeout_s: float) -> bool:
-        """Wait until this broker knows of the cluster: it is active, or was told by who is."""
+        """Wait until this broker knows the cluster: it is active, or the controller has told it."""
         try:
             await asyncio.wait_for(self._known.wait(), timeout_s)
         except TimeoutError:
@@ -129,7 +129,7 @@ class Controller:
         return True
 
     async def shutdown(self) -> None:
-        """Stop working; the store's session, and with it the registration, is the owner's to close."""
+        """Stop working; the owner of the store closes its session, and with it the registration."""
         self._step_down()
         if self._task is not None:
             self._task.cancel()
@@ -143,7 +143,7 @@ class Controller:
     # Requests
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
-        """Create topics and return when they can be used: every listener has heard of them.
+        """Create topics and return when they can be used: every listener has seen them.
 
         Shape: one result for each, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS.
         """
@@ -162,15 +162,15 @@ class Controller:
     ) -> TopicImage | Refusal:
         """Add these partitions with their replicas and return when they can be used.
 
-        Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that is
-        there already.
+        Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that
+        already exists.
         """
         return await self._as_controller(
             lambda epoch: epoch.topics.grow(topic, partitions), NOT_CONTROLLER
         )
 
     async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:
-        """Delete topics and return when no broker alive shows them; logs of dead ones go later.
+        """Delete topics and return when no live broker shows them; dead brokers' logs go later.
 
         Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -180,7 +180,7 @@ class Controller:
     async def alter_partition(
         self, request: AlterPartitionRequest, version: int
     ) -> AlterPartitionResponse:
-        """Change in-sync replicas as their leaders ask. Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH."""
+        """Change in-sync replicas for leaders. Errors: NOT_CONTROLLER, STALE_BROKER_EPOCH."""
         refused = AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER, topics=[])
         return await self._as_controller(
             lambda epoch: epoch.leadership.alter_partition(request, version), refused
@@ -199,7 +199,7 @@ class Controller:
     async def alter_reassignments(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
     ) -> dict[TopicPartition, Refusal | None] | Refusal:
-        """Begin moves of replicas, or cancel them (None). Errors: NOT_CONTROLLER of the whole."""
+        """Start reassignments, or cancel them (None). Errors: NOT_CONTROLLER for the whole."""
         return await self._as_controller(
             lambda epoch: epoch.reassignments.alter(wanted, change_factor=change_factor),
             NOT_CONTROLLER,
@@ -208,7 +208,7 @@ class Controller:
     async def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None
     ) -> Listed | Refusal:
-        """The moves that are going on, of these partitions or all. Errors: NOT_CONTROLLER."""
+        """The ongoing reassignments, of these partitions or all. Errors: NOT_CONTROLLER."""
 
         async def find(epoch: ActiveEpoch) -> Listed | Refusal:
             found = epoch.reassignments.going_on()
@@ -251,15 +251,15 @@ class Controller:
         return await self._as_controller(allocate, ErrorCode.NOT_CONTROLLER)
 
     async def told(self, timeout_s: float = TELL_S) -> None:
-        """Wait, while this broker is the controller, until others have been told what it did."""
+        """While this broker is the controller, wait until others have its decisions."""
         if self._active_epoch is not None:
             await self._active_epoch.active.told(timeout_s)
 
     def peer_lost(self, broker_id: int) -> None:
-        """A broker's port refuses connections: its process is gone, or as good as gone.
+        """Handle that a broker's port refuses connections: its process is probably dead.
 
-        Its leaderships are moved, and if it is the controller another one is elected, without waiting
-        for its session to end.
+        Its leaderships are moved, and if it is the controller another one is elected, without
+        waiting for its session to end.
         """
         self._suspects.add(broker_id)
 
@@ -276,7 +276,7 @@ class Controller:
         self._later(act)
 
     def peer_found(self, broker_id: int) -> None:
-        """It takes connections again, or is not registered any more."""
+        """Handle that the broker accepts connections again, or is no longer registered."""
         self._suspects.discard(broker_id)
 
         async def act() -> None:
@@ -286,11 +286,11 @@ class Controller:
         self._later(act)
 
     def log_directory_failed(self) -> None:
-        """Have the controller ask this broker which of its replicas are lost."""
+        """Let the controller ask this broker which of its replicas are lost."""
         self._later(partial(self.cluster.inbox.announce_log_dir_failure, self.broker_id))
 
     def settings_changed(self) -> None:
-        """Take up settings that were set at run time: more partitions may have leaders now."""
+        """Apply settings changed at run time: more partitions may be able to have leaders now."""
 
         async def elect() -> None:
             if self._active_epoch is not None and self.settings.unclean_leader_election:
@@ -304,21 +304,21 @@ class Controller:
         name: str,
         change: Callable[[Mapping[str, str]], Mapping[str, str]],
     ) -> dict[str, str]:
-        """Replace an entity's dynamic config by what `change` makes of the present one.
+        """Replace an entity's dynamic config by what `change` makes of the current one.
 
-        Any broker may; returns the new config when every listener of this broker has heard of it.
+        Any broker may do so; returns the new config when every listener of this broker has seen it.
         `change` may be called more than once.
         """
         while True:
             try:
                 return await self._submit(partial(self._alter_config, entity_type, name, change))
             except SessionExpired:
-                continue  # behind the event that takes up the next session
+                continue  # queued behind the event that starts the next session
 
     # The queue
 
     async def _as_controller(self, work: Callable[[ActiveEpoch], Awaitable[T]], refused: T) -> T:
-        """Do work if this broker is the controller when its turn comes, and still is at its end."""
+        """Do work if this broker is the controller when it begins and still is when it ends."""
 
         async def in_turn() -> T:
             return refused if self._active_epoch is None else await work(self._active_epoch)
@@ -339,7 +339,8 @@ class Controller:
         self._queue.put_nowait((work, None))
 
     def _on_event(self, event: ClusterEvent) -> None:
-        if event not in self._planned:  # one look answers any number of equal events before it
+        # one handling answers any number of equal events queued before it
+        if event not in self._planned:
             self._planned.add(event)
             self._queue.put_nowait((partial(self._handle, event), None))
 
@@ -372,7 +373,7 @@ class Controller:
             if self._on_fatal is not None:
                 self._on_fatal(error)
         elif not isinstance(error, NotController | SessionExpired):
-            # An expired session has its own event, which puts everything right.
+            # An expired session has its own event, which repairs everything.
             logger.error("The controller could not handle an event", exc_info=error)
 
     async def _handle(self, event: ClusterEvent) -> None:
@@ -421,7 +422,7 @@ class Controller:
         self._on_event(ClusterEvent(Change.CONTROLLER))
 
     async def _elect(self) -> int:
-        """Become controller if there is none, and load everything then; returns who is."""
+        """Become controller if there is none, and load everything; returns the controller's id."""
         while True:
             controller = await self.cluster.elect_controller(self.broker_id)
             if controller is not None:
@@ -445,28 +446,28 @@ class Controller:
         self._show_controller(await self._look_at_controller())
 
     def _show_controller(self, controller_id: int) -> None:
-        # Not what the image says: the controller may have told of itself before.
+        # Not compared with the image: the controller may have announced itself before.
         if controller_id != self._shown_controller:
             self._shown_controller = controller_id
             logger.info("The controller is broker %d", controller_id)
         self._publisher.publish(self.image.with_controller(controller_id))
 
     async def _look_at_controller(self) -> int:
-        """Step down for another controller, stand for election if there is none."""
+        """Step down for another controller; stand for election if there is none."""
         controller_id = await self.cluster.controller_id()
         if controller_id != self.broker_id:
             self._step_down()
         return await self._elect() if controller_id < 0 else controller_id
 
     async def _reconnected(self) -> None:
-        """Read again what was watched: watches do not outlive a connection."""
+        """Read again everything that was watched: watches do not survive a connection."""
         self._show_controller(await self._look_at_controller())
         await self._load_settings()
         if self._active_epoch is not None:
             await self._active_epoch.load()
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Read the configs of topics that the controller tells of; to be subscribed before `start`."""
+        """Read the configs of new topics that the controller announces; subscribe before `start`."""
         if not self._known.is_set() and self.broker_id in after.brokers:
             self._known.set()
         if self._active_epoch is not None:

@@ -1,9 +1,10 @@
-"""How far the deletion of a topic is; pure. Source: TopicDeletionManager.scala.
+"""The progress of a topic's deletion; pure. Source: TopicDeletionManager.scala.
 
-A topic is gone from the image at once. Each of its replicas is told to stop and delete itself as soon
-as its broker is alive; one whose broker is dead, or that could not delete its log, waits until that
-broker comes (again). When all have answered, the topic's nodes are removed. Unlike Apache Kafka a
-reassignment does not put the deletion off: the replicas it adds are deleted with the others.
+A topic disappears from the image at once. Each of its replicas is told to stop and delete itself as
+soon as its broker is alive; a replica whose broker is dead, or could not delete its log, waits
+until that broker comes (again). When all have answered, the topic's nodes are removed. Unlike in
+Apache Kafka, a reassignment does not delay the deletion: the replicas it adds are deleted with the
+others.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from ..metadata.topic_partition import TopicPartition
 
 
 class Stage(Enum):
-    """Where the deletion of one replica is. Source: ReplicaState."""
+    """The progress of one replica's deletion. Source: ReplicaState."""
 
-    #: Its broker is dead, or said that it cannot (ReplicaDeletionIneligible).
+    #: Its broker is dead, or could not delete it (ReplicaDeletionIneligible).
     WAITING = "waiting"
     #: Its broker was told (ReplicaDeletionStarted).
     TOLD = "told"
-    #: Its broker has no log of it any more (ReplicaDeletionSuccessful).
+    #: Its broker does not have its log any more (ReplicaDeletionSuccessful).
     DONE = "done"
 
 
@@ -49,7 +50,7 @@ class Deletion:
         )
 
     def tell(self, brokers: Collection[int]) -> dict[int, list[TopicPartition]]:
-        """The replicas that these live brokers are to be told to delete now, by broker."""
+        """Return the replicas that these live brokers are to delete now, by broker; notes it."""
         told: dict[int, list[TopicPartition]] = {}
         for (tp, replica), stage in self._stages.items():
             if stage is Stage.WAITING and replica in brokers:
@@ -58,13 +59,13 @@ class Deletion:
         return told
 
     def answered(self, broker_id: int, partitions: Iterable[TopicPartition], deleted: bool) -> None:
-        """Take a broker's answer; what it could not delete waits for its next life."""
+        """Take a broker's answer; what it could not delete waits until it restarts."""
         for tp in partitions:
             if self._stages.get((tp, broker_id)) is Stage.TOLD:
                 self._stages[tp, broker_id] = Stage.DONE if deleted else Stage.WAITING
 
     def lost(self, broker_id: int) -> None:
-        """A broker died: what it was told may not have been done."""
+        """Handle a broker's death: what it was told may not have been done."""
         for (tp, replica), stage in self._stages.items():
             if replica == broker_id and stage is Stage.TOLD:
                 self._stages[tp, replica] = Stage.WAITING

@@ -1,4 +1,4 @@
-"""Who leads a partition, and who is in sync when brokers come and go; pure.
+"""Who leads a partition, and who is in sync, when brokers come and go; pure.
 
 Source: controller/PartitionStateMachine.scala (PartitionLeaderElectionAlgorithms), Election.scala,
 ReplicaStateMachine.removeReplicasFromIsr.
@@ -14,17 +14,17 @@ from ..metadata.image import NO_LEADER
 
 
 class Electorate(NamedTuple):
-    """The brokers from which leaders are taken.
+    """The brokers from which leaders are chosen.
 
-    Shape: `online` may lead; `stopping` are alive but about to stop, so they keep what nobody else can
-    take over; the replicas on failed log directories (of one partition) are left out of both.
+    Shape: `online` may lead; `stopping` are alive but about to stop, so they keep only what nobody
+    else can take over; replicas on failed log directories (of one partition) are in neither.
     """
 
     online: Collection[int]
     stopping: Collection[int] = ()
 
     def without(self, replicas: Collection[int]) -> Electorate:
-        """The same without some replicas."""
+        """The same brokers without some replicas."""
         if not replicas:
             return self
         return Electorate(
@@ -38,7 +38,7 @@ def initial_state(
 ) -> LeaderAndIsr | None:
     """The first state of a new partition: its live replicas in sync, the first of them leading.
 
-    None when no replica is alive; the partition then waits without a state.
+    None if no replica is alive; the partition then stays without a state.
     """
     isr = tuple(replica for replica in replicas if replica in live)
     if not isr:
@@ -53,13 +53,13 @@ def after_change(
     controller_epoch: int,
     unclean: bool = False,
 ) -> LeaderAndIsr | None:
-    """The state after brokers came or went, None when nothing is to be changed.
+    """The state after brokers came or went; None if nothing changes.
 
-    A leader that is alive stays, and in-sync replicas that are not alive are taken out, so that it
-    need not wait for them. Otherwise the first replica that is alive and in sync leads; with
-    `unclean` any that is alive, which may lose records. Without a candidate the partition has no
-    leader and keeps its in-sync replicas, so that one of them can lead when it is back; a leader
-    that is about to stop leads on until it does.
+    A live leader stays, and in-sync replicas that are not alive are removed, so that it need not
+    wait for them. Otherwise the first replica that is alive and in sync leads; with `unclean` any
+    live one, which may lose records. Without a candidate the partition has no leader and keeps its
+    in-sync replicas, so that one of them can lead when it is back; a leader that is about to stop
+    keeps leading until it does.
     """
     online = brokers.online
     if state.leader in online and state.leader in replicas:
@@ -84,7 +84,7 @@ def after_change(
 def elect_unclean(
     state: LeaderAndIsr, replicas: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state when an administrator accepts that records may be lost; None without a candidate."""
+    """The state if an administrator accepts that records may be lost; None without a candidate."""
     return _electable(after_change(state, replicas, Electorate(online), controller_epoch, True))
 
 
@@ -104,10 +104,10 @@ def elect_preferred(
 def elect_for_shutdown(
     state: LeaderAndIsr, replicas: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state in which nobody that is about to stop leads or is waited for.
+    """The state in which no broker that is about to stop leads or is in sync.
 
-    None when no other in-sync replica is alive, so that the broker has to go on leading, or when
-    there is nothing to change.
+    None if no other in-sync replica is alive, so that the broker has to keep leading, or if there
+    is nothing to change.
     """
     isr = tuple(replica for replica in state.isr if replica in online)
     leader = state.leader
@@ -121,10 +121,10 @@ def elect_for_shutdown(
 def elect_for_reassignment(
     state: LeaderAndIsr, target: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state in which a reassignment ends: only target replicas lead and are in sync.
+    """The state that ends a reassignment: only target replicas lead and are in sync.
 
-    Shape: always a new leader epoch, so that everybody learns who the replicas are. None when no
-    target replica that is alive is in sync.
+    Shape: always a new leader epoch, so that everybody learns the replicas. None if no live target
+    replica is in sync.
     """
     isr = tuple(replica for replica in state.isr if replica in target)
     leader = state.leader
@@ -138,10 +138,10 @@ def elect_for_reassignment(
 def reassignment_step(
     state: LeaderAndIsr, replicas: Sequence[int], online: Collection[int], controller_epoch: int
 ) -> LeaderAndIsr | None:
-    """The state while replicas move: a new leader epoch tells the leader of all of them.
+    """The state during a reassignment: a new leader epoch tells the leader all replicas.
 
-    Replicas that are not, or no longer, assigned are taken out of sync. None when that would leave
-    nobody in sync.
+    Replicas that are not assigned, or not any more, are removed from the in-sync replicas. None if
+    that would leave none in sync.
     """
     isr = tuple(replica for replica in state.isr if replica in replicas)
     if not isr:

@@ -1,4 +1,4 @@
-"""From what the store holds to what the image shows, and back; pure."""
+"""Conversions between what the store holds and what the image shows; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..metadata.image import (
 )
 from ..metadata.topic_partition import TopicPartition
 
-#: A partition whose replicas were all dead when it was to be made has no state yet.
+#: A partition whose replicas were all dead when it was created has no state yet.
 STATELESS = LeaderAndIsr(NO_LEADER, 0, (), -1)
 
 
@@ -25,7 +25,7 @@ def topic_image(
     assignment: TopicAssignment,
     states: Mapping[TopicPartition, LeaderAndIsr],
 ) -> TopicImage:
-    """A topic of the image from its assignment and the states of its partitions."""
+    """Make a topic of the image from its assignment and the states of its partitions."""
     partitions: dict[int, PartitionImage] = {}
     for number in sorted(assignment.partitions):
         replicas, adding, removing = assignment.partitions[number]
@@ -45,7 +45,7 @@ def topic_image(
 
 
 def with_state(partition: PartitionImage, state: LeaderAndIsr) -> PartitionImage:
-    """A partition of the image in another state."""
+    """A partition of the image with another state."""
     return partition._replace(
         leader=state.leader,
         leader_epoch=state.leader_epoch,
@@ -56,7 +56,7 @@ def with_state(partition: PartitionImage, state: LeaderAndIsr) -> PartitionImage
 
 
 def state_of(partition: PartitionImage) -> LeaderAndIsr | None:
-    """The state that a partition of the image was made from, without the controller's epoch."""
+    """The state from which a partition of the image was made, without the controller's epoch."""
     if partition.partition_epoch < 0:
         return None
     return LeaderAndIsr(
@@ -70,7 +70,7 @@ def state_of(partition: PartitionImage) -> LeaderAndIsr | None:
 
 
 def shows(topic: TopicImage | None, assignment: TopicAssignment) -> bool:
-    """Whether the image's topic is of this assignment."""
+    """Whether the image's topic has this assignment."""
     return (
         topic is not None
         and topic.topic_id == assignment.topic_id
@@ -84,7 +84,7 @@ def shows(topic: TopicImage | None, assignment: TopicAssignment) -> bool:
 
 
 def settings_image(before: MetadataImage, cluster_id: str, state: ClusterState) -> MetadataImage:
-    """The image that follows `before` when what every broker reads itself was read again."""
+    """The image that follows `before` after reading what every broker reads for itself."""
     edit = before.edit().put_cluster_id(cluster_id).put_controller(state.controller_id)
     for entity_type, entities in before.configs.items():
         for name in entities:
@@ -100,10 +100,10 @@ def settings_image(before: MetadataImage, cluster_id: str, state: ClusterState) 
 def topics_image(
     before: MetadataImage, state: ClusterState, *, keep_offline: bool
 ) -> MetadataImage:
-    """The image that follows `before` when brokers and topics were read again.
+    """The image that follows `before` after reading brokers and topics.
 
-    Shape: `keep_offline` says that `before` was this controller's own, which knows the replicas on
-    failed log directories; they are nowhere in the store.
+    Shape: with `keep_offline`, `before` was this controller's own, which knows the replicas on
+    failed log directories; the store does not.
     """
     edit = before.edit().put_brokers(state.brokers)
     edit.remove_topics([name for name in before.topics if name not in state.topics])
@@ -118,7 +118,7 @@ def topics_image(
 
 
 def with_offline(topic: TopicImage, before: TopicImage | None) -> TopicImage:
-    """A topic with the offline replicas that it had before, where it still has them."""
+    """A topic with the offline replicas it had before, if they are still its replicas."""
     if before is None or before.topic_id != topic.topic_id:
         return topic
     partitions = dict(topic.partitions)
@@ -131,7 +131,7 @@ def with_offline(topic: TopicImage, before: TopicImage | None) -> TopicImage:
 
 
 def with_states(edit: ImageEditor, states: Mapping[TopicPartition, LeaderAndIsr]) -> ImageEditor:
-    """Put states into the topics of an image in the making; those of unknown partitions are left."""
+    """Put states into the topics of an image being edited; unknown partitions are ignored."""
     changed: dict[str, list[PartitionImage]] = {}
     for tp, state in states.items():
         topic = edit.topic(tp.topic)
@@ -144,7 +144,7 @@ def with_states(edit: ImageEditor, states: Mapping[TopicPartition, LeaderAndIsr]
 def with_partitions(
     edit: ImageEditor, partitions: Mapping[str, Iterable[PartitionImage]]
 ) -> ImageEditor:
-    """Put partitions into their topics, each topic being copied once."""
+    """Put partitions into their topics, copying each topic once."""
     for name, changed in partitions.items():
         edit.put_partitions(name, changed)
     return edit

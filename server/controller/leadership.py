@@ -1,4 +1,4 @@
-"""Who leads, as brokers come and go: what the active controller does about partition states.
+"""Who leads as brokers come and go: the active controller's changes of partition states.
 
 Source: KafkaController (onBrokerStartup, onBrokerFailure, onBrokerLogDirFailure, doControlledShutdown,
 onReplicaElection, processAlterPartition, checkAndTriggerAutoLeaderRebalance).
@@ -61,13 +61,14 @@ class Leadership:
         in_sync: Callable[[Collection[TopicPartition]], Awaitable[None]],
     ) -> None:
         self._active = active
-        #: Called with partitions whose in-sync replicas changed, for the moves that are now done.
+        #: Called with partitions whose in-sync replicas changed; their reassignments may now be
+        #: done.
         self._in_sync = in_sync
 
     # -- brokers ---------------------------------------------------------------------------------
 
     async def brokers_changed(self, brokers: Mapping[int, BrokerRegistration]) -> set[int]:
-        """Take over the list of live brokers; returns those that came, or came back."""
+        """Apply the list of live brokers; returns those that came, or came back."""
         active = self._active
         before = active.image.brokers
         if brokers == before:
@@ -92,7 +93,7 @@ class Leadership:
             active.context.suspected.discard(broker_id)
             for deletion in active.context.deleting.values():
                 deletion.lost(broker_id)
-        if bounced:  # gone and back between two looks: first the one, then the other
+        if bounced:  # gone and back since the last read: first the one, then the other
             await self._take_brokers({b: brokers[b] for b in brokers if b not in bounced})
         await self._take_brokers(brokers)
         return came
@@ -127,7 +128,7 @@ class Leadership:
     async def settled(
         self, touched: Partitions, brokers: Collection[int]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Write the states that follow from who is alive, and the first ones that had to wait."""
+        """Write the states that follow from the live brokers, and first states that had to wait."""
         active = self._active
         electorate = self._electorate(brokers)
 
@@ -155,7 +156,7 @@ class Leadership:
         return config.get("unclean.leader.election.enable", default) == "true"
 
     async def elect_offline(self, topics: Collection[str] | None = None) -> None:
-        """Elect leaders where there is none, because the rules for it changed."""
+        """Elect leaders where there is none, because the rules have changed."""
         active = self._active
         touched = {
             tp: partition
@@ -167,7 +168,7 @@ class Leadership:
 
     @staticmethod
     def _report(touched: Partitions, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
-        """One line for a batch of elections."""
+        """Log one line for a batch of elections."""
         elected = lost = shrunk = unclean = 0
         for tp, state in states.items():
             before = touched[tp]
@@ -184,7 +185,7 @@ class Leadership:
             logger.warning("%d of the new leaders were not in sync: records may be lost", unclean)
         if lost:
             logger.error(
-                "No in-sync replica is alive of %d partitions, which have no leader now", lost
+                "%d partitions have no leader now: none of their in-sync replicas is alive", lost
             )
 
     # -- log directories -------------------------------------------------------------------------
@@ -197,7 +198,7 @@ class Leadership:
         self._active.publish(self._active.image, Extra(probed=brokers))
 
     async def roles_answered(self, answer: Answer) -> None:
-        """Learn from the answer to LeaderAndIsr which replicas are on failed directories."""
+        """Learn from an answer to LeaderAndIsr which replicas are on failed directories."""
         active = self._active
         request, response = answer.request, answer.response
         broker = active.image.brokers.get(answer.broker_id)
@@ -244,7 +245,7 @@ class Leadership:
     # -- brokers that stop -----------------------------------------------------------------------
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Shutdown:
-        """Move leaderships away from a broker that is about to stop, and have nobody wait for it.
+        """Move leaderships away from a broker that is about to stop, and take it out of sync.
 
         Errors: STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
@@ -275,9 +276,9 @@ class Leadership:
     async def _leave_out(
         self, broker_id: int
     ) -> tuple[Partitions, dict[TopicPartition, LeaderAndIsr]]:
-        """Write the states in which a broker neither leads nor is in sync, where others are.
+        """Write the states in which a broker neither leads nor is in sync, if others are.
 
-        Shape: the partitions that have it as a replica, and the new states.
+        Shape: the partitions of which it is a replica, and the new states.
         """
         active = self._active
         touched = {
@@ -295,9 +296,10 @@ class Leadership:
         return touched, states
 
     async def suspect(self, broker_id: int) -> None:
-        """Have nobody wait for a broker that refuses connections while ZooKeeper still has it.
+        """Exclude a broker that refuses connections although ZooKeeper still has its registration.
 
-        If it lives after all, it follows the new leaders, and is in sync again once it is trusted.
+        If it is alive after all, it follows the new leaders, and is in sync again once it is
+        trusted.
         """
         active = self._active
         if broker_id not in active.image.brokers or broker_id == active.services.broker_id:
@@ -313,7 +315,7 @@ class Leadership:
             )
 
     async def trust(self, broker_id: int) -> None:
-        """A broker that was suspected takes connections again, or is gone for good."""
+        """Handle that a suspected broker accepts connections again, or is gone for good."""
         if broker_id in self._active.context.suspected:
             self._active.context.suspected.discard(broker_id)
             logger.info("Broker %d takes connections again", broker_id)
@@ -322,12 +324,12 @@ class Leadership:
     def _online(self, partition: PartitionImage) -> tuple[int, ...]:
         return online_replicas(partition, self._active.online)
 
-    # -- elections that were asked for -----------------------------------------------------------
+    # -- requested elections ---------------------------------------------------------------------
 
     async def elect(
         self, partitions: Iterable[TopicPartition] | None, election: int
     ) -> dict[TopicPartition, Refusal | None]:
-        """Elect preferred leaders, or any live ones where there is none; None means all partitions.
+        """Elect preferred leaders, or any live ones if there is none; None means all partitions.
 
         Errors: by partition ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE,
         ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION for a
@@ -368,7 +370,7 @@ class Leadership:
         return partition.leader in self._active.online
 
     async def rebalance(self) -> None:
-        """Elect the preferred leaders of brokers that lead too little of what they should."""
+        """Elect preferred leaders for brokers that lead too few partitions."""
         active = self._active
         percentage = active.services.settings.leader_imbalance_percentage
         wanted = imbalanced(active.image.topics, percentage)
@@ -387,16 +389,16 @@ class Leadership:
     async def alter_partition(
         self, request: AlterPartitionRequest, version: int
     ) -> AlterPartitionResponse:
-        """Write the in-sync replicas that leaders ask for.
+        """Write the in-sync replicas that leaders propose.
 
-        Errors: of the whole STALE_BROKER_EPOCH; by partition UNKNOWN_TOPIC_ID and those of
+        Errors: for the whole STALE_BROKER_EPOCH; by partition UNKNOWN_TOPIC_ID and those of
         `alter_partition.decide`.
         """
         active = self._active
         image = active.image
         broker = image.brokers.get(request.broker_id)
         if broker is None or broker.epoch != request.broker_epoch:
-            logger.debug("AlterPartition of an earlier life of broker %d", request.broker_id)
+            logger.debug("AlterPartition of an earlier process of broker %d", request.broker_id)
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
         online = {each: image.brokers[each].epoch for each in active.online}
         rows: list[tuple[str, bytes, dict[int, LeaderAndIsr | ErrorCode]]] = []
@@ -425,7 +427,7 @@ class Leadership:
                 else:
                     wanted[TopicPartition(name, number)] = decided
         written, overtaken = await active.write_states(wanted)
-        # Somebody else wrote, so what the image has of them is old.
+        # Somebody else has written these, so the image has old states of them.
         newer = await active.cluster.states(overtaken)
         after = with_states(active.image.edit(), {**newer, **written}).build()
         active.publish(after)
@@ -447,7 +449,7 @@ class Leadership:
         )
 
     async def states_written(self, partitions: Collection[TopicPartition]) -> None:
-        """Read the states that leaders of an older inter-broker protocol wrote themselves."""
+        """Read the states that leaders with an older inter-broker protocol wrote themselves."""
         active = self._active
         known = [tp for tp in partitions if active.image.partition(*tp) is not None]
         states = await active.cluster.states(known)
@@ -461,7 +463,7 @@ NOT_NEEDED = Refusal(
 
 
 def not_elected(tp: TopicPartition, election: int) -> Refusal:
-    """Why no leader was elected, as StateChangeFailedException says it."""
+    """The refusal if no leader was elected, with StateChangeFailedException's message."""
     error = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     strategy = "PreferredReplicaPartitionLeaderElectionStrategy"
     if election == UNCLEAN:
@@ -485,5 +487,5 @@ def altered(number: int, result: LeaderAndIsr | ErrorCode) -> AlterPartitionResp
 
 
 def listed(brokers: Iterable[int]) -> str:
-    """Broker ids for a line of the log."""
+    """Broker ids as shown in log lines."""
     return ",".join(map(str, sorted(brokers))) or "none"

@@ -1,17 +1,17 @@
-"""What each broker is told when the image changes; pure. Source: ControllerBrokerRequestBatch.
+"""The messages to each broker when the image changes; pure. Source: ControllerBrokerRequestBatch.
 
-From the image before and the one after follow, for each live broker and in this order:
+The difference between two images gives, for each live broker and in this order:
 
-- LeaderAndIsr (v7) for the partitions it has a replica of whose leader epoch, or whose replicas, are
-  others than before. A change of the in-sync replicas that their leader asked for is not told this
-  way: the leader has it from the answer to its AlterPartition.
+- LeaderAndIsr (v7) for the partitions of which it has a replica and whose leader epoch or replicas
+have changed. A change of the in-sync replicas that the leader proposed is not sent this way: the
+leader has it from the answer to its AlterPartition.
 - UpdateMetadata (v8) for all partitions that differ in anything, or have a replica on a broker that
-  came or went; leader -2 says that a topic is being deleted.
-- StopReplica (v4) for replicas that were taken out of an assignment (deleted), that are on a log
-  directory that failed (not deleted), and those that the caller names.
+came or went; leader -2 says that a topic is being deleted.
+- StopReplica (v4) for replicas that were removed from an assignment (deleted), that are on a log
+directory that failed (not deleted), and for those that the caller names.
 
-A broker that newly came is told everything: UpdateMetadata first, so that it knows whom to fetch
-from, then LeaderAndIsr for each of its replicas.
+A broker that has just come is sent everything: UpdateMetadata first, so that it knows from whom to
+fetch, then LeaderAndIsr for each of its replicas.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from .context import ControllerContext, online_replicas
 
 ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
-#: The versions at which they are sent, those of inter.broker.protocol.version 3.9.
+#: The versions of the messages, those of inter.broker.protocol.version 3.9.
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
 STOP_REPLICA_VERSION = 4
@@ -63,7 +63,7 @@ RECOVERING = 1
 
 
 class Sender(NamedTuple):
-    """The active controller; `listener` is the name of the one that brokers use among themselves."""
+    """The active controller; `listener` is the name of the inter-broker listener."""
 
     broker_id: int
     epoch: int
@@ -71,11 +71,11 @@ class Sender(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """What the two images do not say.
+    """What the difference between the images does not say.
 
-    Shape: `starting` treats every broker as newly come; `new` are partitions whose first state was
-    written then. `probed` brokers are asked about all their replicas once more (a log directory
-    failed). `stops` is broker -> partition -> whether to delete it.
+    Shape: `starting` treats every broker as newly come; `new` are partitions whose first state has
+    just been written. `probed` brokers are asked again about all their replicas (a log directory
+    failed). `stops` maps broker -> partition -> whether to delete it.
     """
 
     starting: bool = False
@@ -103,7 +103,7 @@ def messages_for(
     context: ControllerContext,
     extra: Extra = NOTHING,
 ) -> dict[int, list[ControlRequest]]:
-    """The messages that follow from a change, by the broker they are for, in the order of sending."""
+    """The messages that follow from a change, for each broker in the order of sending."""
     newcomers = {
         broker_id
         for broker_id, broker in after.brokers.items()
@@ -130,7 +130,7 @@ def messages_for(
             if was is not None and was is not partition and not extra.starting:
                 _stop_removed(stops, tp, was, partition)
             if partition.partition_epoch < 0:
-                continue  # no replica of it was ever alive
+                continue  # none of its replicas was ever alive
             untold = was is None or was.partition_epoch < 0
             if not extra.starting and (was != partition or moved.intersection(partition.replicas)):
                 batch.update(topic, partition)
@@ -174,7 +174,7 @@ def _stop_removed(
 
 
 class Batch:
-    """Messages in the making: each partition's state is made once and shared by all messages."""
+    """Messages being built: each partition's state is made once and shared by all messages."""
 
     def __init__(self, sender: Sender, image: MetadataImage, context: ControllerContext) -> None:
         self._sender = sender
@@ -190,7 +190,7 @@ class Batch:
     def lead_or_follow(
         self, broker_id: int, topic: TopicImage, partition: PartitionImage, is_new: bool
     ) -> None:
-        """Tell a broker the state of a partition that it has a replica of."""
+        """Tell a broker the state of a partition of which it has a replica."""
         self._ids[topic.name] = topic.topic_id
         roles = self._roles.setdefault(broker_id, {})
         roles.setdefault(topic.name, []).append(
@@ -218,7 +218,7 @@ class Batch:
     def update_deleted(self, topic: TopicImage) -> None:
         """Tell every broker that a topic is being deleted."""
         if topic.name in self.updates:
-            return  # one of the same name is there already
+            return  # a new topic has the same name
         states = deleted_states(self._sender.epoch, topic)
         if states:
             self._ids[topic.name] = topic.topic_id

@@ -1,7 +1,7 @@
-"""How replicas of a partition move: what an assignment becomes, and when a move is done; pure.
+"""How replicas of a partition move: the assignments in between, and when a move is done; pure.
 
-While a move is going on a partition has the replicas of both: the target first, then those that are
-to go; `adding` and `removing` say which are which (KIP-455). Source: ReplicaAssignment in
+During a move a partition has the replicas of both assignments: the target first, then those to be
+removed; `adding` and `removing` say which are which (KIP-455). Source: ReplicaAssignment in
 ControllerContext.scala, KafkaController.maybeBuildReassignment.
 """
 
@@ -23,7 +23,7 @@ UNKNOWN_PARTITION = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition
 
 
 def assignment_of(partition: PartitionImage) -> ReplicaAssignment:
-    """A partition's assignment as the store has it."""
+    """A partition's assignment as stored."""
     return ReplicaAssignment(partition.replicas, partition.adding, partition.removing)
 
 
@@ -43,7 +43,7 @@ def origin_of(assignment: ReplicaAssignment) -> tuple[int, ...]:
 
 
 def reassigned(assignment: ReplicaAssignment, target: Sequence[int]) -> ReplicaAssignment:
-    """The assignment that moves to `target`, in the place of a move that is going on."""
+    """The assignment that moves to `target`, replacing an ongoing move."""
     origin = origin_of(assignment)
     replicas = tuple(dict.fromkeys((*target, *origin)))
     return ReplicaAssignment(
@@ -61,7 +61,7 @@ def is_complete(assignment: ReplicaAssignment, isr: Collection[int]) -> bool:
 def plan_reassignment(
     partition: PartitionImage | None, target: Sequence[int] | None, live: Collection[int]
 ) -> ReplicaAssignment | Refusal:
-    """The assignment for a wish of an administrator; `target` None cancels.
+    """The assignment that an administrator asks for; `target` None cancels.
 
     Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS.
     """

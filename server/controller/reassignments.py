@@ -1,9 +1,9 @@
-"""Moves of replicas: what the active controller does from the wish to the end.
+"""Moves of replicas: the active controller's steps from the request to the end.
 
-A move is written down first (the topic's node lists both, the old replicas and the new), so that any
-controller can go on with it. Then the leader is told of the new replicas by a new leader epoch, and
-they copy. When every target replica is in sync, the others are taken out of sync, the new list is
-told, they are deleted, and the topic's node is written once more. Source:
+A move is stored first (the topic's node lists both the old replicas and the new), so that any
+controller can continue it. Then a new leader epoch tells the leader the new replicas, and they
+copy. When every target replica is in sync, the others are removed from the in-sync replicas, the
+new list is sent, they are deleted, and the topic's node is written again. Source:
 KafkaController.onPartitionReassignment (phases U, A and B); KIP-455.
 """
 
@@ -43,7 +43,7 @@ Assignments = dict[TopicPartition, ReplicaAssignment]
 
 
 class Reassignments:
-    """Begins, ends and cancels moves of replicas."""
+    """Starts, ends and cancels moves of replicas."""
 
     def __init__(self, active: ActiveController) -> None:
         self._active = active
@@ -51,9 +51,9 @@ class Reassignments:
     async def alter(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, change_factor: bool = True
     ) -> dict[TopicPartition, Refusal | None]:
-        """Begin moves to these replicas, or cancel them (None), in the place of earlier ones.
+        """Start moves to these replicas, or cancel them (None), replacing earlier ones.
 
-        Errors: by partition those of `plan_reassignment`, INVALID_REPLICATION_FACTOR.
+        Errors, by partition: those of `plan_reassignment`, INVALID_REPLICATION_FACTOR.
         """
         results: dict[TopicPartition, Refusal | None] = {}
         plans: Assignments = {}
@@ -64,7 +64,7 @@ class Reassignments:
             else:
                 plans[tp] = plan
                 results[tp] = None
-        # What a tool asked for by a node is superseded.
+        # A tool's request for the same partitions in ZooKeeper is superseded.
         await self._forget_wishes(plans)
         results.update(await self.begin(plans))
         return results
@@ -93,7 +93,7 @@ class Reassignments:
         return plan
 
     async def begin(self, plans: Assignments) -> dict[TopicPartition, Refusal | None]:
-        """Write the moves down and tell the replicas; those that need nothing are done at once."""
+        """Store the moves and tell the replicas; those that copy nothing are finished at once."""
         if not plans:
             return {}
         changed = {
@@ -123,22 +123,22 @@ class Reassignments:
         return results
 
     async def resume(self) -> None:
-        """Go on with the moves that an earlier controller began; it may not have told anybody."""
+        """Continue the moves that an earlier controller began; it may not have told any broker."""
         plans = self.going_on()
         if plans:
-            logger.info("Going on with the moves of %d partitions", len(plans))
+            logger.info("Continuing the moves of %d partitions", len(plans))
         await self._step({tp: plan for tp, plan in plans.items() if not self._is_done(tp, plan)})
         await self._finish({tp: plan for tp, plan in plans.items() if self._is_done(tp, plan)})
 
     async def in_sync(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """End the moves, of these partitions or of all, whose replicas are all in sync by now."""
+        """End the moves, of these partitions or all, whose target replicas are all in sync."""
         plans = self.going_on()
         if partitions is not None:
             plans = {tp: plans[tp] for tp in partitions if tp in plans}
         await self._finish({tp: plan for tp, plan in plans.items() if self._is_done(tp, plan)})
 
     def going_on(self) -> Assignments:
-        """The moves there are."""
+        """The ongoing moves."""
         return {
             tp: assignment_of(partition)
             for tp, partition in all_partitions(self._active.image.topics)
@@ -168,7 +168,7 @@ class Reassignments:
         self._publish(plans, states)
 
     async def _finish(self, plans: Assignments) -> list[TopicPartition]:
-        """Keep the target replicas only; returns those of which none is alive and in sync."""
+        """Keep only the target replicas; returns partitions with none alive and in sync."""
         active = self._active
         if not plans:
             return []
@@ -183,10 +183,10 @@ class Reassignments:
         begun = {tp: partition for tp, partition in begun.items() if partition.partition_epoch >= 0}
         states, left = await active.decide(begun, rule)
         for tp in left:
-            logger.warning("No target replica of %s is alive and in sync: its move waits", tp)
+            logger.warning("No target replica of %s is alive and in sync: its move has to wait", tp)
             targets.pop(tp)
         self._publish(targets, states)
-        # The node last: until then it says which replicas may be left over.
+        # The node last: until then it says which replicas may still have to be removed.
         await self._write(targets)
         await self._forget_wishes(targets)
         for tp, target in targets.items():
@@ -209,7 +209,7 @@ class Reassignments:
         self._active.publish(with_states(edit, states).build())
 
     async def _write(self, plans: Assignments) -> list[TopicPartition]:
-        """Write assignments to the nodes of their topics; returns what is not there any more."""
+        """Write assignments to the nodes of their topics; returns partitions of deleted topics."""
         active = self._active
         by_topic: dict[str, dict[int, ReplicaAssignment]] = {}
         for tp, plan in plans.items():
@@ -229,15 +229,15 @@ class Reassignments:
             topics = again
         return gone
 
-    # -- wishes by a node ------------------------------------------------------------------------
+    # -- requests in ZooKeeper -------------------------------------------------------------------
 
     async def take_wishes(self) -> None:
-        """Begin what a tool asks for in /admin/reassign_partitions."""
+        """Start the moves that a tool requests in /admin/reassign_partitions."""
         active = self._active
         try:
             wanted = await active.cluster.inbox.reassignments()
         except MalformedNode as error:
-            logger.warning("Removing a wish for moves that cannot be read: %s", error)
+            logger.warning("Removing an unreadable request for moves: %s", error)
             await active.writes.remove_nodes([REASSIGN_PARTITIONS])
             wanted = await active.cluster.inbox.reassignments()
         if wanted is None:
@@ -254,7 +254,7 @@ class Reassignments:
             elif partition is not None and not is_reassigning(plan):
                 failed[tp] = Refusal(ErrorCode.NONE, "it is there already")
         for tp, refusal in failed.items():
-            logger.info("No move of %s as a tool asked: %s", tp, refusal.message)
+            logger.info("Not moving %s as requested in ZooKeeper: %s", tp, refusal.message)
         await self.begin(plans)
         await self._forget_wishes(failed)
 
@@ -268,6 +268,6 @@ class Reassignments:
         left = {tp: target for tp, target in wanted.items() if tp not in partitions}
         if not left:
             await active.writes.remove_nodes([REASSIGN_PARTITIONS])
-            await active.cluster.inbox.reassignments()  # leaves the watch for the next one
+            await active.cluster.inbox.reassignments()  # sets the watch for the next request
         elif len(left) < len(wanted):
             await active.writes.replace_node(REASSIGN_PARTITIONS, encode_reassignments(left))

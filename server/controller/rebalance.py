@@ -1,4 +1,4 @@
-"""Which brokers lead too little of what they should; pure.
+"""Which brokers lead too few of the partitions that prefer them; pure.
 
 Source: KafkaController.checkAndTriggerAutoLeaderRebalance.
 """
@@ -15,9 +15,9 @@ from .context import all_partitions
 def imbalanced(
     topics: Mapping[str, TopicImage], percentage: int
 ) -> list[tuple[TopicPartition, PartitionImage]]:
-    """The partitions that another than the preferred replica leads, of brokers with many of them.
+    """The partitions not led by their preferred replica, of brokers that have many of them.
 
-    Shape: many is more than `percentage` of those the broker is the preferred leader of.
+    Shape: many means more than `percentage` of those that prefer the broker.
     """
     preferred: dict[int, int] = {}
     elsewhere: dict[int, list[tuple[TopicPartition, PartitionImage]]] = {}

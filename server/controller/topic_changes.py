@@ -1,4 +1,4 @@
-"""Topics that come, grow and go: what the active controller does about them.
+"""Topics that are created, grow and are deleted: the active controller's part.
 
 Source: KafkaController (processTopicChange, processPartitionModifications, processTopicDeletion),
 TopicDeletionManager.scala.
@@ -49,9 +49,10 @@ class TopicChanges:
     async def create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
         """Create topics; one result for each. Errors: TOPIC_ALREADY_EXISTS, NOT_CONTROLLER."""
         active = self._active
-        # At once: the stores put them into one commit, or one after the other without waiting.
+        # Concurrently: the stores put them into one commit, or write them without waiting in
+        # between.
         results = await asyncio.gather(*(self._create(topic) for topic in topics))
-        configs = active.image.edit()  # before the topics: logs are made with them
+        configs = active.image.edit()  # before the topics, because their logs are created with them
         edit_topics: list[TopicImage] = []
         for topic, result in zip(topics, results, strict=True):
             if isinstance(result, TopicImage):
@@ -120,7 +121,7 @@ class TopicChanges:
     # -- what others wrote -----------------------------------------------------------------------
 
     async def changed(self) -> None:
-        """A topic's node came or went."""
+        """Handle that a topic's node was created or removed."""
         active = self._active
         names = set(await active.cluster.topic_names())
         self._watched &= names
@@ -135,9 +136,9 @@ class TopicChanges:
         await self.take(found)
 
     async def take(self, found: Mapping[str, TopicAssignment]) -> None:
-        """Make what is new in these assignments: topics, and partitions of known ones.
+        """Create what is new in these assignments: topics, and partitions of known ones.
 
-        Replicas of known partitions are not taken over: they move by a reassignment only.
+        Replicas of known partitions are not changed: they move only by a reassignment.
         """
         active = self._active
         topics: dict[str, TopicAssignment] = {}
@@ -177,9 +178,9 @@ class TopicChanges:
         states: dict[TopicPartition, LeaderAndIsr],
         online: Collection[int],
     ) -> set[TopicPartition]:
-        """Give every topic an id and every partition that has a live replica a state.
+        """Give every topic an id, and every partition with a live replica a state.
 
-        Shape: `topics` and `states` are completed in place; returns the partitions made now.
+        Shape: `topics` and `states` are completed in place; returns the partitions created now.
         """
         writes = self._active.writes
         new: dict[TopicPartition, LeaderAndIsr] = {}
@@ -199,19 +200,20 @@ class TopicChanges:
     # -- deletion --------------------------------------------------------------------------------
 
     async def delete(self, names: Sequence[str]) -> list[Refusal | None]:
-        """Delete topics: out of the image at once, out of the store when no replica is left."""
+        """Delete topics: from the image at once, from the store when no replica is left."""
         active = self._active
         known = [name for name in dict.fromkeys(names) if name in active.image.topics]
         for name in known:
             try:
-                await active.cluster.request_deletion(name)  # a later controller goes on from here
+                # a later controller continues from this request
+                await active.cluster.request_deletion(name)
             except NodeExists:
                 pass
         await self._begin_deletion(known)
         return [None if name in known else UNKNOWN_TOPIC for name in names]
 
     async def deletions_changed(self) -> None:
-        """Take up the deletions that were asked for by a node."""
+        """Start the deletions requested in ZooKeeper."""
         active = self._active
         names = await active.cluster.deletions()
         asked = [name for name in names if name not in active.context.deleting]
@@ -223,7 +225,7 @@ class TopicChanges:
         active = self._active
         unknown = [name for name in names if name not in topics]
         if unknown:
-            # Perhaps removed halfway by an earlier controller.
+            # Perhaps an earlier controller removed them in part.
             logger.info("Removing what is left of the deleted topics %s", ", ".join(unknown))
             await asyncio.gather(*(active.writes.delete_topic(name) for name in unknown))
         wanted = [name for name in names if name in topics]
@@ -234,7 +236,7 @@ class TopicChanges:
         return wanted
 
     async def load_deletions(self, state: ClusterState) -> None:
-        """Take the topics that are being deleted out of what was read, to go on deleting them."""
+        """Separate the topics being deleted from what was read, and continue their deletion."""
         active = self._active
         for name in await self._allowed(state.deletions, state.topics):
             assignment = state.topics.pop(name)
@@ -257,7 +259,7 @@ class TopicChanges:
         active.publish(edit.remove_topics(names).build(), Extra(stops=stops))
         self._report_waiting(names)
         await active.settle()
-        await self.remove_done()  # a topic without a replica is done at once
+        await self.remove_done()  # a topic without replicas is done at once
 
     def _stops(self) -> dict[int, dict[TopicPartition, bool]]:
         active = self._active
@@ -280,7 +282,7 @@ class TopicChanges:
                 )
 
     async def resume_deletions(self) -> None:
-        """Tell brokers that came of the replicas they are to delete."""
+        """Tell brokers that came which replicas to delete."""
         active = self._active
         stops = self._stops()
         if stops:
@@ -289,7 +291,7 @@ class TopicChanges:
         await self.remove_done()
 
     async def stop_answered(self, answer: Answer) -> None:
-        """A broker has stopped, and maybe deleted, replicas."""
+        """Handle that a broker has stopped, and maybe deleted, replicas."""
         active = self._active
         request, response = answer.request, answer.response
         assert isinstance(request, StopReplicaRequest)
@@ -322,7 +324,7 @@ class TopicChanges:
         await self.remove_done()
 
     async def remove_done(self) -> None:
-        """Remove the nodes of topics of which no replica is left."""
+        """Remove the nodes of topics that have no replica left."""
         active = self._active
         done = [name for name, deletion in active.context.deleting.items() if deletion.done]
         if done:
@@ -337,7 +339,7 @@ class TopicChanges:
 
 
 def with_known(assignment: TopicAssignment, known: TopicImage | None) -> TopicAssignment:
-    """An assignment in which the partitions that are known keep their replicas."""
+    """An assignment in which known partitions keep their replicas."""
     if known is None or known.topic_id != assignment.topic_id:
         return assignment
     partitions = dict(assignment.partitions)
@@ -350,7 +352,7 @@ def with_known(assignment: TopicAssignment, known: TopicImage | None) -> TopicAs
 
 
 def report_new(topics: Sequence[TopicImage]) -> None:
-    """One line for a batch of topics that were created, or grew."""
+    """Log one line for a batch of topics that were created or grew."""
     if topics:
         shown = ", ".join(f"{topic.name} ({len(topic.partitions)})" for topic in topics[:10])
         more = f" and {len(topics) - 10} more" if len(topics) > 10 else ""

@@ -1,4 +1,4 @@
-"""From a request for a topic to what the controller is asked to write; pure.
+"""Turns a request for a topic into what the controller is to write; pure.
 
 Source: ZkAdminManager.createTopics, createPartitions (3.9).
 """
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 #: In a request: take the broker's default.
 DEFAULT = -1
 
-#: What one request may ask for, or a few bytes could make the broker plan without end. Source:
+#: The limit for one request; a few bytes could make the broker plan without end otherwise. Source:
 #: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH (KRaft).
 MAX_PARTITIONS_PER_REQUEST = 10_000
 TOO_MANY_PARTITIONS = Refusal(
     ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 )
 
-#: Where KRaft keeps its metadata; a topic of that name would confuse its tools.
+#: KRaft keeps its metadata in a topic of this name; another one would confuse its tools.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 def asks_for_too_many(topics: Iterable[CreatableTopic], default: int) -> bool:
-    """Whether topics have more partitions together than one request may create.
+    """Whether the topics together have more partitions than one request may create.
 
     Unit: `default` is num.partitions.
     """
@@ -128,7 +128,7 @@ def plan_topic(
 def plan_partitions(
     request: CreatePartitionsTopic, image: MetadataImage, room: int = MAX_PARTITIONS_PER_REQUEST
 ) -> dict[int, tuple[int, ...]] | Refusal:
-    """Check the growth of a topic and assign the replicas of the partitions that are new.
+    """Check a topic's growth and assign the replicas of its new partitions.
 
     Shape: added partitions by number, at most `room`. Errors: UNKNOWN_TOPIC_OR_PARTITION,
     INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,

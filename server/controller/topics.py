@@ -1,4 +1,4 @@
-"""What a topic may be called and how its partitions may be laid out; pure, in Kafka's words.
+"""Rules for topic names and partition assignments; pure, with Kafka's messages.
 
 Source: org.apache.kafka.common.internals.Topic, AdminZkClient, ZkAdminManager.
 """
@@ -18,7 +18,7 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def invalid_topic_name(name: str) -> str | None:
-    """What is wrong with a topic name as Kafka says it, None if nothing is."""
+    """What is wrong with a topic name, in Kafka's words; None if nothing is."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):
@@ -36,7 +36,7 @@ def invalid_topic_name(name: str) -> str | None:
 
 
 class TakenNames(Collection[str]):
-    """Names of topics, made once where many new ones are compared with all of them."""
+    """The names of all topics, collected once to compare many new ones with them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
@@ -52,12 +52,12 @@ class TakenNames(Collection[str]):
         return len(self._names)
 
     def add(self, name: str) -> None:
-        """Take one more."""
+        """Add a name."""
         self._names.add(name)
         self._unified.add(unified_name(name))
 
     def has_similar(self, name: str) -> bool:
-        """Whether there is a name that collides with this one, or is this one."""
+        """Whether this name, or one that collides with it, exists."""
         return unified_name(name) in self._unified
 
 

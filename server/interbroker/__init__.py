@@ -1,1 +1,1 @@
-"""What a broker of a cluster needs of the other brokers: connections, hand-over, signs of their death."""
+"""Connections to other brokers, hand-over at shutdown, and failure detection."""

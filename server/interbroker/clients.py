@@ -1,6 +1,6 @@
-"""What a broker in a cluster has beside one that stands alone: its ways to the other brokers.
+"""What a broker in a cluster has in addition to a single one: its connections to other brokers.
 
-Built where there is a ZooKeeper; a lone broker loads none of it.
+Built only with ZooKeeper; a single broker loads none of it.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_VERSION = 3
-#: How long a broker that stops waits for an answer of the controller, and until it asks the next one.
+#: How long a stopping broker waits for the controller's answer, and until it asks again.
 CONTROLLER_PATIENCE_S = 10.0
 ASK_AGAIN_S = 0.5
 
 
 class ControllerChannel:
-    """One broker among the controller's connections."""
+    """The controller's connection to one broker."""
 
     def __init__(self, channels: BrokerChannels, broker_id: int) -> None:
         self._channels = channels
@@ -56,13 +56,13 @@ class ControllerChannel:
         return await self._channels.send(self._broker_id, request, api_version)
 
     def close(self) -> None:
-        """Leave the connection to its owner, who keeps one to each broker."""
+        """Do nothing: the connection belongs to its owner, who keeps one to each broker."""
 
 
 class InterBrokerClients:
-    """Following leaders, changing the in-sync replicas of what is led, and transactions over brokers.
+    """Following leaders, changing in-sync replicas, and transactions across brokers.
 
-    Shape: `controller()` is this broker's own controller, active or not; it is asked only once the
+    Shape: `controller()` is this broker's own controller, active or not; it is called only once the
     broker is registered.
     """
 
@@ -81,19 +81,19 @@ class InterBrokerClients:
         self._clock = clock
         self._metadata = metadata
         self._controller = controller
-        #: For fetching: a request may be held by the leader, so nothing else goes this way.
+        #: For fetching: the leader may hold a request, so nothing else uses this connection.
         self._fetching = self._channels("fetcher")
         #: For everything else.
         self._requests = self._channels("requests")
-        #: For what the controller says, while this broker is it.
+        #: For the controller's messages, while this broker is the controller.
         self._controlling = self._channels("controller")
-        # Markers wait for in-sync replicas, whose change goes by `_requests`.
+        # Markers wait for in-sync replicas, and changes of those use `_requests`.
         self._marking = self._channels("markers")
         self._verifying = self._channels("verification")
         self.alter_partitions = AlterPartitions(
             node_id, self._broker_epoch, self._alter_partition, clock
         )
-        #: To be told of images after the settings of this broker are.
+        #: To be called with images after the settings of this broker.
         self.quotas = ReplicationQuotas(node_id, config)
         self.fetchers = FetcherTasks(
             node_id,
@@ -109,7 +109,7 @@ class InterBrokerClients:
         self._alone.set()
 
     def _channels(self, purpose: str) -> BrokerChannels:
-        """Connections to the other brokers, made when they are needed."""
+        """Connections to the other brokers, opened when they are needed."""
         config = self._config
         return BrokerChannels(
             self._network,
@@ -124,19 +124,19 @@ class InterBrokerClients:
         )
 
     def markers(self, local: MarkerSender) -> MarkerChannels:
-        """Who sends markers to this broker and others."""
+        """The sender of markers to this broker and others."""
         return MarkerChannels(self._node_id, local, self._metadata, self._marking.send)
 
     def verifier(self, coordinator: TransactionCoordinator) -> PartitionVerifier:
-        """Who asks coordinators, this broker's or others, for the partitions of transactions."""
+        """The verifier of transactions' partitions, with coordinators here and elsewhere."""
         return PartitionVerifier(self._node_id, coordinator, self._metadata, self._verifying.send)
 
     def start(self, replicas: ReplicaManager) -> None:
-        """Look from time to time who has fallen behind."""
+        """Start to look regularly for followers that have fallen behind."""
         self._laggards = asyncio.get_running_loop().create_task(drop_laggards(replicas))
 
     async def close(self) -> None:
-        """Follow nobody and ask for nothing any more."""
+        """Stop following and sending requests."""
         if self._laggards is not None:
             self._laggards.cancel()
         self.alter_partitions.close()
@@ -151,11 +151,11 @@ class InterBrokerClients:
             channels.close()
 
     def controller_channel(self, broker: BrokerRegistration) -> ControllerChannel:
-        """The channel of this broker as controller to another."""
+        """The channel from this broker as controller to another."""
         return ControllerChannel(self._controlling, broker.id)
 
     async def hand_over(self) -> None:
-        """Have the controller move away what this broker leads, before it stops.
+        """Ask the controller to move away what this broker leads, before it stops.
 
         Source: KafkaServer.controlledShutdown.
         """
@@ -170,7 +170,7 @@ class InterBrokerClients:
                 async with asyncio.timeout(CONTROLLER_PATIENCE_S):
                     remaining = await self._ask_to_shut_down(controller)
             except (OSError, StoreError) as error:
-                # The controller may be stopping as well, and another one come soon.
+                # The controller may be stopping as well, and a new one may come soon.
                 if self._clock.monotonic_ms() / 1000 > give_up_s:
                     logger.warning("cannot hand over to other brokers: %s", error)
                     return
@@ -182,7 +182,7 @@ class InterBrokerClients:
             logger.info("other brokers are not in sync for %d partitions yet", remaining)
             tries -= 1
             if not tries:
-                logger.warning("stopping although not everything is handed over to other brokers")
+                logger.warning("stopping although other brokers could not take over all partitions")
                 return
             try:
                 await asyncio.wait_for(self._alone.wait(), backoff_s)
@@ -246,7 +246,7 @@ class InterBrokerClients:
 
 
 async def drop_laggards(replicas: ReplicaManager) -> None:
-    """Look for followers that have fallen behind, again and again."""
+    """Look for followers that have fallen behind, at intervals."""
     while True:
         await asyncio.sleep(replicas.membership.max_lag_ms / 2000)
         try:

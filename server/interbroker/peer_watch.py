@@ -1,8 +1,9 @@
-"""Notices that another broker's process is gone: its connection ended, and its port refuses new ones.
+"""Notices that another broker's process is dead: its port refuses new connections.
 
-ZooKeeper says so only when the session ends, seconds later. A refusal is taken for a death only of a broker that took
-connections before, since one that starts is registered before it listens. A timeout, or a network that cannot be
-reached, says nothing about the broker. docs/decisions/0015-a-refused-connection.md has what is done with it.
+ZooKeeper reports this only when the session ends, seconds later. A refusal counts as death only for
+a broker that accepted connections before, since a starting broker is registered before it listens.
+A timeout, or an unreachable network, says nothing about the broker.
+docs/decisions/0015-a-refused-connection.md describes what follows.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
-#: Refusals in a row that are believed, and the time between them.
+#: How many refusals in a row are believed, and the time between them.
 REFUSALS = 2
 REFUSED_AGAIN_S = 0.03
-#: Until the next try where nothing can be concluded, or what was concluded may have changed.
+#: The time until the next try if nothing can be concluded, or the conclusion may have changed.
 AGAIN_S = 0.25
 
 
 class PeerWatch:
     """A connection to each other broker on which nothing is sent.
 
-    Shape: `lost(broker_id)` and `found(broker_id)` are called in turn, the first one first.
+    Shape: `lost(broker_id)` and `found(broker_id)` are called alternately, `lost` first.
     """
 
     def __init__(
@@ -53,17 +54,17 @@ class PeerWatch:
         self._watching = False
 
     def start(self) -> None:
-        """Watch the brokers there are."""
+        """Start to watch the present brokers."""
         self._watching = True
         self._follow(self._metadata())
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Other brokers may be there, or elsewhere."""
+        """Follow changes of the other brokers or their addresses."""
         if self._watching and after.brokers is not before.brokers:
             self._follow(after)
 
     def _follow(self, image: MetadataImage) -> None:
-        """Watch exactly the brokers there are, where they are."""
+        """Watch exactly the present brokers, at their current addresses."""
         places: dict[int, Endpoint] = {}
         for broker_id, broker in image.brokers.items():
             endpoint = broker.endpoint(self._listener)
@@ -108,7 +109,7 @@ class PeerWatch:
             finally:
                 transport.close()
             if loop.time() - since < AGAIN_S:
-                # Whoever accepts and closes is not asked all the time.
+                # A peer that accepts and closes must not be asked all the time.
                 await asyncio.sleep(AGAIN_S)
 
     def _answers(self, broker_id: int) -> None:
@@ -117,7 +118,7 @@ class PeerWatch:
             self._found(broker_id)
 
     def close(self) -> None:
-        """Watch nobody any more."""
+        """Stop watching."""
         self._watching = False
         for _, task in self._watched.values():
             task.cancel()
@@ -125,7 +126,7 @@ class PeerWatch:
 
 
 class _End:
-    """Receives a connection to learn of its end; what is said on it is dropped."""
+    """Receives a connection to notice its end; data on it is dropped."""
 
     def __init__(self) -> None:
         self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
