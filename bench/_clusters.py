@@ -1,4 +1,4 @@
-"""Three brokers of one kind under a ZooKeeper that both kinds share, each kind below a path of its own."""
+"""Three brokers of one kind under a ZooKeeper that both kinds share, each kind below its own path."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "auto.create.topics.enable": "false",
-    # Nobody but the measurement moves leaders.
+    # Nothing but the measurement moves leaders.
     "auto.leader.rebalance.enable": "false",
     "controlled.shutdown.enable": "true",
 }
 
 
 class JoiningKafka(Kafka39Broker):
-    """Apache Kafka 3.9.2 under a ZooKeeper that is there already."""
+    """Apache Kafka 3.9.2 with a ZooKeeper that already runs."""
 
     def start(self, timeout_s: float = 120.0) -> None:
-        """Start the broker alone."""
+        """Start only the broker."""
         KafkaProcess.start(self, timeout_s)
 
     def stop(self) -> int:
-        """Stop the broker alone."""
+        """Stop only the broker."""
         return BrokerProcess.stop(self)
 
 
@@ -86,15 +86,15 @@ class Trio:
             )
 
     def start(self) -> None:
-        """Start all; returns when all are registered."""
-        self.brokers[0].start(120.0)  # it makes the path in ZooKeeper
+        """Start all brokers; returns when all are registered."""
+        self.brokers[0].start(120.0)  # it creates the path in ZooKeeper
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda broker: broker.start(120.0), self.brokers[1:]))
         self.tree.start(30)
         wait_until(lambda: len(self.tree.get_children("/brokers/ids")) == BROKERS, "brokers")
 
     def stop(self) -> None:
-        """End all at once."""
+        """Stop all brokers at once."""
         for broker in self.brokers:
             broker.kill()
         self.tree.stop()
@@ -111,7 +111,7 @@ class Trio:
         return int(json.loads(self.tree.get("/controller")[0])["brokerid"])
 
     def start_again(self, number: int) -> None:
-        """Start a killed broker, once it is missed: Apache Kafka would end at its own old node."""
+        """Start a killed broker once its session has ended: Apache Kafka exits if its old node still exists."""
         wait_until(lambda: not self.registered(number), "the session ends")
         self.brokers[number].start(120.0)
         wait_until(lambda: self.registered(number), "it registers")
@@ -135,12 +135,12 @@ class Trio:
         return answer
 
     def topics(self, number: int, *names: str) -> list[dict[str, Any]]:
-        """What a broker says of topics, or of all. Errors: OSError."""
+        """A broker's metadata of these topics, or of all. Errors: OSError."""
         wanted = [{"name": name} for name in names] or None
         return list(self.ask(number, ApiKey.METADATA, 5, {"topics": wanted})["topics"])
 
     def create(self, factor: int, partitions: int, names: list[str]) -> None:
-        """Ask the controller for topics, and return when it has answered. Errors: OSError."""
+        """Ask the controller to create topics, and return when it has answered. Errors: OSError."""
         request = {
             "topics": [
                 {
@@ -163,7 +163,7 @@ class Trio:
             raise RuntimeError(f"{self.name}: {wrong[0]}")
 
     def in_sync(self, topic: str) -> bool:
-        """Whether every replica of a topic is in sync, as the controller says."""
+        """Whether every replica of a topic is in sync, according to the controller."""
         try:
             (row,) = self.topics(max(0, self.controller()), topic)
         except OSError:
@@ -173,7 +173,7 @@ class Trio:
         )
 
     def elect_preferred(self) -> None:
-        """Have the first replica of each partition lead it."""
+        """Make the first replica of each partition its leader."""
         request = {"election_type": 0, "topic_partitions": None, "timeout_ms": 30_000}
         self.ask(self.controller(), ApiKey.ELECT_LEADERS, 1, request)
 

@@ -1,9 +1,9 @@
-"""Broker CPU per GB, produce and consume, beside Apache Kafka 3.9.2. python -m bench.broker
+"""Broker CPU per GB produced and consumed, compared with Apache Kafka 3.9.2. python -m bench.broker
 
 The same clients (Apache Kafka's kafka-producer-perf-test and kafka-consumer-perf-test) do the same
 work against each broker in turn, A B C, A B C, ...; 1 KB records, one topic of six partitions,
-acks=all. All brokers run, idle but for the one that is measured; all are warmed up with the same
-work first; each topic is deleted after its run. `kwire deep` checks every record, as Apache Kafka does;
+acks=all. All brokers run, idle except the one being measured; all are first warmed up with the same
+work; each topic is deleted after its run. `kwire deep` checks every record, as Apache Kafka does;
 `kwire` checks batch headers and CRC (docs/omissions.md). Figures are user plus system CPU
 seconds of the broker process per GB of record values; medians, with the spread, and the ratio to Apache Kafka.
 """
@@ -31,7 +31,7 @@ from tests.support.kafka import KAFKA_3, Kafka39Broker, java_command
 RECORD_BYTES = 1000
 PARTITIONS = 6
 BATCHES = (16_384, 131_072)
-#: What Apache Kafka's own start script gives a broker.
+#: The JVM options of Apache Kafka's own start script.
 BROKER_JVM = (
     *("-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
     *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"),
@@ -41,7 +41,7 @@ WARM_UP_GB = 2.0
 
 
 class Subject:
-    """A broker under measurement, with what was measured by (work, batch size)."""
+    """A broker under measurement, with its figures by (work, batch size)."""
 
     def __init__(self, name: str, broker: BrokerProcess) -> None:
         self.name = name
@@ -50,7 +50,7 @@ class Subject:
         self.rate: dict[tuple[str, int], list[float]] = defaultdict(list)
 
     def measure(self, batch: int, gigabytes: float, *, keep: bool = True) -> None:
-        """Produce and consume so much through a topic of its own, then delete it."""
+        """Produce and consume so much through a separate topic, then delete the topic."""
         records = int(gigabytes * 1e9 / RECORD_BYTES)
         topic = f"bench-{time.monotonic_ns()}"
         admin = KafkaAdminClient(bootstrap_servers=self.broker.bootstrap)
@@ -99,7 +99,7 @@ class Subject:
 
 
 def note(text: str) -> None:
-    """Say what is going on, beside the table."""
+    """Print progress to standard error, apart from the table."""
     print(text, file=sys.stderr, flush=True)
 
 

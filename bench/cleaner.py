@@ -1,9 +1,9 @@
-"""What compaction costs: its speed, and the latency of others while it runs. python -m bench.cleaner
+"""What compaction costs: its speed, and the latency of other clients while it runs. python -m bench.cleaner
 
 `speed`: MB/s of one round over a log of sealed segments on one core, both passes, per record size.
-`latency`: ms of a produce of one 100 byte record with acks=all, and of the fetch that reads it back, on
-a topic of its own, with the cleaner off and with it busy all the time; the broker is a process.
-`bench.compaction` puts the speed beside Apache Kafka's.
+`latency`: ms to produce one 100-byte record with acks=all, and to fetch it back, on a separate topic, with
+the cleaner off and with it always busy; the broker is a separate process.
+`bench.compaction` compares the speed with Apache Kafka's.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ PROBES = 3000
 
 
 def fill(log: Log, total_bytes: int, record_bytes: int, codec: int = 0) -> None:
-    """Write batches of 16 KiB whose keys come back four times on average."""
+    """Write batches of 16 KiB in which each key occurs four times on average."""
     chooser = random.Random(1)
     keys = max(1, total_bytes // record_bytes // 4)
-    pool = os.urandom(1 << 19).hex().encode()  # what a codec makes half as large
+    pool = os.urandom(1 << 19).hex().encode()  # a codec halves its size
     now_ms = int(time.time() * 1000)
     written = 0
     while written < total_bytes:
@@ -135,7 +135,7 @@ def probe(broker: KwireBroker, *, until_compacted: bool) -> tuple[list[float], l
 
 
 def prepare(folder: Path) -> None:
-    """A data directory with a probe topic and a compacted one that takes long to compact."""
+    """Create a data directory with a probe topic, and a topic that takes long to compact."""
     broker = KwireBroker(folder, config={"log.cleaner.enable": "false"})
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -151,7 +151,7 @@ def prepare(folder: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started, and they."""
+    """The processes that a process has started, and their children."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -166,7 +166,7 @@ def cpu_of(stat: Path) -> float:
 
 
 def wait_until_busy(broker: KwireBroker) -> None:
-    """Until the cleaner's process has done a little."""
+    """Wait until the cleaner's process has done some work."""
     while sum(cpu_of(Path(f"/proc/{pid}/stat")) for pid in children(broker.pid)) < 0.3:
         time.sleep(0.02)
 
@@ -200,7 +200,7 @@ def latency() -> None:
 
 
 def main() -> None:
-    """Run what the arguments name, or all."""
+    """Run the parts that the arguments name, or all."""
     parts: dict[str, Callable[[], None]] = {"speed": speed, "latency": latency}
     for name in sys.argv[1:] or parts:
         parts[name]()

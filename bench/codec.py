@@ -1,8 +1,8 @@
-"""What encoding and decoding cost beside kio and kafka-python. python -m bench.codec
+"""What encoding and decoding cost, compared with kio and kafka-python. python -m bench.codec
 
-Each library decodes the same bytes, and encodes what it decoded, at the latest version all of them
-know. The libraries take turns within one run, in slices of a few milliseconds; the figure of each
-is that of its best slice, in microseconds per message. Ratios above 1 are in kwire's favour.
+Each library decodes the same bytes, and encodes what it decoded, at the latest version that all of
+them know. The libraries take turns within one run, in slices of a few milliseconds; each library's
+figure is that of its best slice, in microseconds per message. Ratios above 1 are in kwire's favour.
 kio's decoder is native code (Rust) since 0.6; its encoder, and all of 0.5, are Python.
 """
 
@@ -59,7 +59,7 @@ Turn = Callable[[], object]
 
 
 def messages() -> list[tuple[str, Any]]:
-    """The messages measured: sizes as a busy client and broker exchange them."""
+    """The messages measured, with sizes that a busy client and broker exchange."""
     ids = [bytes([number]) * 16 for number in range(1, 11)]
     metadata_partitions = [
         MetadataResponsePartition(
@@ -210,7 +210,7 @@ def messages() -> list[tuple[str, Any]]:
 
 
 def kio_class(name: str, version: int) -> Any:
-    """kio's class of a message in a version."""
+    """kio's class for a message in a version."""
     stem, kind = re.fullmatch(r"(\w+)(Request|Response)", name).groups()  # type: ignore[union-attr]
     package = re.sub(r"(?<!^)([A-Z])", r"_\1", stem).lower()
     module = importlib.import_module(f"kio.schema.{package}.v{version}.{kind.lower()}")
@@ -218,7 +218,7 @@ def kio_class(name: str, version: int) -> Any:
 
 
 def kafka_python_class(name: str) -> Any:
-    """kafka-python's class of a message."""
+    """kafka-python's class for a message."""
     for module_name in (
         "kafka.protocol.producer",
         "kafka.protocol.consumer",
@@ -243,7 +243,7 @@ def latest_shared_version(name: str, cls: type) -> int:
 
 
 def turns(message: Any, version: int) -> tuple[dict[str, Turn], dict[str, Turn]]:
-    """What each library does to encode and to decode the message, checked to give equal bytes."""
+    """Each library's call to encode and to decode the message, after checking that all give equal bytes."""
     import kio.serial
 
     cls = type(message)
@@ -255,7 +255,7 @@ def turns(message: Any, version: int) -> tuple[dict[str, Turn], dict[str, Turn]]
     theirs = theirs[0] if isinstance(theirs, tuple) else theirs.value
     kafka_python_cls = kafka_python_class(cls.__name__)
     other = kafka_python_cls.decode(data, version=version)
-    other._header = None  # its decoder leaves the slot empty, its encoder reads it
+    other._header = None  # its decoder leaves the slot empty, but its encoder reads it
 
     def kio_encode() -> bytes:
         buffer = io.BytesIO()
@@ -279,7 +279,7 @@ def turns(message: Any, version: int) -> tuple[dict[str, Turn], dict[str, Turn]]
 
 
 def measure(competitors: dict[str, Turn]) -> dict[str, float]:
-    """Microseconds per call of each, taking turns."""
+    """Microseconds per call for each library, taking turns."""
     loops = {}
     for name, turn in competitors.items():
         start = time.perf_counter()

@@ -1,10 +1,10 @@
 """One compaction of the same log by Apache Kafka 3.9.2 and by kwire, one core each. python -m bench.compaction
 
-Both brokers get a copy of one directory: logs of sealed segments of 64 MB whose keys come back four
-times on average. Small logs of the same shapes are compacted first, so that the JVM is warm; then
-the large ones, one at a time. CPU seconds are those of the cleaner's thread and of the worker
-process, and of the whole broker with its children; seconds are from the moment the topic's
-min.cleanable.dirty.ratio is lowered until the checkpoint names the log, which both notice within 0.1 s.
+Both brokers get a copy of one directory: logs of sealed segments of 64 MB in which each key occurs four
+times on average. Small logs of the same shapes are compacted first, so that the JVM is warm; then the
+large ones, one at a time. CPU seconds are given for the cleaner's thread or worker process, and for the
+whole broker with its children; seconds are from the moment when the topic's min.cleanable.dirty.ratio is
+lowered, which both notice within 0.1 s, until the checkpoint names the log.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 
 
 def topic_of(shape: str, warm_up: bool = False) -> str:
-    """A topic's name."""
+    """The name of a shape's topic."""
     return shape.replace(" ", "-") + ("-warm-up" if warm_up else "")
 
 
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def prepare(folder: Path, megabytes: int) -> Kafka39Broker:
-    """A directory of broker 0 and the ZooKeeper that knows its topics."""
+    """Create the directory of broker 0, and the ZooKeeper that knows its topics."""
     broker = Kafka39Broker(folder, config={"log.cleaner.enable": "false"})
     broker.start()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -113,7 +113,7 @@ def prepare(folder: Path, megabytes: int) -> Kafka39Broker:
 
 
 def broker_of(name: str, folder: Path, original: Kafka39Broker) -> BrokerProcess:
-    """One of the two, not started."""
+    """One of the two brokers, not started."""
     if name == "kwire":
         store = ("--node-id", "0", "--zookeeper", original.zookeeper.address)
         return KwireBroker(folder, config=SETTINGS, arguments=store)
@@ -137,7 +137,7 @@ def compactions(broker: BrokerProcess) -> dict[str, Measured]:
         found = {}
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
         while not {topic_of(shape) for shape in SHAPES} <= admin.list_topics().topics.keys():
-            time.sleep(0.1)  # the controller has not told the broker yet
+            time.sleep(0.1)  # the controller has not informed the broker yet
         set_ratio(broker, [topic_of(shape) for shape in SHAPES], "1.0")
         for shape in SHAPES:
             compact(broker, topic_of(shape, warm_up=True))
@@ -155,7 +155,7 @@ def compact(broker: BrokerProcess, topic: str) -> Measured:
     """Have one log compacted."""
     directory = broker.log_dir / f"{topic}-0"
     for path in directory.glob("*.log"):
-        path.read_bytes()  # both read what is cached
+        path.read_bytes()  # so that both read from the page cache
     before = stored_bytes(directory)
     thread_before, all_before = cleaner_cpu(broker.pid), broker_cpu(broker.pid)
     started = time.monotonic()
@@ -179,7 +179,7 @@ def compact(broker: BrokerProcess, topic: str) -> Measured:
 
 
 def set_ratio(broker: BrokerProcess, topics: list[str], ratio: str) -> None:
-    """Let logs be compacted, or not."""
+    """Set the ratio that decides whether logs are compacted."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     entry = ConfigEntry(RATIO, ratio, incremental_operation=AlterConfigOpType.SET)
     resources = [
@@ -190,7 +190,7 @@ def set_ratio(broker: BrokerProcess, topics: list[str], ratio: str) -> None:
 
 
 def stored_bytes(directory: Path) -> int:
-    """What the log's segments take."""
+    """The total size of the log's segments."""
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
@@ -212,7 +212,7 @@ def cleaner_cpu(pid: int) -> float:
 
 
 def peak_bytes(pid: int) -> int:
-    """The most memory a process has had."""
+    """The peak memory of a process."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmHWM:")[1].split()[0]) * 1024
 

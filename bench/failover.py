@@ -1,9 +1,9 @@
 """From kill -9 of a leader to the first acknowledged produce on the new one. python -m bench.failover
 
-Three kwire brokers beside three Apache Kafka 3.9.2 brokers, under one ZooKeeper, with the same session timeout. Of one
-kind after the other a broker is killed that leads a partition with three replicas: one that is not the controller, or the
-one that is. A probe asks the other two every 5 ms who leads, and sends whoever it is one record with acks=all
-(min.insync.replicas=2), until it is acknowledged: no client's own back-off is in the figure. Also told: when
+Three kwire brokers and three Apache Kafka 3.9.2 brokers, with one ZooKeeper and the same session timeout. In
+each kind in turn, a broker that leads a partition with three replicas is killed: one that is not the controller, or the one
+that is. A probe asks the other two every 5 ms who leads, and sends that broker one record with acks=all
+(min.insync.replicas=2), until it is acknowledged, so the figure contains no client's back-off. The table also shows when
 ZooKeeper ended the killed broker's session, which is what Apache Kafka waits for.
 """
 
@@ -35,7 +35,7 @@ PRODUCE_VERSION = 7
 
 
 class Probe:
-    """Connections to the brokers that are left."""
+    """Connections to the remaining brokers."""
 
     def __init__(self, trio: Trio, victim: int) -> None:
         self.victim = victim
@@ -52,7 +52,7 @@ class Probe:
             client.close()
 
     def leader(self, number: int, partition: int) -> int:
-        """Who leads, as one broker says; -1 for nobody or a broker that is not left."""
+        """The leader according to one broker; -1 if there is none, or if it is the killed broker."""
         answer = self.clients[number].call(
             ApiKey.METADATA, METADATA_VERSION, {"topics": [{"name": TOPIC}]}
         )
@@ -62,7 +62,7 @@ class Probe:
         return found if found in self.clients else -1
 
     def acknowledged(self, number: int, partition: int) -> bool:
-        """Whether a broker takes a record, with acks=all."""
+        """Whether a broker accepts a record with acks=all."""
         data = [{"index": partition, "records": self.batch}]
         request = {
             "transactional_id": None,
@@ -75,7 +75,7 @@ class Probe:
         return answer["responses"][0]["partition_responses"][0]["error_code"] == 0
 
     def until_acknowledged(self, partition: int) -> None:
-        """Ask in turn until a new leader has acknowledged."""
+        """Ask the brokers in turn until a new leader has acknowledged a record."""
         while True:
             for number in self.clients:
                 leader = self.leader(number, partition)
@@ -85,7 +85,7 @@ class Probe:
 
 
 class Subject:
-    """A cluster and what was measured on it."""
+    """A cluster and its figures."""
 
     def __init__(self, trio: Trio) -> None:
         self.trio = trio
@@ -94,12 +94,12 @@ class Subject:
         self.session: dict[str, list[float]] = defaultdict(list)
 
     def prepare(self) -> None:
-        """Make the topic."""
+        """Create the topic."""
         self.trio.create(3, PARTITIONS, [TOPIC])
         wait_until(lambda: self.trio.in_sync(TOPIC), "all in sync")
 
     def measure(self, kind: str) -> None:
-        """Kill, wait, note, and put everything back."""
+        """Kill a broker, wait, record the figures, and restore the cluster."""
         trio = self.trio
         controller = trio.controller()
         victim = controller if kind == CONTROLLER else (controller + 1) % BROKERS

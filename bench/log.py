@@ -1,4 +1,4 @@
-"""What the log costs in Python: append and read, beside the bare system calls. python -m bench.log
+"""What the log's append and read cost in Python, compared with the bare system calls. python -m bench.log
 
 Prints microseconds per call, the best of several rounds, for one 16 KiB batch and one 128 KiB batch:
 `floor` is crc32c over the batch, two pack_into and one pwrite; `append` is Log.append_as_leader.
@@ -62,7 +62,7 @@ def best(rounds: int, calls: int, run: Callable[[], None]) -> float:
 
 
 def floor(folder: str, size: int, calls: int) -> float:
-    """The cost of what cannot be saved."""
+    """The cost of the operations that cannot be avoided."""
     batch = memoryview(make_batch(size))
     fd = os.open(f"{folder}/floor", os.O_RDWR | os.O_CREAT)
     pack_offset, pack_epoch = struct.Struct(">q").pack_into, struct.Struct(">i").pack_into
@@ -83,7 +83,7 @@ def floor(folder: str, size: int, calls: int) -> float:
 
 
 def append(folder: str, size: int, calls: int, *, idempotent: bool) -> float:
-    """Log.append_as_leader of the same view again and again."""
+    """The cost of Log.append_as_leader with the same view each time."""
     log = open_log(f"{folder}/append")
     batch = memoryview(make_batch(size, 7, 0) if idempotent else make_batch(size))
     first = bytes(batch[:12])
@@ -94,7 +94,7 @@ def append(folder: str, size: int, calls: int, *, idempotent: bool) -> float:
         assert type(info) is AppendInfo
 
     def run_idempotent() -> None:
-        # The CRC covers the sequence, so the same batch can only be new to a new producer.
+        # The CRC covers the sequence, so the same batch is accepted again only for a new producer.
         log.producers.producers.pop(7, None)
         run()
 
@@ -106,7 +106,7 @@ def append(folder: str, size: int, calls: int, *, idempotent: bool) -> float:
 
 
 def reads(folder: str) -> dict[str, float]:
-    """Reading a log of 16 KiB batches in several ways."""
+    """The cost of reading a log of 16 KiB batches in several ways."""
     log = open_log(f"{folder}/read")
     batch = memoryview(make_batch(16 * 1024))
     first = bytes(batch[:12])

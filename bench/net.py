@@ -1,7 +1,7 @@
 """What receiving, dispatching and replying cost: `python -m bench.net`.
 
 A client process sends frames over loopback, several in flight, to a listener that answers each with a few
-bytes. CPU is the server's own, user and system; `recv` is the count of receive calls a request.
+bytes. CPU is the server's only, user and system; `recv` is the number of receive calls per request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEADER = struct.Struct(">hhih4s")
 
 
 class Slice:
-    """Bytes of a file, as a fetch gives them."""
+    """Bytes of a file, as a fetch returns them."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._fd = fd
@@ -54,7 +54,7 @@ class Slice:
 
 
 class Answers:
-    """Answers with twenty bytes, or with a stored slice."""
+    """A dispatcher that answers with twenty bytes or with a stored slice."""
 
     def __init__(self, stored: Slice | None) -> None:
         self.stored = stored
@@ -68,7 +68,7 @@ class Answers:
 
 
 def client(port: int, size: int, count: int, in_flight: int, reply: int, cpu: int) -> None:
-    """Send `count` requests and read their replies; runs in a process of its own."""
+    """Send `count` requests and read their replies; runs in a separate process."""
     os.sched_setaffinity(0, {cpu})
     sock = socket.create_connection(("127.0.0.1", port))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,11 +1,11 @@
-"""Time to open 20 GiB in 2,000 partitions, beside Apache Kafka 3.9.2. python -m bench.open_log
+"""Time to open 20 GiB in 2,000 partitions, compared with Apache Kafka 3.9.2. python -m bench.open_log
 
-Both brokers get the same partitions: five segments each, whose batches are hard links to one file, so
-that a small disk holds them; indexes, snapshots and checkpoints are files of their own. They are
-started in turn, A B, A B, ...: after a clean stop, and after kill -9 with records in a few
-partitions that were not forced to the device. The time is from the start of the process to the
-first ListOffsets answer without an error for every partition; memory is the resident set then and
-5 s later. Files are in the page cache for both. ZooKeeper keeps running.
+Both brokers get the same partitions of five segments each. The batches are hard links to one file, so
+that they fit on a small disk; indexes, snapshots and checkpoints are separate files. The brokers are
+started in turn, A B, A B, ...: after a clean stop, and after kill -9 with unflushed records in a few
+partitions. The time is from the start of the process to the first ListOffsets response without an
+error for every partition; memory is the resident set then and 5 s later. Files are in the page cache for
+both. ZooKeeper keeps running.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECORD = os.urandom(1000)
 
 
 def make_partition(folder: Path, size: int) -> int:
-    """One partition's files of so many bytes in five segments; returns the end offset."""
+    """Write one partition's files, so many bytes in five segments; returns the end offset."""
     config = replace(LogConfig(), segment_bytes=size // SEGMENTS)
     log = open_log(str(folder), config)
     batch = bytes(make_batch(BATCH_BYTES))
@@ -56,7 +56,7 @@ def make_partition(folder: Path, size: int) -> int:
 
 
 class Subject:
-    """A broker under measurement, with what was measured by kind of stop."""
+    """A broker under measurement, with its figures by kind of stop."""
 
     def __init__(self, name: str, broker: BrokerProcess, topics: int) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class Subject:
         self.stop_seconds: list[float] = []
 
     def prepare(self, template: Path, end_offset: int) -> None:
-        """Have the broker make the partitions, then give each the template's content."""
+        """Have the broker create the partitions, then give each the template's content."""
         self.broker.start()
         admin = KafkaAdminClient(bootstrap_servers=self.broker.bootstrap)
         for name in self.topics:
@@ -85,7 +85,7 @@ class Subject:
             (self.broker.log_dir / checkpoint).write_bytes(format_checkpoint(rows))
 
     def measure(self, kind: str) -> None:
-        """Start it and wait until every partition is served."""
+        """Start the broker and wait until every partition is served."""
         begin = time.monotonic()
         self.broker.start(300.0)
         self._wait_for_all(begin + 300)
@@ -119,7 +119,7 @@ class Subject:
         raise TimeoutError(f"{self.name} does not serve all partitions")
 
     def leave_unflushed(self, megabytes: int) -> None:
-        """Write to a few partitions, and kill the broker when offsets were checkpointed."""
+        """Write to a few partitions, and kill the broker once offsets are checkpointed."""
         producer = KafkaProducer(
             bootstrap_servers=self.broker.bootstrap, acks="all", linger_ms=5, batch_size=BATCH_BYTES
         )
@@ -131,7 +131,7 @@ class Subject:
         self.broker.kill()
 
     def stop(self) -> None:
-        """Stop it cleanly, ZooKeeper not."""
+        """Stop the broker cleanly, but not ZooKeeper."""
         begin = time.monotonic()
         self._stop()
         self.stop_seconds.append(time.monotonic() - begin)
@@ -191,7 +191,7 @@ def main() -> None:
         template = root / "template"
         size = int(options.gib * 2**30 / options.partitions)
         end_offset = make_partition(template, size)
-        # New partitions of the brokers' own topics would be made and timed, too.
+        # Otherwise creating partitions of the brokers' internal topics would be timed too.
         config = {"auto.create.topics.enable": "false"}
         subjects = [
             Subject(

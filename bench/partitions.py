@@ -1,13 +1,13 @@
-"""1,000 topics of 10 partitions on three brokers, beside Apache Kafka 3.9.2. python -m bench.partitions
+"""1,000 topics of 10 partitions on three brokers, compared with Apache Kafka 3.9.2. python -m bench.partitions
 
-With one replica of each partition (3,333 on a broker) and with three (10,000 on a broker), on a new cluster each time,
-one cluster after the other. Times end when a sample of 50 topics is as it should be at the brokers, which is then
-checked for all topics:
+With one replica of each partition (3,333 per broker) and with three (10,000 per broker), on a new cluster each time, one
+cluster after the other. Each time ends when a sample of 50 topics is as it should be on the brokers; then all topics are
+checked:
 
 - create: from the first CreateTopics request, of 100 topics each, until every broker names a leader of each partition;
   with three replicas, until all are in sync;
-- failover: from kill -9 of the controller until both others say so and name another leader of what it led, or none where
-  it had the only replica; beside it, when ZooKeeper ended its session;
+- failover: from kill -9 of the controller until both others have noticed and name another leader for the partitions it led,
+  or none if it had the only replica; and when ZooKeeper ended its session;
 - restart: from the start of the killed broker until all replicas have a leader and are in sync again.
 
 Memory is the largest resident set of the three brokers 10 s after the topics were created.
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 
 class Figures(NamedTuple):
-    """What was measured of one cluster. Unit: seconds, CPU seconds of all brokers, megabytes."""
+    """The figures of one cluster. Unit: seconds, CPU seconds of all brokers, megabytes."""
 
     create: float
     create_cpu: float
@@ -52,7 +52,7 @@ class Figures(NamedTuple):
 
 
 class Cell:
-    """One kind of cluster with so many replicas of each partition."""
+    """One kind of cluster with a number of replicas for each partition."""
 
     def __init__(self, trio: Trio, topics: int, factor: int) -> None:
         self.trio = trio
@@ -62,7 +62,7 @@ class Cell:
         self.sample.append(self.names[-1])
 
     def shows(self, number: int, names: list[str], right: Callable[[Row], bool]) -> bool:
-        """Whether a broker knows of topics, and every partition is right there."""
+        """Whether a broker knows these topics, and every partition is as it should be."""
         try:
             rows = self.trio.topics(number, *names)
         except OSError:
@@ -74,7 +74,7 @@ class Cell:
         )
 
     def until(self, numbers: list[int], right: Callable[[Row], bool], what: str) -> float:
-        """Wait for the sample, take the time, and check everything; returns the time."""
+        """Wait for the sample, take the time, then check all topics; returns the time."""
         wait_until(lambda: all(self.shows(n, self.sample, right) for n in numbers), what, 600)
         then = time.monotonic()
         wait_until(lambda: all(self.shows(n, [], right) for n in numbers), f"{what}, all", 600)
@@ -84,11 +84,11 @@ class Cell:
         return then
 
     def complete(self, row: Row) -> bool:
-        """Whether a partition has a leader and all replicas in sync."""
+        """Whether a partition has a leader and all its replicas are in sync."""
         return row["leader_id"] >= 0 and len(row["isr_nodes"]) == self.factor
 
     def measure(self) -> Figures:
-        """Create, kill the controller, start it again."""
+        """Create the topics, kill the controller, start it again."""
         trio, everyone = self.trio, list(range(BROKERS))
         cpu = sum(cpu_seconds(broker.pid) for broker in trio.brokers)
         began = time.monotonic()
@@ -151,7 +151,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = {
         "zookeeper.session.timeout.ms": str(SESSION_MS),
-        # With one replica of a partition, two cannot be in sync.
+        # With one replica, two cannot be in sync.
         "min.insync.replicas": "1",
     }
     figures: dict[tuple[int, str], Figures] = {}

@@ -1,8 +1,8 @@
-"""Spark reads the same topics from segments and through the broker, in turns: python -m bench.segment_source
+"""Spark reads the same topics from segments and through the broker, in turn. python -m bench.segment_source
 
-Rows/s and the broker's CPU seconds of `kwire-log` beside Spark's `kafka` source, on local[2] with a broker on the same
-machine: for keys, values and offsets, and for counts of records per partition. `--gb 5` is the long form: 5 GB of 1 KB
-records, plain and as many of lz4, and 1 GB of 100 B records.
+Compares rows/s and the broker's CPU seconds of `kwire-log` and Spark's `kafka` source, on local[2] with a broker on the
+same machine: for keys, values and offsets, and for counts of records per partition. `--gb 5` is the long form: 5 GB of
+1 KB records uncompressed, 5 GB with lz4, and 1 GB of 100 B records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SOURCES = ("kwire-log", "kafka")
 
 
 class Topic(NamedTuple):
-    """A topic to be read: bytes of a value, codec, bytes of all values."""
+    """A topic to be read: size of a value, codec, total size of all values."""
 
     name: str
     value_bytes: int
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
 
 
 def produce(broker: BrokerProcess, topic: Topic, batch_bytes: int) -> None:
-    """Fill a topic; half of what is in values is random, as texts are to a codec."""
+    """Fill a topic; half of each value is random, so that it compresses like text."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic.name, PARTITIONS, 1)])[topic.name].result(30)
     producer = Producer(
@@ -89,7 +89,7 @@ def produce(broker: BrokerProcess, topic: Topic, batch_bytes: int) -> None:
 
 
 def wait_for_checkpoint(broker: BrokerProcess, topic: Topic) -> None:
-    """Return when the broker has written down that all records are committed."""
+    """Return when the broker has written a checkpoint that says that all records are committed."""
     deadline = time.monotonic() + 60
     while True:
         logs = find_logs([str(broker.log_dir)], lambda name: name == topic.name)
@@ -111,12 +111,12 @@ def load(spark: SparkSession, source: str, broker: BrokerProcess, topic: str) ->
 
 
 def read_all(spark: SparkSession, source: str, broker: BrokerProcess, topic: Topic) -> None:
-    """Every row is made, and none is used."""
+    """Produce every row, and use none."""
     load(spark, source, broker, topic.name).write.format("noop").mode("overwrite").save()
 
 
 def count(spark: SparkSession, source: str, broker: BrokerProcess, topic: Topic) -> None:
-    """Records per partition."""
+    """Count the records of each partition."""
     if source == "kafka":
         reader = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
         found = reader.option("subscribe", topic.name).load().groupBy("partition").count()
@@ -177,7 +177,7 @@ def main() -> int:
         "--gb",
         type=float,
         default=0.5,
-        help="of 1 KB records, in each codec; a fifth of it of 100 B",
+        help="GB of 1 KB records for each codec; a fifth of that of 100 B records",
     )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch-bytes", type=int, default=65536, help="the producer's batch.size")

@@ -1,12 +1,12 @@
-"""The calls one request makes, in order, and how often they come back to a file: `python -m bench.walk`.
+"""The calls that one request makes, in order, and how often they return to a file: `python -m bench.walk`.
 
-Two brokers run in this process, under a store served by `kwire zookeeper`. A client in a thread of its own sends
-one request of each kind twice. The second is recorded on the brokers' thread with `sys.setprofile` until the client
-has its answer; the first does what is done only once, such as compiling codecs and loading modules.
+Two brokers run in this process, with a store served by `kwire zookeeper`. A client in a separate thread sends one
+request of each kind twice. The second is recorded on the brokers' thread with `sys.setprofile` until the client has
+its answer; the first does what happens only once, such as compiling codecs and loading modules.
 
-An entry is a call into a source file of kwire from another file. Returns are the entries into a file that had been
-entered before: the fewer there are, the better a reader can follow a request from file to file without turning
-back. Calls are all Python calls, those of compiled codecs and the standard library included.
+An entry is a call into a source file of kwire from another file. Returns are entries into a file that was entered
+before: the fewer there are, the more easily a reader can follow a request from file to file without turning back.
+Calls are all Python calls, including those of compiled codecs and the standard library.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tests.support.wire_client import WireClient
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ROOMS = tuple(f"{REPOSITORY / room}/" for room in ("kwire", "server"))
-#: For what the request before has set going: followers, the controller, the coordinator's log.
+#: Time for what the previous request has started: followers, the controller, the coordinator's log.
 SETTLE_S = 0.3
 REQUESTS = ("Produce", "Fetch", "JoinGroup", "CreateTopics", "follower's fetch")
 
 
 class Walk:
-    """What was called while it was recording."""
+    """The calls made while it was recording."""
 
     def __init__(self) -> None:
         self.recording = False
@@ -46,7 +46,7 @@ class Walk:
         self.entries: list[tuple[str, str]] = []
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a call; for sys.setprofile."""
+        """Record a call; for sys.setprofile."""
         if not self.recording or event != "call":
             return
         self.calls += 1
@@ -62,7 +62,7 @@ class Walk:
 
     @property
     def returns(self) -> int:
-        """Entries into a file that was entered before."""
+        """Number of entries into a file that was entered before."""
         return len(self.entries) - len({name for name, _ in self.entries})
 
 
@@ -96,7 +96,7 @@ class Brokers(threading.Thread):
                         "offsets.topic.num.partitions": "1",
                         "offsets.topic.replication.factor": "1",
                         "group.initial.rebalance.delay.ms": "0",
-                        # Nothing is to stir by itself while a request is watched.
+                        # Nothing may run by itself while a request is recorded.
                         "replica.fetch.wait.max.ms": "10000",
                         "replica.lag.time.max.ms": "600000",
                         "zookeeper.session.timeout.ms": "60000",
@@ -121,7 +121,7 @@ class Brokers(threading.Thread):
 
 @contextmanager
 def zookeeper(folder: Path) -> Iterator[str]:
-    """The store that brokers share, in a process of its own."""
+    """The store that the brokers share, in a separate process."""
     process = subprocess.Popen(
         [
             sys.executable,
@@ -208,7 +208,7 @@ class Requests:
             answer = self._client.call(ApiKey.FIND_COORDINATOR, 2, {"key": group, "key_type": 0})
             assert answer is not None
             if answer["error_code"] == 0:
-                time.sleep(0.5)  # its log is being read
+                time.sleep(0.5)  # its log is still being read
                 return int(answer["port"])
             time.sleep(0.1)
         raise TimeoutError("no coordinator")

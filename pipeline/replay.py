@@ -1,8 +1,8 @@
-"""`kwire pipeline replay`: an archive, or segments, back to topics, each record once.
+"""`kwire pipeline replay`: an archive or segments back to topics, each record once.
 
-Spark hands the source's partitions to its tasks; each writes its records in transactions of its own
-(`replay_writer.py`) and stores with them how far it is. Spark's own sink for Kafka would lose the timestamps, and
-repeat records when a task is retried.
+Spark distributes the source's partitions to its tasks; each task writes its records in its own transactions
+(`replay_writer.py`) and stores its position with them. Spark's own sink for Kafka would lose the timestamps, and repeat
+records when a task is retried.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def run(options: Namespace) -> int:
     everything, mapped = targets(options.to)
     wanted = _wanted(options, mapped)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
-        cluster.partitions()  # no broker is said first, since Spark takes seconds to start
+        cluster.partitions()  # report an unreachable broker first, because Spark takes seconds to start
         sources = _sources(options, wanted)
         unmapped = {one.topic for one in sources if everything is None and one.topic not in mapped}
         if unmapped:
-            raise Problem(f"--to says no target for {', '.join(sorted(unmapped))}")
+            raise Problem(f"--to gives no target for {', '.join(sorted(unmapped))}")
         aims = {one.topic: mapped.get(one.topic) or everything or "" for one in sources}
         tasks = _tasks(options, cluster, sources, aims)
         job = _job(options, cluster, aims)
@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
         if not any(left):
             count = sum(position.records for position in before if position is not None)
             print(
-                f"{job.name}: all of it is there already, {count:,} records; another --name replays it once more"
+                f"{job.name}: everything is there already, {count:,} records; use another --name to replay it once more"
             )
             return 0
         refuse_doubling(options, cluster, tasks, before)
@@ -65,14 +65,14 @@ def run(options: Namespace) -> int:
         done = _replay(spark, options, job, positions)
     seconds = time.monotonic() - started
     records, total = (sum(one.records for one in done), sum(one.total for one in done))
-    earlier = f" ({total:,} with earlier runs)" if total > records else ""
+    earlier = f" ({total:,} including earlier runs)" if total > records else ""
     print(
         f"{job.name}: {records:,} records{earlier} in {seconds:.1f} s, {records / seconds:,.0f}/s"
     )
     timeless = sum(one.timeless for one in done)
     if timeless:
         _tell(
-            f"note: {timeless:,} records of timestamp 0 (1970) got the time of this replay:"
+            f"note: {timeless:,} records with timestamp 0 (1970) got the time of this replay:"
             " librdkafka cannot write 0"
         )
     return 0
@@ -83,7 +83,7 @@ def _tell(text: str) -> None:
 
 
 def _wanted(options: Namespace, mapped: Collection[str]) -> set[str] | None:
-    """Names given with --topics, else those that --to maps; None for all there are."""
+    """Names given with --topics, else those that --to maps; None for all topics."""
     names = set(topic_names(options))
     if not options.topics_pattern:
         return names or set(mapped) or None
@@ -120,7 +120,7 @@ def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePart
     places = {(one.topic, one.partition) for one in found}
     for topic, partition in sorted({*options.from_offset, *options.to_offset} - places):
         raise Problem(
-            f"{where} has no {topic}-{partition}, which --from-offset or --to-offset name"
+            f"{where} has no {topic}-{partition}, which --from-offset or --to-offset names"
         )
     return found
 
@@ -128,7 +128,7 @@ def _sources(options: Namespace, wanted: set[str] | None) -> Sequence[SourcePart
 def _tasks(
     options: Namespace, cluster: Cluster, sources: Sequence[SourcePartition], aims: dict[str, str]
 ) -> list[Task]:
-    """One task for each source partition that has offsets in the range asked for."""
+    """One task for each source partition with offsets in the range asked for."""
     needed = dict.fromkeys(aims.values(), 0)
     oldest: dict[str, int] = {}
     for source in sources:
@@ -164,7 +164,7 @@ def _tasks(
 
 
 def _job(options: Namespace, cluster: Cluster, aims: dict[str, str]) -> Job:
-    """Its name tells it from every replay that would write other records."""
+    """The job; its name differs from that of every replay that would write other records."""
     folders = (options.archive or options.segments).split(",")
     digest = digest_of(
         [folder if ":/" in folder else str(Path(folder).absolute()) for folder in folders],

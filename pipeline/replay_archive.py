@@ -1,7 +1,7 @@
-"""An archive as replay reads it: the records of one partition by offset, out of files that may overlap.
+"""An archive as replay reads it: the records of one partition by offset, from files that may overlap.
 
-An archive cuts a partition by the hour of its records. Where their timestamps do not rise with the offsets, two hours'
-files hold offsets in turn, and are merged: a batch at a time, never a file at a time.
+An archive splits a partition by the hour of its records. If timestamps do not rise with the offsets, the offsets of two
+hours' files interleave, and the files are merged: a batch at a time, never a whole file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .manifest import Archive, Entry
 from .problems import Problem
 from .replay_plan import COLUMNS, Range
 
-#: Records of each file that are in memory.
+#: Number of records of each file held in memory.
 BATCH = 8192
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -65,7 +65,7 @@ class ArchivedPartition:
 def archived_partitions(
     archive: Archive, topics: Collection[str] | None, within: Range
 ) -> list[ArchivedPartition]:
-    """What an archive has of these topics (of all, for None), without files that hold no record of the time asked for."""
+    """An archive's partitions of these topics (of all, for None), without files that have no record in the time asked for."""
     entries: dict[tuple[str, int], list[Entry]] = {}
     for entry in archive.entries(topics):
         entries.setdefault((entry.topic, entry.partition), []).append(entry)
@@ -91,7 +91,7 @@ def archived_partitions(
 
 
 def overlapping(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """The files by offset, those together whose offsets overlap."""
+    """The files by offset, in groups whose offsets overlap."""
     group: list[Piece] = []
     last = -1
     for piece in sorted(pieces, key=lambda one: one.first):
@@ -105,10 +105,10 @@ def overlapping(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 
 def merged(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """One stream by offset out of several that each are."""
+    """Merge several streams, each sorted by offset, into one."""
     heads = [(batch, stream) for stream in streams if (batch := next(stream, None)) is not None]
     while heads:
-        # Nobody has more below the least of the last offsets: all up to there is complete.
+        # No stream has more records below the smallest of the last offsets, so everything up to there is complete.
         bound = min(batch.column("offset")[-1].as_py() for batch, _ in heads)
         ready: list[pa.RecordBatch] = []
         left: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
@@ -148,7 +148,7 @@ def _batches(piece: Piece, offset: int, end: int) -> Iterator[pa.RecordBatch]:
 def _open(path: str) -> pq.ParquetFile:
     if ":/" not in path:
         return pq.ParquetFile(path, coerce_int96_timestamp_unit="ms")
-    # Hadoop's name of what Arrow calls s3
+    # Hadoop's name for what Arrow calls s3
     system, name = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
     return pq.ParquetFile(name, filesystem=system, coerce_int96_timestamp_unit="ms")
 
@@ -165,10 +165,10 @@ def _may_hold(group: pq.RowGroupMetaData, offset: int, end: int) -> bool:
 
 
 def conformed(batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
-    """A batch with Spark's columns as SCHEMA has it; raises Problem if its offsets do not rise."""
+    """Convert a batch with Spark's columns to SCHEMA; raises Problem if its offsets do not rise."""
     timestamp = batch.column("timestamp")
     if pa.types.is_timestamp(timestamp.type):
-        # Milliseconds are what Kafka has; -1 (no timestamp) is a time like any other here.
+        # Kafka has milliseconds; -1 (no timestamp) is treated like any other time here.
         timestamp = timestamp.cast(pa.timestamp("ms", timestamp.type.tz), safe=False).cast(
             pa.int64()
         )

@@ -1,4 +1,4 @@
-"""Whether a replay would write what it reads into the very topic it is of, where each record would be twice."""
+"""Whether a replay would write into the very topic that its records come from, so that each would be there twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .manifest import Archive
 from .problems import Problem
 from .replay_plan import Position, Task
 
-#: Topic -> its ids, as far as the source knows them: folders may hold several topics of one name.
+#: Topic -> its ids, as far as the source knows them: folders may hold several topics with the same name.
 Ids = Mapping[str, Collection[str]]
 
 
@@ -26,7 +26,7 @@ def refuse_doubling(
     tasks: Sequence[Task],
     positions: Sequence[Position | None],
 ) -> None:
-    """Raises Problem where a replay begins that would double a topic, unless `--into-source` says so."""
+    """Raises Problem if the replay would begin to duplicate a topic, unless `--into-source` allows it."""
     begun = {
         task.source.topic
         for task, position in zip(tasks, positions, strict=True)
@@ -45,16 +45,16 @@ def refuse_doubling(
     for name in doubled(_known(options), there, records):
         told = f" (topic id {there[name]})" if name in there else ""
         raise Problem(
-            f"{name} would be replayed into itself: topic {name} at {cluster.bootstrap}{told} is where the records are"
-            f" from and has {records[name]} offsets; say another one with --to, or --into-source to have them twice"
+            f"{name} would be replayed into itself: topic {name} at {cluster.bootstrap}{told} is where the records"
+            f" come from and has {records[name]} offsets; give another topic with --to, or --into-source to have them twice"
         )
 
 
 def doubled(known: Ids, there: Mapping[str, str], records: Mapping[str, int]) -> list[str]:
-    """Of topics that are source and target by their name, those that are so in truth, and have records.
+    """Of topics with the name of both a source and a target, those that really are both, and have records.
 
     Shape: `known` are the ids in the source, `there` those at the brokers, `records` counts offsets of each topic there.
-    Where one of the two knows no id, the name counts; an empty topic may be filled again.
+    If one of the two knows no id, the name decides; an empty topic may be filled again.
     """
     return sorted(
         name
@@ -64,7 +64,7 @@ def doubled(known: Ids, there: Mapping[str, str], records: Mapping[str, int]) ->
 
 
 def _known(options: Namespace) -> Ids:
-    """The ids the source has for its topics."""
+    """The ids that the source has for its topics."""
     if options.archive:
         return {name: (own,) for name, own in Archive(options.archive).topic_ids().items()}
     found: dict[str, set[str]] = {}
@@ -75,7 +75,7 @@ def _known(options: Namespace) -> Ids:
             try:
                 own = read_topic_id(layer, str(folder)) if parsed and folder.is_dir() else None
             except CorruptMetaProperties:
-                continue  # the name counts
+                continue  # the name decides
             if parsed and own is not None:
                 found.setdefault(parsed.topic, set()).add(uuid_to_str(own))
     return found

@@ -1,4 +1,4 @@
-"""What replay is told, and what its values mean."""
+"""The options of replay, and what their values mean."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .problems import Problem
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What is replayed, which part of it, where to, and how fast."""
+    """Add the options: what is replayed, which part of it, where to, and how fast."""
     add_cluster(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--archive", metavar="DIR", help="what `kwire pipeline archive` wrote")
     source.add_argument(
         "--segments",
         metavar="DIR[,DIR]",
-        help="log folders of a kwire or Apache Kafka broker; committed records only",
+        help="log folders of a kwire or Apache Kafka broker; only committed records are replayed",
     )
     add_topics(parser)
     parser.add_argument(
@@ -28,62 +28,62 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TOPIC|SOURCE=TARGET",
         action="append",
         required=True,
-        help="topic to write, or one for each source, separated by commas or repeated; it must exist",
+        help="topic to write to, or one for each source, separated by commas or repeated; it must exist",
     )
     parser.add_argument(
         "--into-source",
         action="store_true",
-        help="write into the very topic the records are from, which then has them twice",
+        help="allow writing into the very topic that the records come from, which then has them twice",
     )
     parser.add_argument(
         "--keep-partitions",
         action="store_true",
-        help="each record to the partition it was in (default: by its key, as producers do)",
+        help="write each record to the partition it was in (default: chosen by its key, as producers do)",
     )
     parser.add_argument(
         "--from-offset",
         metavar="JSON",
         type=offsets,
         default={},
-        help='first offset, as {"orders": {"0": 1200}}; other partitions begin at their first',
+        help='first offset, such as {"orders": {"0": 1200}}; other partitions begin at their first offset',
     )
     parser.add_argument(
         "--to-offset",
         metavar="JSON",
         type=offsets,
         default={},
-        help="offset after the last one, likewise",
+        help="offset after the last one, in the same form",
     )
     parser.add_argument(
         "--from-time",
         metavar="TIME",
         type=time_ms,
-        help="oldest timestamp, in ISO 8601 (UTC unless it says otherwise) or ms since 1970",
+        help="oldest timestamp, in ISO 8601 (UTC if it has no zone) or ms since 1970",
     )
     parser.add_argument(
         "--to-time",
         metavar="TIME",
         type=time_ms,
-        help="records of this timestamp and later are left out",
+        help="leave out records with this timestamp or a later one",
     )
     parser.add_argument(
         "--rate",
         metavar="N",
         type=positive(float),
-        help="records a second at most, of all partitions together",
+        help="the most records per second, for all partitions together",
     )
     parser.add_argument(
         "--name",
         metavar="NAME",
-        help="name of this replay; one that was replayed goes on where it was, so once more to"
-        " the same topic needs another (default: derived from the options)",
+        help="name of this replay; a replay with a known name continues where it was, so replaying once more to"
+        " the same topic needs another name (default: derived from the options)",
     )
     parser.add_argument(
         "--transaction-records",
         metavar="N",
         type=positive(int),
         default=20_000,
-        help="about how many records a transaction has at most (default: %(default)s)",
+        help="about the most records in a transaction (default: %(default)s)",
     )
     parser.add_argument(
         "--patience",
@@ -96,21 +96,21 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def check_range(options: Namespace) -> None:
-    """Raises Problem for a range that ends where it begins or before: it would be replayed as nothing, and done."""
+    """Raises Problem for a range that ends where it begins or earlier: it would count as replayed without a record."""
     start, end = options.from_time, options.to_time
     if start is not None and end is not None and end <= start:
-        raise Problem("--to-time is not after --from-time: there is nothing between")
+        raise Problem("--to-time is not after --from-time, so there is nothing to replay")
     for place, end in sorted(options.to_offset.items()):
         if end <= options.from_offset.get(place, 0):
             topic, partition = place
             raise Problem(
                 f"--to-offset {end} of {topic}-{partition} is not after"
-                f" {options.from_offset.get(place, 0)}, where it begins: there is nothing between"
+                f" {options.from_offset.get(place, 0)}, where it begins, so there is nothing to replay"
             )
 
 
 def positive(kind: Callable[[str], float]) -> Callable[[str], float]:
-    """A type of option: a number above 0."""
+    """An option type: a number above 0."""
 
     def convert(text: str) -> float:
         try:
@@ -133,7 +133,9 @@ def offsets(text: str) -> Offsets:
             for number, offset in numbers.items()
         }
     except (ValueError, AttributeError, TypeError):
-        raise ArgumentTypeError(f'{text!r} is not of the form {{"topic": {{"0": 1200}}}}') from None
+        raise ArgumentTypeError(
+            f'{text!r} does not have the form {{"topic": {{"0": 1200}}}}'
+        ) from None
 
 
 def time_ms(text: str) -> int:
@@ -150,7 +152,7 @@ def time_ms(text: str) -> int:
 
 
 def targets(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """The topic for all that is not mapped, and source -> target. Raises Problem for two of one source."""
+    """The topic for everything not mapped, and source -> target. Raises Problem for two targets of one source."""
     everything: str | None = None
     mapped: dict[str, str] = {}
     for word in (part.strip() for text in words for part in text.split(",")):
@@ -159,9 +161,9 @@ def targets(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
             raise Problem(f"--to {word!r} is neither TOPIC nor SOURCE=TARGET")
         if equals:
             if mapped.setdefault(source, target) != target:
-                raise Problem(f"--to says two targets for {source}: {mapped[source]} and {target}")
+                raise Problem(f"--to gives two targets for {source}: {mapped[source]} and {target}")
         elif everything is not None:
-            raise Problem(f"--to says two topics for everything: {everything} and {word}")
+            raise Problem(f"--to gives two topics for everything: {everything} and {word}")
         else:
             everything = word
     return everything, mapped

@@ -1,4 +1,4 @@
-"""What a replay is to do, as plain values that go to Spark's tasks: a job, and one Task for each source partition."""
+"""The plan of a replay, as plain values that go to Spark's tasks: a job, and one Task for each source partition."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Of a batch of records, in offset order: offset (int64), timestamp (int64, ms since 1970), key and value (binary),
+#: Columns of a batch of records in offset order: offset (int64), timestamp (int64, ms since 1970), key and value (binary),
 #: headers (list of struct key: string, value: binary).
 COLUMNS = ("offset", "timestamp", "key", "value", "headers")
 
 
 class SourcePartition(Protocol):
-    """One partition of what is replayed. It is pickled: it says where records lie, and opens nothing before `read`."""
+    """One partition of the source. It is pickled, so it says where the records are and opens nothing before `read`."""
 
     @property
     def topic(self) -> str:
@@ -29,26 +29,26 @@ class SourcePartition(Protocol):
 
     @property
     def oldest_ms(self) -> int | None:
-        """The oldest timestamp there is, if that is known."""
+        """The oldest timestamp, if known."""
 
     @property
     def lost(self) -> tuple[tuple[int, int], ...]:
-        """Ranges, first and last offset, that are known to be missing."""
+        """Ranges (first and last offset) that are known to be missing."""
 
     @property
     def first(self) -> int:
-        """The first offset there is."""
+        """The first offset."""
 
     @property
     def end(self) -> int:
-        """The offset after the last one there is."""
+        """The offset after the last one."""
 
     def read(self, offset: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The records from `offset` on and before `end`, in batches of COLUMNS; raises Problem for what is damaged."""
+        """The records from `offset` on and before `end`, in batches of COLUMNS; raises Problem for damage."""
 
 
 class Range(NamedTuple):
-    """Which records: offsets from..to and timestamps (ms) from..to; `to` is excluded, None is no bound."""
+    """Which records: offsets from..to and timestamps (ms) from..to; `to` is exclusive, None means no limit."""
 
     from_offset: int | None = None
     to_offset: int | None = None
@@ -56,7 +56,7 @@ class Range(NamedTuple):
     to_ms: int | None = None
 
     def of_time(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of a batch that are of the time asked for."""
+        """The records of a batch that are in the time asked for."""
         for bound, compare in ((self.from_ms, pc.greater_equal), (self.to_ms, pc.less)):
             if bound is not None:
                 batch = batch.filter(compare(batch.column("timestamp"), bound))
@@ -65,14 +65,14 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """The topic that is written, and what it takes."""
+    """The topic that is written to, and what it accepts."""
 
     topic: str
     partitions: int
-    #: Timestamps (ms) the topic takes, both included; None is no bound.
+    #: The first and last timestamp (ms) that the topic accepts; None means no limit.
     earliest_ms: int | None = None
     latest_ms: int | None = None
-    #: Bytes of the largest batch (the topic's max.message.bytes).
+    #: Size in bytes of the largest batch (the topic's max.message.bytes).
     batch_bytes: int = 1_048_588
 
 
@@ -107,7 +107,7 @@ class Job:
     """What all tasks of a replay share."""
 
     name: str
-    #: Tells replays of different records, or to other topics, apart; stands beside each position.
+    #: Distinguishes replays of different records or to other topics; stored with each position.
     digest: str
     #: Settings of the Kafka clients.
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
@@ -122,26 +122,26 @@ class Job:
 
 
 class Position(NamedTuple):
-    """What is committed of a source partition: the next offset to replay, records replayed so far, by whom.
+    """What is committed for a source partition: the next offset to replay, records replayed so far, by whom.
 
     It is stored as the offset that the group `<name>-<topic>-<partition>` has committed for partition 0 of the
-    target topic. Not for the source's own partition: brokers refuse offsets of topics they do not have.
+    target topic. It cannot be the source's own partition, because brokers refuse offsets of topics that they do not have.
     """
 
     offset: int
     records: int
-    #: That of the Job.
+    #: The identity of the Job.
     digest: str
-    #: Tells apart who replays the same partition: another run, another attempt of a Spark task.
+    #: Distinguishes those who replay the same partition: other runs, other attempts of a Spark task.
     run: str
 
     def metadata(self) -> str:
-        """The text beside the committed offset."""
+        """The metadata string of the committed offset."""
         return json.dumps({"records": self.records, "replay": self.digest, "run": self.run})
 
     @classmethod
     def of(cls, offset: int, metadata: str | None) -> Position:
-        """What `metadata` wrote; raises ValueError for an offset that somebody else committed."""
+        """Read what `metadata` wrote; raises ValueError for an offset that something else committed."""
         try:
             text = json.loads(metadata or "")
             return cls(offset, int(text["records"]), str(text["replay"]), str(text["run"]))
@@ -150,14 +150,14 @@ class Position(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What became of a source partition in this run."""
+    """The outcome for a source partition in this run."""
 
     topic: str
     partition: int
     records: int
-    #: Records of all runs.
+    #: Number of records in all runs.
     total: int
-    #: Records whose timestamp is 0 ms, which the client cannot write.
+    #: Number of records whose timestamp is 0 ms, which the client cannot write.
     timeless: int
 
 
@@ -171,8 +171,8 @@ def shares(
 ) -> list[tuple[list[Task], float | None]]:
     """How Spark's tasks divide the work: lists of partitions, each list with its part of the rate.
 
-    Without a rate each partition is a task of its own. With one there are as many lists as run at the same time, about
-    equally long, and each gets what it needs to end with the others: together they never exceed the rate.
+    Without a rate each partition is a separate task. With one there are as many lists as tasks that run at the same time,
+    about equally long, and each gets the rate it needs to end with the others: together they never exceed the total.
     """
     if rate is None:
         return [([task], None) for task in tasks]

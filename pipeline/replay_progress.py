@@ -1,4 +1,4 @@
-"""How far a replay is, by what is committed: the positions of its source partitions, and a line every few seconds."""
+"""A replay's progress by what is committed: the positions of its source partitions, and a line every few seconds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .problems import Problem
 from .replay_plan import Job, Position, Task
 from .replay_writer import other_replay
 
-#: Seconds for a group's offsets; the first group of a cluster waits until the topic for them has been made.
+#: Seconds to read a group's offsets; a cluster's first group has to wait until the topic for them is created.
 GROUP_S = 60.0
-#: Groups asked for at the same time, each by a client of its own.
+#: Groups read at the same time, each with its own client.
 GROUPS = 8
 #: Seconds between two lines.
 INTERVAL_S = 2.0
@@ -31,8 +31,8 @@ class Positions:
         self.tasks = tasks
 
     def read(self) -> list[Position | None]:
-        """What is committed of each task, None where nothing is. Raises Problem for what another replay committed."""
-        # Of each topic, since a replay of the same name may have gone elsewhere.
+        """What is committed for each task, None for nothing. Raises Problem for offsets that another replay committed."""
+        # For each topic, because a replay with the same name may have written to another topic.
         topics = dict.fromkeys(self._cluster.partitions(), 1)
         with ThreadPoolExecutor(GROUPS) as pool:
             return list(pool.map(lambda task: self._position(task, topics), self.tasks))
@@ -52,7 +52,7 @@ class Positions:
         return found
 
     def left(self, found: Sequence[Position | None]) -> list[int]:
-        """How many offsets are still to be replayed of each task."""
+        """How many offsets each task still has to replay."""
         return [
             max(0, task.end - (task.start if position is None else position.offset))
             for task, position in zip(self.tasks, found, strict=True)
@@ -62,7 +62,7 @@ class Positions:
 def line(
     positions: Positions, found: Sequence[Position | None], before: int, seconds: float
 ) -> str:
-    """`12,000 records, 61 %, 5,321/s, 2 of 4 partitions done`; `before` of the records came in other runs."""
+    """`12,000 records, 61 %, 5,321/s, 2 of 4 partitions done`; `before` records came from other runs."""
     left = positions.left(found)
     whole = sum(task.end - task.start for task in positions.tasks)
     share = 100 * (whole - sum(left)) // whole if whole else 100
@@ -85,7 +85,7 @@ def shown(positions: Positions, before: Sequence[Position | None]) -> Iterator[N
             try:
                 found = positions.read()
             except Problem as problem:
-                # The tasks know whether this matters.
+                # Only report it: the tasks fail if it matters.
                 print(f"  {problem}", file=sys.stderr, flush=True)
                 continue
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Segments as replay reads them: the committed records of one partition, from where a broker keeps its logs."""
+"""Segments as replay reads them: the committed records of one partition, from a broker's log folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .segments.slices import Slice
 
 @dataclass(frozen=True)
 class StoredPartition:
-    """What is committed in the log of one partition; a SourcePartition."""
+    """The committed records in the log of one partition; a SourcePartition."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ def stored_partitions(
 ) -> list[StoredPartition]:
     """The partitions of these topics (of all but internal ones, for None) in log folders.
 
-    Raises Problem for folders and topics that are not there.
+    Raises Problem for folders and topics that do not exist.
     """
     words = {"paths": json.dumps(list(folders)), "isolation": "read_committed"}
     if topics is not None:

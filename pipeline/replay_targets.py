@@ -1,4 +1,4 @@
-"""The topics a replay writes: whether they can take what comes, and what they would change about it."""
+"""The topics that a replay writes to: whether they accept the records, and what they would change about them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .problems import Problem
 from .replay_plan import Target
 from .topic_configs import Configs, is_compacted, topic_configs
 
-#: A bound on timestamps as large as this is none (the default is the largest int64).
+#: A limit on timestamps at least this large is no limit (the default is the largest int64).
 NO_BOUND_MS = 1 << 53
 
 
 def find_targets(cluster: Cluster, needed: Mapping[str, int]) -> dict[str, tuple[Target, Configs]]:
-    """Topic -> what it takes, and its configs; `needed` is how many partitions it must have at least.
+    """Topic -> what it accepts, and its configs; `needed` is the least number of partitions it must have.
 
-    Raises Problem for a topic that is not there or has fewer.
+    Raises Problem for a topic that does not exist or has fewer.
     """
     there = cluster.partitions()
     for name, count in needed.items():
         if name not in there:
             raise Problem(
-                f"there is no topic {name} at {cluster.bootstrap} to replay to: create it first, as by"
+                f"there is no topic {name} at {cluster.bootstrap} to replay to: create it first, for example with"
                 f" kwire topics create {name} -p {max(1, count)} --bootstrap {cluster.bootstrap}"
             )
         if there[name] < count:
             raise Problem(
-                f"topic {name} has {there[name]} partitions, --keep-partitions needs {count}:"
+                f"topic {name} has {there[name]} partitions, but --keep-partitions needs {count}:"
                 f" kwire topics alter {name} -p {count} --bootstrap {cluster.bootstrap}"
             )
     configs = topic_configs(cluster, needed)
@@ -57,7 +57,7 @@ def _target(name: str, partitions: int, configs: Configs, now_ms: int) -> Target
 
 
 def warnings(target: Target, configs: Configs, oldest_ms: int | None) -> list[str]:
-    """What the topic will do to records that a user may not expect; `oldest_ms` is the oldest timestamp, if known."""
+    """What the topic will do to records that may surprise a user; `oldest_ms` is the oldest timestamp, if known."""
     found = []
     if configs.get("message.timestamp.type") == "LogAppendTime":
         found.append(
@@ -71,8 +71,8 @@ def warnings(target: Target, configs: Configs, oldest_ms: int | None) -> list[st
             oldest = datetime.fromtimestamp(oldest_ms / 1000, UTC).isoformat(timespec="seconds")
             found.append(
                 f"topic {target.topic} deletes records older than {retention:,} ms (retention.ms), and the oldest"
-                f" to come is of {oldest}: raise it unless that is meant"
+                f" record to replay is from {oldest}: raise it unless that is intended"
             )
     if is_compacted(configs):
-        found.append(f"topic {target.topic} is compacted: of each key the last record stays")
+        found.append(f"topic {target.topic} is compacted: only the last record of each key stays")
     return found

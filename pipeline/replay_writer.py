@@ -1,8 +1,8 @@
-"""What a task of a replay does: records of one source partition into transactions, its position in each of them.
+"""What a replay task does: it writes the records of one source partition in transactions, each with its position.
 
-A transaction holds records and the position after them, so both are there or neither is. Whoever begins (a new run,
-a retried or a second attempt of a task) first takes over the transactional id: that ends the transaction of the one
-before, who can commit nothing from then on; only then it reads the position.
+A transaction holds records and the position after them, so both are committed or neither is. Whoever begins (a new run, a
+retried or a second attempt of a task) first takes over the transactional id. This aborts the predecessor's transaction and
+keeps it from committing anything more. Only then is the position read.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from .replay_plan import Done, Job, Position, Range, Task
 
 Result = TypeVar("Result")
 
-#: Seconds one call to the cluster may take before the producer is given up and a new one made.
+#: Seconds that one call to the cluster may take before the producer is abandoned and a new one created.
 CALL_S = 30.0
-#: Seconds to hand in a position. librdkafka may not come back from that when the coordinator dies, whatever timeout
-#: it is given (its issue 5456), so this is how long a broker's restart holds a task up.
+#: Seconds to send a position. If the coordinator dies, librdkafka may never return from that call, whatever timeout it is
+#: given (its issue 5456), so this is how long a broker's restart delays a task.
 OFFSETS_S = 8.0
 #: Seconds after which a transaction is committed, however few records it has.
 COMMIT_S = 2.0
 #: Milliseconds after which the cluster itself ends the transaction of a run that is gone.
 TRANSACTION_TIMEOUT_MS = 60_000
-#: Seconds to look whether somebody who took over our transactional id gets on.
+#: Seconds to watch whether another run that took over our transactional id makes progress.
 RIVAL_S = 3 * COMMIT_S
 #: Seconds between two attempts.
 PAUSE_S = 0.5
-#: Records handed over at once; between two such lots commits fall due and the rate is kept.
+#: Records passed to the client at once; commits and the rate are checked between two such lots.
 LOT = 5_000
 
-#: Somebody took over our transactional id, or the cluster ended a transaction that took too long.
+#: Another run took over our transactional id, or the cluster ended a transaction that took too long.
 FENCED = {
     KafkaError._FENCED,
     KafkaError._FATAL,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
-#: Errors that another attempt will meet again.
+#: Errors that another attempt would meet again.
 LASTING = {
     KafkaError.INVALID_TIMESTAMP,
     KafkaError.INVALID_RECORD,
@@ -70,31 +70,29 @@ LASTING = {
     KafkaError._UNKNOWN_PARTITION,
 }
 
-#: Producers in a call that does not return: to destroy one would wait for the call as well.
+#: Producers in a call that does not return: destroying one would wait for the call too.
 _stuck: list[Producer] = []
 
 
 class Pace:
-    """Holds back so that no more than `rate` records a second pass; None is no bound."""
+    """Limits the pace to `rate` records per second; None means no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
         self._since = time.monotonic()
         self._passed = 0
-        #: Records to hand over at once: at a low rate few, so that they come evenly.
+        #: Records to pass on at once: few at a low rate, so that they are spread evenly.
         self.lot = LOT if rate is None else max(1, min(LOT, int(rate / 10)))
 
     def wait(self, count: int, poll: Callable[[float], object]) -> None:
-        """Count records that passed, and poll until the next may."""
+        """Count the records sent, and poll until the next may be sent."""
         if self._rate is None:
             poll(0)
             return
         self._passed += count
         while (left := self._since + self._passed / self._rate - time.monotonic()) > 0:
             poll(min(left, 0.5))
-        if (
-            left < -1.0
-        ):  # what was not used while the cluster was away is not made up for in a burst
+        if left < -1.0:  # time lost while the cluster was away is not made up for in a burst
             self._since -= left
         poll(0)
 
@@ -108,7 +106,7 @@ class Transactions:
         self.id = job.group(task.source.topic, task.source.partition)
         self._call_s = min(CALL_S, job.patience_s)
         self._refused: list[tuple[KafkaError, int]] = []
-        # A record larger than a batch goes alone; whether it is too large is for the topic to say.
+        # A record larger than a batch is sent alone; the topic decides whether it is too large.
         settings: dict[str, Any] = {
             "linger.ms": 20,
             "compression.type": "lz4",
@@ -129,7 +127,7 @@ class Transactions:
                 **job.settings,
                 "group.id": self.id,
                 "enable.auto.commit": False,
-                "isolation.level": "read_committed",  # waits for commits that are under way
+                "isolation.level": "read_committed",  # waits for commits in progress
                 "log_level": 0,
             },
             logger=silent(),
@@ -155,12 +153,12 @@ class Transactions:
                     self._producer.abort_transaction(5.0)
 
     def take_over(self) -> Position | None:
-        """End what another producer of this id has begun; return the position committed before."""
+        """Abort what another producer with this id has begun; return the last committed position."""
         self._producer.init_transactions(self._call_s)
         return self.position()
 
     def position(self) -> Position | None:
-        """What is committed now; raises Problem for the position of another replay of this name."""
+        """The position committed now; raises Problem for a position of another replay with this name."""
         (found,) = self._consumer.committed([self._place], self._call_s)
         if found.error is not None:
             raise KafkaException(found.error)
@@ -175,7 +173,7 @@ class Transactions:
         return position
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Hand over records, within the transaction that is open or a new one."""
+        """Send records in the open transaction, or in a new one."""
         self._begin()
         produce, topic = self._producer.produce, self._task.target.topic
         # -1 leaves it to the partitioner
@@ -196,7 +194,7 @@ class Transactions:
         self._records += batch.num_rows
 
     def poll(self, seconds: float) -> None:
-        """Serve the client; raises KafkaException when the cluster refused a record."""
+        """Serve the client; raises KafkaException if the cluster has refused a record."""
         self._producer.poll(seconds)
         if self._refused:
             raise KafkaException(self._refused[0][0])
@@ -210,7 +208,7 @@ class Transactions:
         return late or self._records >= self._job.transaction_records
 
     def commit(self, position: Position) -> None:
-        """Commit the records sent since the last time, and with them the position after them."""
+        """Commit the records sent since the last commit, together with the position after them."""
         self._begin()
         place = TopicPartition(
             self._place.topic, self._place.partition, position.offset, position.metadata()
@@ -235,8 +233,8 @@ class Transactions:
             self._records = 0
 
     def refusal(self, error: KafkaException) -> KafkaError:
-        """The first error of a record, which says more than that of the transaction it ended."""
-        with suppress(KafkaException):  # once more, where the client cannot go on
+        """The first error of a record, which says more than the error of the transaction that it aborted."""
+        with suppress(KafkaException):  # raised once more if the client cannot continue
             self._producer.poll(0)
         found: KafkaError = self._refused[0][0] if self._refused else error.args[0]
         return found
@@ -248,15 +246,15 @@ class Transactions:
 
 
 def other_replay(name: str) -> str:
-    """The message for a name under which something else is stored."""
+    """The message for a name that another replay uses."""
     return (
-        f"a replay of the name {name!r} was begun with other records, or to another topic;"
+        f"a replay with the name {name!r} was begun with other records, or to another topic;"
         " finish it with the options it had, or choose another --name"
     )
 
 
 def within(seconds: float, call: Callable[..., object], *arguments: object) -> bool:
-    """Call a function; False when it has not returned in time (it goes on in its thread). Raises what it raises."""
+    """Call a function; False if it has not returned in time (it keeps running in its thread). Raises what it raises."""
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -274,7 +272,7 @@ def within(seconds: float, call: Callable[..., object], *arguments: object) -> b
 
 
 def headers_of(column: pa.ListArray) -> Iterable[list[tuple[str, str | bytes | None]] | None]:
-    """The headers of each record as confluent-kafka takes them; None where there are none."""
+    """The headers of each record as confluent-kafka accepts them; None if there are none."""
     if len(column) == column.null_count:
         return repeat(None, len(column))
     ends = column.offsets.to_pylist()
@@ -294,15 +292,15 @@ def replay(job: Job, tasks: Iterable[Task], rate: float | None) -> Iterator[Done
         try:
             yield replay_partition(job, task, pace)
         except Problem as problem:
-            # By this name the driver knows it again, whatever kind of Problem it is.
+            # The driver recognizes it by this name, whatever kind of Problem it is.
             raise Problem(str(problem)) from problem
 
 
 def replay_partition(job: Job, task: Task, pace: Pace) -> Done:
-    """Replay one source partition, with a new producer after each error that may pass.
+    """Replay one source partition, with a new producer after each transient error.
 
-    Raises Problem for errors that do not pass, when nothing moved for `job.patience_s`, and when another run of the
-    same replay has taken over.
+    Raises Problem for permanent errors, after `job.patience_s` without progress, and if another run of the same replay has
+    taken over.
     """
     run = _Run(job, task, pace)
     while True:
@@ -332,7 +330,7 @@ class _Run:
         self.zeros = 0
 
     def copy(self, transactions: Transactions) -> None:
-        """Take over, and copy from the position committed to the end."""
+        """Take over, and copy from the committed position to the end."""
         if self._fenced:
             self._yield_to_rival(transactions)
         task = self._task
@@ -355,7 +353,7 @@ class _Run:
                 if transactions.due:
                     self._commit(transactions, self._at(after, total), zeros)
                     done, zeros = after, 0
-        # Offsets that hold no record, or were left out, are done with too.
+        # Offsets that hold no record, or that were left out, are done too.
         if done < task.end:
             self._commit(transactions, self._at(task.end, total), zeros)
 
@@ -369,7 +367,7 @@ class _Run:
         self.zeros += zeros
 
     def _settle(self, position: Position) -> None:
-        """Count what is known to be committed: by us just now, or by a call of ours that brought no answer."""
+        """Count what is known to be committed, either just now or by an earlier call of ours that was never answered."""
         if self._position is not None and position.offset > self._position.offset:
             self.records += position.records - self.total
             self._moved = time.monotonic()
@@ -377,7 +375,7 @@ class _Run:
         self.total = position.records
 
     def _check_times(self, lot: pa.RecordBatch) -> None:
-        """Name the first record whose timestamp the topic does not take."""
+        """Raise a Problem that names the first record whose timestamp the topic does not accept."""
         target = self._task.target
         if target.earliest_ms is None and target.latest_ms is None:
             return
@@ -396,7 +394,7 @@ class _Run:
                 )
 
     def _yield_to_rival(self, transactions: Transactions) -> None:
-        """We were fenced: give up if whoever did it gets on, else go on (our transaction may just have timed out)."""
+        """We were fenced: give up if another run makes progress, else continue (our transaction may just have timed out)."""
         end = time.monotonic() + RIVAL_S
         while time.monotonic() < end:
             position = transactions.position()
@@ -407,7 +405,7 @@ class _Run:
             time.sleep(PAUSE_S)
 
     def judge(self, refusal: KafkaError, error: KafkaException) -> None:
-        """Return if another attempt may help; raises Problem if not, or if there were enough."""
+        """Return if another attempt may help; raises Problem if not, or after too many attempts."""
         said = reason(KafkaException(refusal))
         task = self._task
         if refusal.code() in FENCED:
@@ -419,6 +417,6 @@ class _Run:
             ) from error
         if time.monotonic() - self._moved > self._job.patience_s:
             raise Problem(
-                f"replay of {task.place} to {task.target.topic} has not got on for {self._job.patience_s:.0f} s: {said};"
+                f"replay of {task.place} to {task.target.topic} has made no progress for {self._job.patience_s:.0f} s: {said};"
                 " run the same command again, it goes on where it was"
             ) from error

@@ -1,4 +1,4 @@
-"""The Spark session of a job: on this machine by itself, on a cluster as spark-submit says."""
+"""The Spark session of a job: local by default, or on a cluster as given to spark-submit."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from . import worker_daemon
 from .problems import Problem
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
-#: Errors of Spark itself only: what a job has to say it says in its own words.
+#: Only Spark's own errors are logged: a job reports everything else in its own words.
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def start_session(options: Namespace, job: str, *, connector: bool = True) -> SparkSession:
-    """A session with the kafka connector; times are UTC. `segments` brings the `kwire-log` source.
+    """A session with the kafka connector; times are UTC. `segments` provides the `kwire-log` source.
 
-    spark-submit's settings win over ours, and `--conf` over both. Raises Problem for a folder without jars.
+    spark-submit's settings override ours, and `--conf` overrides both. Raises Problem for a folder without jars.
     """
     builder = SparkSession.builder.appName(f"kwire {job}")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -31,7 +31,7 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         master = options.master or os.environ.get("KWIRE_SPARK_MASTER") or "local[*]"
         settings["spark.ui.enabled"] = "false"
         if master.startswith("local"):
-            # Python workers are to find what the driver finds; any `python3` may not.
+            # Python workers must find what the driver finds, and an arbitrary `python3` may not.
             if os.environ.setdefault("PYSPARK_PYTHON", sys.executable) == sys.executable:
                 settings["spark.python.daemon.module"] = worker_daemon.__name__
             settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -40,8 +40,8 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
             settings.update(_connector(options.jars or os.environ.get("KWIRE_SPARK_JARS")))
         builder = builder.master(master)
     else:
-        # The JVM is there already, without what `kwire` puts into the environment of its children: workers that
-        # start in a clone would find its folder `kwire/` before what is installed.
+        # The JVM runs already, without what `kwire` adds to the environment of its children: workers that start in a
+        # clone would find its folder `kwire/` before what is installed.
         settings["spark.executorEnv.PYTHONSAFEPATH"] = "1"
         if options.master:
             builder = builder.master(options.master)
@@ -54,7 +54,7 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        # Spark's own handler talks to the JVM over the connection of the call that was interrupted, and breaks it.
+        # Spark's own handler would use the connection of the interrupted call to the JVM, and break it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
 
@@ -62,7 +62,7 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
 def _connector(folder: str | None) -> dict[str, str]:
     if folder is None:
         return {"spark.jars.packages": CONNECTOR}
-    # Spark brings its own Scala.
+    # Spark includes its own Scala.
     jars = [
         str(jar) for jar in sorted(Path(folder).glob("*.jar")) if "scala-library" not in jar.name
     ]
@@ -72,7 +72,7 @@ def _connector(folder: str | None) -> dict[str, str]:
 
 
 def kafka_options(options: Namespace) -> dict[str, str]:
-    """What Spark's kafka source and sink are told of the cluster."""
+    """The cluster's options for Spark's kafka source and sink."""
     return {
         "kafka.bootstrap.servers": options.bootstrap_server,
         **{f"kafka.{key}": value for key, value in options.client_properties},

@@ -1,4 +1,4 @@
-"""`kwire pipeline status`: how far the jobs are, and whether retention deletes what they have not read."""
+"""`kwire pipeline status`: the progress of jobs, and whether retention will delete what they have not read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .topic_configs import topic_configs
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of the job."""
-    parser.epilog = "Exit status: 0 all is well, 1 something a job needs is deleted or about to be. Needs no Spark."
+    parser.epilog = "Exit status: 0 all is well, 1 something that a job needs is deleted or about to be. Needs no Spark."
     add_cluster(parser)
     parser.add_argument(
         "--checkpoint-dir",
@@ -47,7 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         nargs="?",
         const="-",
-        help="write it as JSON to a file, or to standard output instead of the table",
+        help="write JSON to a file, or to standard output instead of the table",
     )
 
 
@@ -70,7 +70,7 @@ class Line:
 
 
 def run(options: Namespace) -> int:
-    """Show where the jobs are; 1 if something is lost or about to be."""
+    """Show the jobs' progress; returns 1 if something is lost or about to be."""
     queries = [query for folder in options.checkpoint_dirs for query in find_queries(folder)]
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
         lines = look(queries, cluster, options)
@@ -84,7 +84,7 @@ def run(options: Namespace) -> int:
 
 
 def look(queries: Sequence[QueryState], cluster: Cluster, options: Namespace) -> list[Line]:
-    """What is to be said of each partition of each query. Raises Problem if no broker answers."""
+    """One line for each partition of each query. Raises Problem if no broker answers."""
     named = {topic for query in queries for topic, _ in query.processed}
     topics = {topic: count for topic, count in cluster.partitions().items() if topic in named}
     starts, ends = cluster.starts(topics), cluster.ends(topics)
@@ -123,7 +123,7 @@ def _is_warned(told: Forecast, within_ms: int) -> bool:
 
 
 def _sizes(cluster: Cluster, options: Namespace, topics: Mapping[str, int]) -> Offsets:
-    """Bytes of each partition; empty where the broker is not reached by a plain connection."""
+    """Size in bytes of each partition; empty if the broker cannot be reached over a plain connection."""
     protocol = dict(options.client_properties).get("security.protocol", "PLAINTEXT")
     if protocol.upper() != "PLAINTEXT" or not topics:
         return {}
@@ -135,7 +135,7 @@ def _sizes(cluster: Cluster, options: Namespace, topics: Mapping[str, int]) -> O
 
 
 def print_lines(queries: Sequence[QueryState], lines: Sequence[Line], out: TextIO) -> None:
-    """Write one table for each query, and what is wrong below."""
+    """Write one table for each query, and below it what is wrong."""
     now_ms = int(time.time() * 1000)
     for query in queries:
         out.write(f"{query.name}: {_progress(query, now_ms)}\n")
@@ -184,7 +184,7 @@ def _progress(query: QueryState, now_ms: int) -> str:
 
 
 def as_tree(queries: Sequence[QueryState], lines: Sequence[Line]) -> dict[str, Any]:
-    """The same as JSON has it; times in ms."""
+    """The same as a tree for JSON; times in ms."""
     return {
         "format": 1,
         "warned": any(line.is_warned for line in lines),

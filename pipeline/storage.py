@@ -1,4 +1,4 @@
-"""Files below one folder: of this machine, or of any file system that Spark's Hadoop client knows.
+"""Files below one folder, on this machine or on any file system that Spark's Hadoop client supports.
 
 Names are relative to the folder, with `/`. A path without a scheme, or with `file:`, is this machine's, whatever the
 default file system of a Spark cluster is.
@@ -28,7 +28,7 @@ class Item(NamedTuple):
 
 
 class Storage(ABC):
-    """What archives and checkpoints need of a file system. Errors are OSError or the JVM's, which `problems` explains."""
+    """What archives and checkpoints need from a file system. Errors are OSError or the JVM's, which `problems` explains."""
 
     #: The folder as users and Spark write it.
     root: str
@@ -39,7 +39,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list(self, folder: str) -> list[Item]:
-        """What lies in a folder, sorted by name; nothing if there is no such folder."""
+        """The content of a folder, sorted by name; empty if there is no such folder."""
 
     @abstractmethod
     def read(self, name: str, last: int | None = None) -> bytes | None:
@@ -47,27 +47,27 @@ class Storage(ABC):
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file that appears whole, for good, or not at all; False if there is one of that name already."""
+        """Write a file that appears in full and durably or not at all; False if there is one with that name already."""
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Write a file that appears whole in the place of one that may be there."""
+        """Write a file that appears in full, replacing any file with that name."""
 
     @abstractmethod
     def move(self, name: str, to: str) -> None:
-        """Move a file, with what was written to it, over one that may be there."""
+        """Move a file, with everything written to it, replacing any file with the new name."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a file, or a folder with all in it; nothing if it is not there."""
+        """Remove a file, or a folder with everything in it; does nothing if it does not exist."""
 
     @abstractmethod
     def hold(self, name: str) -> AbstractContextManager[bool]:
-        """Have a name to oneself meanwhile; gives False if another process has it. Ends with the process, too."""
+        """Hold a name exclusively; yields False if another process holds it. Also ends with the process."""
 
     @abstractmethod
     def settle(self, folders: set[str]) -> None:
-        """Make what was moved into these folders outlast a loss of power."""
+        """Make what was moved into these folders durable against power loss."""
 
 
 class LocalStorage(Storage):
@@ -102,7 +102,7 @@ class LocalStorage(Storage):
             return None
 
     def create(self, name: str, data: bytes) -> bool:
-        """See Storage; a hard link is what fails if the name is taken."""
+        """See Storage; creating a hard link fails if the name is taken."""
         made = self._write_beside(name, data)
         try:
             (self._root / name).hardlink_to(made)
@@ -149,7 +149,7 @@ class LocalStorage(Storage):
 
     @contextmanager
     def hold(self, name: str) -> Iterator[bool]:
-        """See Storage; by the kernel's lock on a file of that name, which stays."""
+        """See Storage; uses the kernel's lock on a file with that name, which is not deleted."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -181,14 +181,16 @@ def _sync(path: Path) -> None:
 
 
 class HadoopStorage(Storage):
-    """Files of HDFS, or of what else Hadoop has a client for, through the JVM of the running Spark session."""
+    """Files on HDFS, or any other file system that Hadoop has a client for, through the JVM of the running Spark session."""
 
     def __init__(self, root: str) -> None:
         from pyspark import SparkContext
 
         context = SparkContext._active_spark_context
         if context is None or context._jvm is None or context._jsc is None:
-            raise Problem(f"{root} is not on this machine, and no Spark session runs to reach it")
+            raise Problem(
+                f"{root} is not on this machine, and there is no running Spark session to reach it"
+            )
         self.root = root.rstrip("/")
         self._jvm: Any = context._jvm
         self._gateway: Any = context._gateway
@@ -264,7 +266,7 @@ class HadoopStorage(Storage):
         self._context.rename(source, target, options)
 
     def move(self, name: str, to: str) -> None:
-        """See Storage; the file was closed by its writer, which is when HDFS has it."""
+        """See Storage; the file's writer has closed it, and from then on HDFS has it."""
         target = self._path(to)
         self._fs.mkdirs(target.getParent())
         self._rename(self._path(name), target, "OVERWRITE")
@@ -274,15 +276,15 @@ class HadoopStorage(Storage):
         self._fs.delete(self._path(name), True)
 
     def hold(self, name: str) -> AbstractContextManager[bool]:
-        """Nobody is held off: such a file system has no locks that end with their holder."""
+        """Always yields True: such a file system has no locks that end with their holder."""
         return nullcontext(True)
 
     def settle(self, folders: set[str]) -> None:
-        """Nothing: such a file system keeps its own journal."""
+        """Does nothing: such a file system keeps its own journal."""
 
 
 def is_local(path: str | Path) -> bool:
-    """Whether a path or URI is one of this machine's file system."""
+    """Whether a path or URI is on this machine's file system."""
     text = str(path)
     return ":/" not in text or text.partition(":")[0] == "file"
 

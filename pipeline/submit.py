@@ -1,4 +1,4 @@
-"""What `spark-submit` is given: `spark-submit ... pipeline/submit.py JOB OPTIONS`; kwire is installed on every node."""
+"""The script for `spark-submit`: `spark-submit ... pipeline/submit.py JOB OPTIONS`; kwire is installed on every node."""
 
 import sys
 

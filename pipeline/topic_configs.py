@@ -1,4 +1,4 @@
-"""Configs of topics, as a broker tells them."""
+"""Configs of topics, as a broker reports them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Configs = Mapping[str, str]
 
 
 def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Topic -> its configs, defaults included. Raises Problem if the broker does not say."""
+    """Topic -> its configs, defaults included. Raises Problem if the broker does not answer."""
     asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     if not asked:
         return {}
     admin = AdminClient(
         cluster.settings(log_level=0), logger=silent()
-    )  # which has to live until the answers are there
+    )  # must be kept alive until the answers have arrived
     answers = admin.describe_configs(asked, request_timeout=PATIENCE)
     found = {}
     for resource, answer in answers.items():
@@ -36,5 +36,5 @@ def topic_configs(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[str
 
 
 def is_compacted(configs: Configs) -> bool:
-    """Whether offsets of a topic may go by compaction."""
+    """Whether compaction may remove records of a topic."""
     return "compact" in configs.get("cleanup.policy", "")

@@ -1,4 +1,4 @@
-"""Ids of topics: a topic that was deleted and created again under its name has another one, whatever its offsets are."""
+"""Ids of topics: a topic that was deleted and created again under the same name has another one, whatever its offsets."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _NONE = "A" * 22
 
 
 def id_text(uuid: Uuid) -> str | None:
-    """An id as Kafka's tools and `partition.metadata` write it; None for that of a broker that has no ids."""
+    """An id as Kafka's tools and `partition.metadata` write it; None for the id from a broker without topic ids."""
     text = str(uuid)
     return None if text == _NONE else text.replace("+", "-").replace("/", "_")
 
 
 def made_anew(known: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """The topics whose id is known and now another one; an id that is missing on either side says nothing."""
+    """The topics whose known id has changed; ids that are missing on either side are ignored."""
     return sorted(name for name, found in there.items() if known.get(name, found) != found)

@@ -1,9 +1,9 @@
-"""What forks Spark's Python workers, in place of `pyspark.daemon`, so that a task costs less before it begins.
+"""Forks Spark's Python workers in place of `pyspark.daemon`, so that a task starts faster.
 
-Before each task a worker forgets what it knows of the folders on its path. Of an archive it reads the whole table of
-contents again, in Python since 3.10, and of `pyspark.zip` once for each package that was imported from there: 100 ms and
-more. So PySpark is taken from its folder, and the jar that Spark puts on the path, without Python in it, is left out. After
-each task a worker collects garbage; what was imported before it was forked need not be looked through. So what most workers
+Before each task a worker discards what it has cached about the entries of its path. For a zip archive it then reads the whole
+table of contents again (in Python code since 3.10), for `pyspark.zip` once for each package imported from there: 100 ms and
+more. So PySpark is imported from its folder instead, and the jar that Spark puts on the path, which has no Python in it, is
+left out. After each task a worker collects garbage, but not what was imported before it was forked; so what most workers
 import is imported here.
 """
 
@@ -20,13 +20,13 @@ JAR = "spark-core_*.jar"
 
 
 def unpacked(entry: str) -> str:
-    """The folder with the PySpark of that archive; an entry of the path for which there is none stays as it is."""
+    """The folder with the same PySpark as that archive; an entry without such a folder is returned unchanged."""
     path = Path(entry)
     if path.parts[-3:] == ARCHIVE:
         home = path.parents[2]
-        if (home / "python" / "pyspark" / "daemon.py").exists():  # Spark as it is downloaded
+        if (home / "python" / "pyspark" / "daemon.py").exists():  # Spark as downloaded
             return str(home / "python")
-        if home.name == "pyspark" and (home / "daemon.py").exists():  # as pip installs it
+        if home.name == "pyspark" and (home / "daemon.py").exists():  # PySpark as pip installs it
             return str(home.parent)
     return entry
 
@@ -34,7 +34,7 @@ def unpacked(entry: str) -> str:
 def without_archives(entries: Sequence[str]) -> list[str]:
     """The path without PySpark's archive and Spark's jar, in the same order.
 
-    What pip installed lies in a folder with other packages. That keeps its place: what PYTHONPATH names goes before it.
+    PySpark installed by pip is in a folder with other packages. That folder keeps its place, after what PYTHONPATH names.
     """
     found = []
     for entry in entries:
@@ -46,7 +46,7 @@ def without_archives(entries: Sequence[str]) -> list[str]:
 
 
 def leave_archives() -> None:
-    """Let this process of Spark's, which another has forked, find PySpark in its folder from now on."""
+    """Make this process, which Spark has forked elsewhere, find PySpark in its folder from now on."""
     sys.path[:] = without_archives(sys.path)
     for entry in [*sys.path_importer_cache]:
         if "/".join(ARCHIVE) in entry or Path(entry).match(JAR):

@@ -33,7 +33,7 @@ def main() -> None:
     form.add_argument("--long", action="store_const", const="long", dest="form")
     form.add_argument("--tiny", action="store_const", const="tiny", dest="form")
     parser.add_argument("--only", default="", help=f"of: {', '.join(SECTIONS)}")
-    parser.add_argument("--subjects", default=",".join(NAMES), help="by name, with commas")
+    parser.add_argument("--subjects", default=",".join(NAMES), help="names, separated by commas")
     parser.add_argument("--directory", type=Path, help="for the brokers' data; default: a new one")
     parser.add_argument("--results", type=Path, help="where the raw figures go, as JSON")
     parser.add_argument(
@@ -60,7 +60,7 @@ def main() -> None:
     results = Results(form=form_name, machine=describe_machine(), path=path)
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # So that who ends the run ends the brokers, too.
+    # So that whoever ends the run also ends the brokers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed kwire is compiled
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="kwire-bench-") as directory:

@@ -1,8 +1,8 @@
 """Which combinations of settings are produced with; `python -m bench.suite.cells` writes cells.json.
 
-The default cells are what users start with. The others are chosen greedily so that every pair of values of
-every two factors, if it is possible at all, is in some cell; the choice is fixed in cells.json, so that
-figures of different days are of the same cells.
+The default cells are what users start with. The others are chosen greedily so that every possible pair of
+values of any two factors is in some cell; the choice is fixed in cells.json, so that figures of different
+days are for the same cells.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Cell:
     partitions: int = 6
     connections: int = 1
     idempotent: bool = True
-    kind: str = "covering"  # default: measured always; short: in the short form too
+    kind: str = "covering"  # default: always measured; short: also in the short form
 
     @property
     def name(self) -> str:
-        """What rows of results and tables call it; differs between any two cells."""
+        """The cell's unique name in results and tables."""
         return " ".join(
             (
                 self.client,
@@ -71,12 +71,12 @@ DEFAULT_CELLS = (
     Cell(client="rdkafka", kind="default"),
     Cell(client="go", kind="default"),
 )
-#: How many of the covering cells the short form takes as well.
+#: How many of the covering cells are also in the short form.
 SHORT_OTHERS = 4
 
 
 def is_possible(values: dict[str, Any]) -> bool:
-    """Whether a client can do it: idempotence wants acks=all, the perf-test tool has one connection."""
+    """Whether a client can do it: idempotence requires acks=all, the perf-test tool has one connection."""
     if values.get("idempotent") and values.get("acks", "all") != "all":
         return False
     return values.get("client") != "java" or values.get("connections", 1) == 1
@@ -89,7 +89,7 @@ def pairs_of(values: dict[str, Any]) -> set[Pair]:
 
 
 def all_pairs() -> set[Pair]:
-    """Every pair of values that some possible cell has."""
+    """Every pair of values that occurs in a possible cell."""
     found: set[Pair] = set()
     for a, b in itertools.combinations(FACTORS, 2):
         for one, other in itertools.product(FACTORS[a], FACTORS[b]):
@@ -104,7 +104,7 @@ def factors_of(cell: Cell) -> dict[str, Any]:
 
 
 def covering(given: Iterable[Cell], seed: int = 1, tries: int = 60) -> list[Cell]:
-    """Return cells that cover with the given ones every possible pair."""
+    """Return cells that, together with the given ones, cover every possible pair."""
     draw = random.Random(seed)
     missing = all_pairs()
     for cell in given:
@@ -145,14 +145,14 @@ def load(path: Path = PATH) -> list[Cell]:
 
 
 def generate() -> list[Cell]:
-    """The default cells, and those that cover what is missing, the first of them for the short form."""
+    """The default cells, and those that cover the missing pairs, the first of which are in the short form."""
     others = covering(DEFAULT_CELLS)
     short = [Cell(**{**asdict(cell), "kind": "short"}) for cell in others[:SHORT_OTHERS]]
     return [*DEFAULT_CELLS, *short, *others[SHORT_OTHERS:]]
 
 
 def text_of(cells: Iterable[Cell]) -> str:
-    """What cells.json holds: one cell a line."""
+    """The text of cells.json: one cell per line."""
     return "[\n" + ",\n".join("  " + json.dumps(asdict(cell)) for cell in cells) + "\n]\n"
 
 

@@ -1,6 +1,6 @@
-"""The clients: each is a process that does a counted piece of work and says what it did.
+"""The clients: each is a process that does a counted piece of work and reports what it did.
 
-None is believed: a run counts only if the broker has every record afterwards, or the client read every one.
+Their reports are checked: a run counts only if the broker has every record afterwards, or the client has read every one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .tools import Missing, go_program
 CLIENT_JVM = ("-Xmx512m",)
 TIMEOUT_S = 300
 READY_S = 120.0
-#: Different values, so that a codec does not see the same one again in its window; from 26 letters.
+#: Number of distinct values, so that a codec does not see the same one twice in its window; made of 26 letters.
 PAYLOAD_BYTES = 2_000_000
 
 
 class ClientFailed(RuntimeError):
-    """A client ended with an error, or did not do what was asked; carries its last words."""
+    """A client ended with an error, or did not do what was asked; holds the end of its output."""
 
 
 class Done(NamedTuple):
@@ -43,7 +43,7 @@ class Done(NamedTuple):
 
 
 def payload_file(directory: Path, record: int) -> Path:
-    """A file with record values of so many bytes, one a line, always the same."""
+    """A file with record values of so many bytes, one per line, always the same."""
     path = directory / f"payloads-{record}"
     if not path.exists():
         draw = random.Random(record)
@@ -84,9 +84,9 @@ def go_command(name: str, **options: Any) -> list[str]:
 
 @contextmanager
 def background(command: list[str], *, ready: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """A client that runs beside another until its standard input closes; ended if it does not end.
+    """A client that runs in the background until its standard input closes; killed if it does not end.
 
-    Shape: with ready, waits for its line `ready` first. `finished` closes it and has its answer.
+    Shape: with ready, first waits for its line `ready`. `finished` closes its input and returns its answer.
     """
     process = subprocess.Popen(
         command,
@@ -124,7 +124,7 @@ def finished(process: subprocess.Popen[str], timeout_s: float = 120.0) -> dict[s
 
 @contextmanager
 def probed(subject: Subject, figures: dict[str, float]) -> Iterator[None]:
-    """Ping the broker every 5 ms meanwhile; adds the longest answer to the figures, in ms."""
+    """Ping the broker every 5 ms during the block; adds the longest response time to the figures, in ms."""
     try:
         command = go_command("probe", brokers=subject.address)
     except Missing:
@@ -138,7 +138,7 @@ def probed(subject: Subject, figures: dict[str, float]) -> Iterator[None]:
 
 
 def produce(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path) -> Done:
-    """Produce so many records and return when the broker has exactly these. Errors: ClientFailed."""
+    """Produce so many records and return when the broker has exactly that many. Errors: ClientFailed."""
     before = subject.record_count(topic, cell.partitions)
     done = {"java": _java_produce, "rdkafka": _rdkafka_produce, "go": _go_produce}[cell.client](
         subject, cell, topic, records, payloads
@@ -146,7 +146,7 @@ def produce(subject: Subject, cell: Cell, topic: str, records: int, payloads: Pa
     if done.records != records:
         raise ClientFailed(f"{cell.name}: {done.records} of {records} records were acknowledged")
     waited = subject.wait_count(topic, cell.partitions, before + records)
-    # Of a few milliseconds most is the question itself; more is what acks=0 left behind.
+    # A few milliseconds are mostly the request itself; more is time that acks=0 had not waited for.
     return done._replace(seconds=done.seconds + (waited if waited > 0.05 else 0.0))
 
 
@@ -198,10 +198,10 @@ def _rdkafka_work(
 
 
 def fill(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path) -> None:
-    """Produce so many records, to every partition equally many, by librdkafka.
+    """Produce so many records with librdkafka, the same number to every partition.
 
-    A client's own choice leaves some partitions with twice the records of others, by chance. The
-    Java consumer asks for partitions it has read to the end alone while it holds data of the others,
+    A client's own choice leaves some partitions with twice as many records as others, by chance. While it
+    holds data of the others, the Java consumer fetches only the partitions that it has read to the end,
     and so waits `fetch.max.wait.ms` again and again.
     """
     work = _rdkafka_work(subject, cell, topic, records, payloads)
@@ -210,7 +210,7 @@ def fill(subject: Subject, cell: Cell, topic: str, records: int, payloads: Path)
 
 
 def rdkafka(name: str, work: dict[str, Any]) -> Done:
-    """Run librdkafka in a process of its own."""
+    """Run librdkafka in a separate process."""
     out = run([sys.executable, "-m", "bench.suite.rdkafka", name, json.dumps(work)])
     return Done(**json.loads(out.splitlines()[-1]))
 
@@ -233,7 +233,7 @@ def _go_produce(subject: Subject, cell: Cell, topic: str, records: int, payloads
 
 
 def java_consume(subject: Subject, topic: str, records: int, record: int, fetch: int) -> Done:
-    """kafka-consumer-perf-test; its own time to join a group is not counted."""
+    """Run kafka-consumer-perf-test; the time it takes to join a group is not counted."""
     out = run(
         [
             *java_tool("ConsumerPerformance"),

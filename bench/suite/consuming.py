@@ -1,4 +1,4 @@
-"""Reading: what is there already (catch-up) from the page cache or the disk, and what just comes in (tail)."""
+"""Reading existing records (catch-up) from the page cache or the disk, and new records as they arrive (tail)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .tools import Missing
 
 PARTITIONS = 6
 RECORD = 1000
-#: Of the client that discards, as many as the sendfile limit is measured with.
+#: Connections of the client that discards, as many as the sendfile limit is measured with.
 DISCARD_CONNECTIONS = 2
 
 
@@ -28,7 +28,7 @@ class Reading(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What rows of results call it."""
+        """Its name in rows of results."""
         where = "disk" if self.cold else "cache"
         return (
             f"{self.client} x{self.consumers}, {self.batch // 1024} KiB batches, "
@@ -53,7 +53,7 @@ COLD = (Reading("discard", cold=True), Reading("java", cold=True))
 
 
 def read(subject: Subject, reading: Reading, topic: str, records: int) -> clients.Done:
-    """Read all of a topic with every consumer."""
+    """Read the whole topic with every consumer."""
     if reading.client == "java":
         return clients.java_consume(subject, topic, records, RECORD, reading.fetch)
     if reading.client == "rdkafka":
@@ -91,7 +91,7 @@ def read(subject: Subject, reading: Reading, topic: str, records: int) -> client
 
 
 def fill(bench: Bench, subject: Subject, batch: int, records: int) -> str:
-    """Return a topic with so many records in batches of a size, as many in each partition."""
+    """Return a topic with so many records in batches of a size, spread evenly over its partitions."""
     topic = subject.new_topic(PARTITIONS)
     payloads = clients.payload_file(bench.directory, RECORD)
     cell = Cell(client="rdkafka", batch=batch, partitions=PARTITIONS)
@@ -100,7 +100,7 @@ def fill(bench: Bench, subject: Subject, batch: int, records: int) -> str:
 
 
 def catch_up(bench: Bench) -> None:
-    """Every way to read what is there."""
+    """Measure every way to read existing records."""
     records = int(bench.form.consume_gb * 1e9 / RECORD)
     readings = LONG if bench.form.all_cells else SHORT
     if bench.form.cold:
@@ -148,12 +148,12 @@ def _read_in_turn(
 
 
 def tail_name(consumers: int) -> str:
-    """What rows of results call it."""
+    """Its name in rows of results."""
     return f"{consumers} consumer{'s' if consumers > 1 else ''}"
 
 
 def tail(bench: Bench) -> None:
-    """A fixed load alone, then with readers at its end; the difference is what reading costs."""
+    """Measure a fixed load alone, then with readers at its end; the difference is what reading costs."""
     seconds = bench.form.tail_s
     records = int(FIXED_LOAD * seconds / RECORD)
     rounds = bench.form.rounds if bench.form.all_cells else 1
@@ -181,7 +181,7 @@ def tail(bench: Bench) -> None:
 def _tail_once(
     bench: Bench, subject: Subject, consumers: int, records: int, figures: dict[str, float]
 ) -> float:
-    """CPU seconds of the broker while so many records come in and are read by each consumer."""
+    """CPU seconds of the broker while so many records arrive and are read by each consumer."""
     topic = subject.new_topic(PARTITIONS)
     produce = clients.go_command(
         "produce",

@@ -1,4 +1,4 @@
-"""Latency at a fixed load, group rebalances, transactions: where time counts, not bytes."""
+"""Latency at a fixed load, group rebalances, transactions: where time matters, not bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRODUCERS = (1, 10)
 
 
 def latency(bench: Bench) -> None:
-    """End to end, at every load."""
+    """Measure end-to-end latency at every load."""
     seconds, partitions = bench.form.latency_s, 6
     try:
         for number in range(bench.form.rounds):
@@ -49,7 +49,7 @@ def latency(bench: Bench) -> None:
 
 
 def rebalance(bench: Bench) -> None:
-    """Groups of some sizes."""
+    """Measure rebalances of groups of several sizes."""
     try:
         for number, subject in bench.in_turn():
             for members in bench.form.members:
@@ -73,7 +73,7 @@ def rebalance(bench: Bench) -> None:
 
 
 def transactions(bench: Bench) -> None:
-    """Producers that commit one record at a time."""
+    """Measure producers that commit one record at a time."""
     try:
         for number, subject in bench.in_turn(bench.form.rounds if bench.form.all_cells else 1):
             for producers in PRODUCERS:
@@ -90,7 +90,7 @@ def transactions(bench: Bench) -> None:
                                 producers=producers,
                                 seconds=bench.form.short_work_s,
                             )
-                        # A record and the marker that commits it.
+                        # Each transaction is a record and the marker that commits it.
                         subject.wait_count(topic, producers, 2 * answer["all_transactions"])
                     finally:
                         subject.delete(topic)

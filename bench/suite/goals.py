@@ -16,14 +16,14 @@ KAFKAS = (KAFKA_39, KAFKA_43)
 
 
 class Value(NamedTuple):
-    """A measured value, and what has to be known of it."""
+    """A measured value, and what a reader has to know about it."""
 
     number: float
     about: str = ""
 
 
 class Goal(NamedTuple):
-    """One line of the table. Shape: bound is inclusive; at_least tells on which side."""
+    """One line of the table. Shape: bound is inclusive; at_least says whether it is a lower bound."""
 
     what: str
     bound: float
@@ -76,7 +76,7 @@ def _produce_to_limit(large: bool) -> Callable[[Results], Value | None]:
 
 
 def limit_case(batch: int) -> str:
-    """The limit that a batch size is compared with: a broker that checks, too, computes the CRC."""
+    """The limit that a batch size is compared with: one with CRC, because brokers compute it too."""
     return f"socket to page cache, {batch // 1024} KiB, CRC"
 
 
@@ -91,7 +91,7 @@ def _first_minute(results: Results) -> Value | None:
 
 
 def throughput_ratios(results: Results) -> list[Value]:
-    """For each cell kwire's MB/s to the better of the two."""
+    """For each cell, kwire's MB/s relative to the better of the two."""
     found = []
     for case in results.cases("produce"):
         ratio = results.ratio("produce", case, KWIRE, KAFKAS, "mb_s", max)
@@ -158,7 +158,7 @@ def _relative(kind: str, figure: str) -> Callable[[Results], Value | None]:
 
 
 def _under_load(results: Results) -> Value | None:
-    """The largest of all cells and readings, of either."""
+    """kwire's peak memory relative to Apache Kafka's, each the largest over all cells and readings."""
     peaks = {}
     for subject in (KAFKA_39, KWIRE):
         found = [
@@ -229,7 +229,7 @@ GOALS = (
 
 
 def lines(results: Results) -> list[tuple[str, str, str, str]]:
-    """What, the goal, the value and the verdict of each."""
+    """The description, goal, value and verdict of each goal."""
     rows = []
     for goal in GOALS:
         value = goal.value(results)

@@ -15,12 +15,12 @@ from .tools import Missing, go_program
 
 TOPIC_PARTITIONS = 100
 SEGMENT = 1 << 20
-#: So much is read in all, so that CPU time counted in ticks of 10 ms tells something.
+#: The total read, large enough for CPU time counted in ticks of 10 ms to be meaningful.
 READ_BYTES = 200_000_000
 
 
 def many_partitions(bench: Bench) -> None:
-    """On brokers of their own, one after the other: their memory is that of the partitions alone."""
+    """Measure on separate brokers, one after the other, so that their memory is that of the partitions alone."""
     for subject in bench.subjects:
         if subject.is_running:
             subject.stop()
@@ -102,7 +102,7 @@ def _metadata(bench: Bench, subject: Subject, one_topic: str, of_it: int, count:
 
 def _idle(bench: Bench, subject: Subject) -> None:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    # A file of each partition is open as well, and more while the broker starts.
+    # One file of each partition is also open, and more while the broker starts.
     count = max(10, min(bench.form.idle, files - bench.form.partitions - 1000))
 
     def one() -> dict[str, float]:
@@ -121,7 +121,7 @@ def _idle(bench: Bench, subject: Subject) -> None:
 
 
 def curves(bench: Bench) -> None:
-    """Each kind of growth, at the points of this form."""
+    """Measure each kind of growth, at the points of this form."""
     try:
         go_program()
     except Missing as reason:

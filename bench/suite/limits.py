@@ -1,4 +1,4 @@
-"""What the machine itself can do, by the C program beside this file."""
+"""What the machine itself can do, measured by the C program beside this file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def from_page_cache(path: Path, connections: int) -> dict[str, float]:
 
 
 def measure(bench: Bench) -> None:
-    """Each limit in as many rounds as everything else, and at least three."""
+    """Measure each limit in as many rounds as everything else, but at least three."""
     path, size = bench.directory / "limit", int(bench.form.limit_gb * 1e9)
     try:
         for number in range(max(3, bench.form.rounds)):

@@ -1,4 +1,4 @@
-"""How much of everything a form of the benchmark does, and what all measurements share while it runs."""
+"""How much each form of the benchmark measures, and the state that all measurements share while it runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .tools import TROUBLE
 class Form:
     """The amounts of the short, medium and long form, or of the tiny one (which only shows that everything runs).
 
-    Shape: starts, the first minute and the partitions are of every subject; rounds of most other work;
-    short_work_s is for transactions, metadata and curves; members, curves: each of these in turn; budget_s:
-    when second rounds are left out.
+    Shape: starts, the first minute and the partitions apply to every subject, rounds to most other work;
+    short_work_s is for transactions, metadata and curves; each of members and curves is measured in turn; after
+    budget_s second rounds are left out.
     """
 
     name: str
@@ -137,11 +137,11 @@ class Bench:
     began: float
 
     def progress(self, text: str) -> None:
-        """Show what is measured, with the time since the start."""
+        """Show what is being measured, with the time since the start."""
         note(f"[{time.monotonic() - self.began:5.0f} s] {text}")
 
     def is_late(self, share: float, what: str) -> bool:
-        """Whether more than this share of the time is gone; what is left out then is told."""
+        """Whether more than this share of the time has passed; if so, notes what is left out."""
         if time.monotonic() - self.began < share * self.form.budget_s:
             return False
         text = f"{what}: left out, as the machine was slow"
@@ -151,7 +151,7 @@ class Bench:
         return True
 
     def in_turn(self, rounds: int | None = None) -> Iterator[tuple[int, Subject]]:
-        """Every subject in every round: A B C, A B C, so that noise falls on all alike."""
+        """Every subject in every round: A B C, A B C, so that noise affects all alike."""
         for number in range(self.form.rounds if rounds is None else rounds):
             for subject in self.subjects:
                 if subject.is_running:
@@ -165,7 +165,7 @@ class Bench:
         number: int,
         work: Callable[[], dict[str, float]],
     ) -> dict[str, float] | None:
-        """Do one measurement and keep its figures, or its failure: the others go on."""
+        """Do one measurement and keep its figures, or its failure, after which the others continue."""
         try:
             figures = work()
         except TROUBLE as problem:
@@ -178,12 +178,12 @@ class Bench:
         return figures
 
     def reference(self) -> Subject:
-        """The subject that sizes the work: Apache Kafka 3.9.2, or the first there is."""
+        """The subject that determines the amount of work: Apache Kafka 3.9.2, or the first one if it is absent."""
         running = [subject for subject in self.subjects if subject.is_running]
         return next((one for one in running if one.name == KAFKA_39), running[0])
 
     def skip(self, what: str, reason: object) -> None:
-        """Remember that something could not be measured here."""
+        """Record that something could not be measured here."""
         text = f"{what}: not measured, {reason}"
         if text not in self.results.notes:
             self.results.notes.append(text)
@@ -199,7 +199,7 @@ def _first_line(command: list[str]) -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a reader has to know of the machine."""
+    """What a reader has to know about the machine."""
     about = Path("/proc/cpuinfo").read_text().splitlines()
     model = [line.split(":", 1)[1].strip() for line in about if line.startswith("model name")]
     total_kb = int(Path("/proc/meminfo").read_text().split()[1])

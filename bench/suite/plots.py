@@ -1,4 +1,4 @@
-"""The plots of the page, as SVG that is the same for the same results."""
+"""The plots of the page, as SVG; the same results give the same files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .results import Results
 from .subjects import KAFKA_39, KAFKA_43, KWIRE, NAMES
 
 COLOURS = {KAFKA_39: "#9aa5b1", KAFKA_43: "#5b7083", KWIRE: "#d9822b"}
-#: Kind: figures, and how they are called on the axis.
+#: Kind -> figures and their axis labels.
 BARS = {
     "produce": (("mb_s", "MB/s"), ("cpu_s_per_gb", "broker CPU s per GB")),
     "catch-up": (("mb_s", "MB/s"), ("cpu_s_per_gb", "broker CPU s per GB")),
     "latency": (("p50_us", "p50 µs"), ("p99_us", "p99 µs"), ("p999_us", "p99.9 µs")),
 }
-#: Cells differ by orders of magnitude in these.
+#: Figures in which cells differ by orders of magnitude.
 LOGARITHMIC = ("cpu_s_per_gb", "p50_us", "p99_us", "p999_us")
 AXES = {
     "cpu_s_per_gb": "broker CPU s per GB",
@@ -26,7 +26,7 @@ AXES = {
 
 
 def wanted(results: Results) -> list[str]:
-    """The kinds of which there is a plot."""
+    """The kinds that have a plot."""
     return [
         kind
         for kind, figures in BARS.items()
@@ -35,12 +35,12 @@ def wanted(results: Results) -> list[str]:
 
 
 def curves_of(results: Results) -> list[str]:
-    """What grows: a curve's case is `NAME: NUMBER`."""
+    """The names of the curves; a curve's case is `NAME: NUMBER`."""
     return list(dict.fromkeys(case.split(": ")[0] for case in results.cases("curve")))
 
 
 def curve_file(name: str) -> str:
-    """The file of a curve."""
+    """The file name of a curve."""
     return f"curve-{name.replace(' ', '-')}.svg"
 
 

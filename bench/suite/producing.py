@@ -11,17 +11,17 @@ from .plan import Bench
 from .subjects import CpuTime, Subject
 from .tools import TROUBLE, Missing
 
-#: Bytes/s that a fixed load has: a tenth of what any broker can take, so that all take it.
+#: Bytes/s of a fixed load: a tenth of what any broker can accept, so that all keep up.
 FIXED_LOAD = 20e6
 FIRST_START = "a new directory"
-#: From the first answer until memory is looked at.
+#: From the first answer until memory is measured.
 REST_S = 3.0
-#: Where the sizing of a cell begins. Unit: bytes/s by record size.
+#: The first estimate when a cell is sized. Unit: bytes/s by record size.
 GUESS = {100: 15e6, 1000: 80e6, 10_000: 150e6}
 
 
 def start_all(bench: Bench) -> None:
-    """Start each some times, alone; the last time it stays for the first minute and all that follows."""
+    """Start each broker several times, alone; the last time it stays for the first minute and all that follows."""
     last = bench.form.starts - 1
     for number in range(bench.form.starts):
         for subject in bench.subjects:
@@ -40,7 +40,7 @@ def start_all(bench: Bench) -> None:
 
 
 def first_minute(bench: Bench, subject: Subject, start_cpu_s: float) -> None:
-    """A fixed load from the first answer on."""
+    """Measure a fixed load from the first answer on."""
     seconds, cell = bench.form.first_minute_s, Cell(client="go")
     records = int(FIXED_LOAD * seconds / cell.record)
 
@@ -73,7 +73,7 @@ def first_minute(bench: Bench, subject: Subject, start_cpu_s: float) -> None:
 
 
 def warm_up(bench: Bench) -> None:
-    """The same work for each, so that what follows finds compiled code."""
+    """Do the same work on each broker, so that what follows runs compiled code."""
     cell = DEFAULT_CELLS[0]
     payloads = clients.payload_file(bench.directory, cell.record)
     records = int(bench.form.warm_up_gb * 1e9 / cell.record)
@@ -86,7 +86,7 @@ def warm_up(bench: Bench) -> None:
 
 
 def retained(partitions: int) -> dict[str, str]:
-    """Topic settings that keep about half a GB: what waits for the disk must not slow a long run down."""
+    """Topic settings that keep about half a GB, so that data waiting for the disk does not slow a long run down."""
     segment = max(16 << 20, (256 << 20) // partitions)
     return {"segment.bytes": str(segment), "retention.bytes": str(segment)}
 
@@ -94,7 +94,7 @@ def retained(partitions: int) -> dict[str, str]:
 def produce_once(
     bench: Bench, subject: Subject, cell: Cell, records: int, payloads: Path
 ) -> dict[str, float]:
-    """One run of one cell on a topic of its own."""
+    """One run of one cell on a separate topic."""
     settings = retained(cell.partitions) if bench.form.all_cells else {}
     topic = subject.new_topic(cell.partitions, settings)
     try:
@@ -117,7 +117,7 @@ def produce_once(
 
 
 def size_of(bench: Bench, cell: Cell, payloads: Path) -> int:
-    """How many records make a run of the wanted length, by trying it on the reference."""
+    """How many records make a run of the wanted length, found by trying it on the reference."""
     # A JVM's first second is spent on compiling.
     wanted = bench.form.produce_s + (1.0 if cell.client == "java" else 0.0)
     subject = bench.reference()
@@ -141,7 +141,7 @@ def cells_of(bench: Bench) -> list[Cell]:
 
 
 def all_cells(bench: Bench) -> None:
-    """Every cell in every round; what is not a default cell has one round in the short form."""
+    """Measure every cell in every round; in the short form only default cells have more than one round."""
     cells = cells_of(bench)
     sizes: dict[str, int] = {}
     for number in range(bench.form.rounds):

@@ -1,4 +1,4 @@
-"""librdkafka as a producer or a consumer, in a process of its own; prints one JSON object.
+"""librdkafka as a producer or a consumer, in a separate process; prints one JSON object.
 
 usage: python -m bench.suite.rdkafka produce|consume '{"brokers": ..., "topic": ..., ...}'
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
-#: Of librdkafka: the client chooses.
+#: librdkafka's value for letting the client choose.
 PARTITION_UA = -1
 
 
 def produce(work: dict[str, Any]) -> dict[str, Any]:
-    """Send the records; every one that was not delivered is told by a callback.
+    """Send the records; a callback reports every one that was not delivered.
 
-    Shape: with `partitions` these get a record each in turn, without it the client chooses.
+    Shape: with `partitions`, these get one record each in turn; without it, the client chooses.
     """
     values = Path(work["payloads"]).read_bytes().split()
     connections, failures = work["connections"], []
@@ -36,7 +36,7 @@ def produce(work: dict[str, Any]) -> dict[str, Any]:
         "queue.buffering.max.messages": max(2000, 400_000 // connections),
         "queue.buffering.max.kbytes": max(2048, 65_536 // connections),
         "delivery.report.only.error": True,
-        # Idempotence wants its producer ids before the clock starts.
+        # Idempotent producers get their producer ids before the clock starts.
     }
 
     def report(error: Any, message: Any) -> None:

@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What one kind of measurement is called on the page, and what a reader has to know of it."""
+    """The heading for one kind of measurement, and what a reader has to know about it."""
 
     kind: str
     heading: str
@@ -118,7 +118,7 @@ CURVES = Table("curve", "How cost grows", "", ())
 
 
 def number(value: float) -> str:
-    """Three digits that matter, thousands separated."""
+    """A number with three significant digits and thousands separators."""
     if value >= 1000:
         return f"{value:,.0f}"
     if value >= 100:
@@ -164,7 +164,7 @@ def comparison(results: Results, kind: str, column: Column) -> list[str]:
     return rows_of(header, rows)
 
 
-#: Which command measures a form.
+#: The command that measures a form.
 COMMANDS = {
     "short": "make bench",
     "medium": "make bench ARGS=--medium",
@@ -187,7 +187,7 @@ def _machine(results: Results) -> list[str]:
 
 BEGIN = "<!-- Written by `python -m bench.suite`; `--render docs/performance/results.json` writes it again. -->"
 END = "<!-- End of what is written. -->"
-#: A page that is not there yet.
+#: The content of a new page.
 NEW_PAGE = f"# Performance\n\n{BEGIN}\n{END}\n"
 
 
@@ -249,13 +249,13 @@ def _failures(results: Results) -> list[str]:
 
 
 def summary_of(results: Results) -> str:
-    """What the page that people read has of a run: the machine, and the goals."""
+    """The part of a run for the page that people read: the machine and the goals."""
     text = [*_machine(results), *rows_of(["", "goal", "value", ""], goals.lines(results))]
     return "\n".join(text)
 
 
 def tables_of(results: Results, folder: str) -> str:
-    """Every figure of a run; plots are named as if they were in `folder`, beside the page."""
+    """Every figure of a run; plots are linked as files in `folder`, beside the page."""
     text = _machine(results)
     drawn = plots.wanted(results)
     for table in TABLES:
@@ -284,7 +284,7 @@ def _curves(results: Results, folder: str) -> list[str]:
 
 
 def put_into(page: Path, block: str) -> None:
-    """Write a block between its two marks; what stands around it is kept by hand. Errors: ValueError without marks."""
+    """Write a block between its two marks; the text around it is written by hand. Errors: ValueError without marks."""
     text = page.read_text() if page.exists() else NEW_PAGE
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -299,7 +299,7 @@ def tables_page(page: Path) -> Path:
 
 
 def write(results: Results, page: Path) -> None:
-    """Write plots, goals into the page, and the tables into the page beside it."""
+    """Write the plots, the goals into the page, and the tables into the page beside it."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     plots.draw(results, folder)

@@ -1,4 +1,4 @@
-"""What was measured: one flat list of rows, kept as JSON, from which the pages are written again at will."""
+"""The results: one flat list of rows, kept as JSON, from which the pages can be written again at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Spread(NamedTuple):
-    """Median, least and most of the rounds."""
+    """Median, minimum and maximum of the rounds."""
 
     middle: float
     low: float
@@ -23,7 +23,7 @@ class Spread(NamedTuple):
 class Results:
     """Rows `{kind, case, subject, round, figures}` or, in place of figures, `failed` with the reason.
 
-    Shape: machine and form are what the page says of the run; notes are what was skipped and why.
+    Shape: machine and form are what the page says about the run; notes say what was skipped and why.
     """
 
     form: str = "short"
@@ -35,11 +35,11 @@ class Results:
     def add(
         self, kind: str, case: str, subject: str, number: int, figures: dict[str, float]
     ) -> None:
-        """Keep one measurement, on disk too."""
+        """Keep one measurement, also on disk."""
         self._keep(kind, case, subject, number, "figures", figures)
 
     def add_failure(self, kind: str, case: str, subject: str, number: int, reason: str) -> None:
-        """Keep that a measurement failed."""
+        """Record that a measurement failed."""
         self._keep(kind, case, subject, number, "failed", reason)
 
     def _keep(self, kind: str, case: str, subject: str, number: int, key: str, what: Any) -> None:
@@ -48,7 +48,7 @@ class Results:
         self.save()
 
     def save(self) -> None:
-        """Write the file, if there is one."""
+        """Write the file, if one was given."""
         if self.path is None:
             return
         head = {"form": self.form, "machine": self.machine, "notes": self.notes}
@@ -77,7 +77,7 @@ class Results:
         ]
 
     def spread(self, kind: str, case: str, subject: str, figure: str) -> Spread | None:
-        """Median and range over the rounds; None when there is nothing."""
+        """Median and range over the rounds; None if there are no values."""
         found = self.values(kind, case, subject, figure)
         return Spread(median(found), min(found), max(found), len(found)) if found else None
 
@@ -95,7 +95,7 @@ class Results:
         figure: str,
         best: Any = min,
     ) -> float | None:
-        """A subject's median over the best median of others (min where less is better, else max)."""
+        """A subject's median relative to the best median of others (min if less is better, else max)."""
         own = self.middle(kind, case, subject, figure)
         theirs = [self.middle(kind, case, other, figure) for other in others]
         known = [one for one in theirs if one is not None]
@@ -104,6 +104,6 @@ class Results:
         return own / float(best(known))
 
     def figures_of(self, kind: str) -> list[str]:
-        """The names of a kind's figures."""
+        """The names of the figures of a kind."""
         rows = [row.get("figures", {}) for row in self.rows if row["kind"] == kind]
         return list(dict.fromkeys(name for row in rows for name in row))

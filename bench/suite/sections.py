@@ -1,4 +1,4 @@
-"""What is measured, in this order."""
+"""What is measured, in order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from . import consuming, coordinating, growing, limits, producing
 from .plan import Bench
 
-#: Those before the last run on the same brokers, which get warmer; the last one ends them and has its own.
+#: All but the last run on the same brokers, which get warmer; the last one stops these and uses its own.
 SECTIONS: dict[str, Callable[[Bench], None]] = {
     "start": producing.start_all,
     "warm-up": producing.warm_up,

@@ -1,4 +1,4 @@
-"""The three brokers: started as a user would start them, asked over the wire, watched from outside."""
+"""The three brokers: started as a user would start them, queried over the wire, measured from outside."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ..broker import BROKER_JVM
 KAFKA_39, KAFKA_43, KWIRE = f"Apache Kafka {KAFKA_3}", f"Apache Kafka {KAFKA_4}", "kwire"
 NAMES = (KAFKA_39, KAFKA_43, KWIRE)
 
-#: On all of them. A deleted topic's files must not fill the disk while the next run is measured.
+#: Settings of all brokers. A deleted topic's files must not fill the disk while the next run is measured.
 SETTINGS: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "0",
     "auto.create.topics.enable": "false",
 }
 
-#: The tests want a killed broker to be missed soon; here Apache Kafka's own defaults hold.
+#: Tests need a killed broker to be noticed soon; here Apache Kafka's own defaults apply.
 SETTINGS_43: Mapping[str, str] = {
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "2000",
@@ -39,14 +39,14 @@ SETTINGS_43: Mapping[str, str] = {
 
 
 def _processes(pid: int) -> list[int]:
-    """A process and what it started, kwire's workers for instance."""
+    """A process and those it has started, such as kwire's workers."""
     found = [pid]
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += _processes(int(child))
     except OSError:
-        pass  # it ended meanwhile
+        pass  # it has ended in the meantime
     return found
 
 
@@ -61,7 +61,7 @@ def _sum(pids: Iterable[int], of: Any) -> float:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process, ended ones too, to the nanosecond: /proc counts in ticks of 10 ms."""
+    """CPU time of all threads of a process, including ended ones, in nanosecond precision (/proc has ticks of 10 ms)."""
     return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3)
 
 
@@ -88,7 +88,7 @@ class CpuTime:
         self.kernel = self._subject.kernel_cpu() - self._before[1]
 
     def per(self, gigabytes: float) -> dict[str, float]:
-        """The figures of a run that moved so much."""
+        """The figures of a run that moved this many GB."""
         return {
             "cpu_s_per_gb": self.used / gigabytes,
             "kernel_s_per_gb": self.kernel / gigabytes,
@@ -116,9 +116,9 @@ class Subject:
         self._began = 0.0
 
     def start(self, timeout_s: float = 300.0) -> float:
-        """Start the broker; return the seconds from then to its first Metadata answer.
+        """Start the broker; return the seconds until its first Metadata response.
 
-        ZooKeeper runs before the clock does, and KRaft's storage is formatted before it.
+        ZooKeeper is started, and KRaft's storage formatted, before the clock starts.
         """
         self.broker.start(timeout_s)
         begin = time.monotonic()
@@ -142,7 +142,7 @@ class Subject:
         return self.broker.bootstrap
 
     def cpu(self) -> float:
-        """CPU seconds so far, user and system, of all its processes (ZooKeeper is not counted)."""
+        """CPU seconds so far, user and system, of all the broker's processes (without ZooKeeper)."""
         return _sum(_processes(self.broker.pid), _cpu_seconds)
 
     def kernel_cpu(self) -> float:
@@ -150,12 +150,12 @@ class Subject:
         return _sum(_processes(self.broker.pid), _kernel_seconds)
 
     def megabytes(self) -> float:
-        """Resident set of all its processes now; pages that they share count for each."""
+        """Resident set of all the broker's processes now; pages that they share are counted for each."""
         return _sum(_processes(self.broker.pid), resident_bytes) / 1e6
 
     @contextmanager
     def watched_memory(self) -> Iterator[list[float]]:
-        """Yield a list that ends with the largest resident set seen meanwhile, in MB."""
+        """Yield a list whose last element becomes the largest resident set seen during the block, in MB."""
         peak = [self.megabytes()]
         over = threading.Event()
 
@@ -171,10 +171,10 @@ class Subject:
             over.set()
             thread.join()
 
-    # What is asked of it
+    # Requests
 
     def ask(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
-        """Send one request on a connection of its own. Errors: ConnectionError, TimeoutError."""
+        """Send one request on a separate connection. Errors: ConnectionError, TimeoutError."""
         client = WireClient(self.broker.host, self.broker.port, 180.0)
         try:
             answer = client.call(api, version, values)
@@ -205,14 +205,14 @@ class Subject:
         self.wait_served(names, partitions)
 
     def new_topic(self, partitions: int, settings: Mapping[str, str] = {}) -> str:
-        """Create a topic with a name of its own."""
+        """Create a topic with a new name."""
         self._topics += 1
         name = f"bench-{os.getpid()}-{self._topics}"
         self.create([name], partitions, settings)
         return name
 
     def wait_served(self, names: list[str], partitions: int, timeout_s: float = 300.0) -> None:
-        """Wait until the end offset of every partition can be asked for."""
+        """Wait until the broker returns the end offset of every partition."""
         deadline = time.monotonic() + timeout_s
         left = list(names)
         while left:
@@ -246,10 +246,10 @@ class Subject:
     def wait_count(
         self, name: str, partitions: int, records: int, timeout_s: float = 60.0
     ) -> float:
-        """Return after how many seconds the topic has exactly so many records.
+        """Wait until the topic has exactly so many records, and return how many seconds that took.
 
         A producer that asked for no acknowledgement may end before the broker has everything.
-        Errors: RuntimeError when there are more, or no more come.
+        Errors: RuntimeError if there are more, or if no more arrive.
         """
         begin = time.monotonic()
         while True:
@@ -270,7 +270,7 @@ class Subject:
                     raise RuntimeError(f"{self.name}: {row}")
 
     def drop_from_page_cache(self, topic: str) -> int:
-        """Flush a topic's segments and have the kernel forget them; return how many bytes that were."""
+        """Flush a topic's segments and drop them from the page cache; return how many bytes that were."""
         size = 0
         for path in self.broker.log_dir.glob(f"{topic}-*/*.log"):
             fd = os.open(path, os.O_RDONLY)

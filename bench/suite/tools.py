@@ -1,4 +1,4 @@
-"""The programs that the benchmark builds at need, into bench/.cache."""
+"""The programs that the benchmark builds into bench/.cache when needed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ C_SOURCE = Path(__file__).with_name("limits.c")
 
 
 class Missing(Exception):
-    """A tool that a measurement needs is not on this machine; says which."""
+    """A tool that a measurement needs is not on this machine; the message says which."""
 
 
-#: What ends one measurement, or one section, and leaves the others alone.
+#: Errors that end one measurement or one section, but not the others.
 TROUBLE: tuple[type[Exception], ...] = (
     BrokerFailed,
     RuntimeError,
@@ -38,7 +38,7 @@ def _stamp(paths: Iterable[Path]) -> str:
 
 
 def _built(name: str, sources: list[Path], tool: str, command: list[str], cwd: Path) -> Path:
-    """Return the program, built unless its sources are those it was built from."""
+    """Return the program, after building it unless its sources are unchanged."""
     target = CACHE / f"{name}-{_stamp(sources)}"
     if target.exists():
         return target

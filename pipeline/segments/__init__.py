@@ -1,10 +1,10 @@
-"""History without the brokers: Spark reads the segments of log directories, `format("kwire-log")`.
+"""Reads history without the brokers: Spark reads the segments of log directories, `format("kwire-log")`.
 
-options.py  what a source is told         logs.py     what lies in a directory
+options.py  the options of a source       logs.py     what is in a directory
 plan.py     from options to offsets       slices.py   what one task reads
-walk.py     from a file to batches        decode.py   from batches to where fields lie, by numpy
+walk.py     from a file to batches        decode.py   from batches to the positions of fields, with numpy
 columns.py  from there to Arrow           stream.py   offsets of a streaming query
-source.py   Spark's interface; `pyspark_kwire` is where Spark finds it
+source.py   Spark's interface; Spark finds it in `pyspark_kwire`
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _registered: WeakSet[SparkSession] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Make `kwire-log` known to a session, once; what is in this module does so by itself.
+    """Make `kwire-log` known to a session, once; the functions of this module do so by themselves.
 
-    Needed where Spark does not find `pyspark_kwire`, as in a checkout. It is not done for every session because Spark
-    starts a process that looks for sources the first time that one in Python is spoken of: a second, and 50 MB.
+    Needed where Spark does not find `pyspark_kwire`, as in a checkout. It is not done for every session, because the first
+    time a Python source is mentioned, Spark starts a process that looks for sources, which costs a second and 50 MB.
     """
     from .source import SegmentSource
 
@@ -42,9 +42,9 @@ def read(
     topics: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Records of log directories; only what the columns need is decoded.
+    """The records of log directories; only what the columns need is decoded.
 
-    Path is a log directory, a pattern of such, or several. Options are those of `docs/pipeline/segments.md`.
+    The path is a log directory, a glob pattern for some, or a list of these. `docs/pipeline/segments.md` lists the options.
     """
     register(spark)
     return _load(spark.read, path, columns, topics, options)
@@ -58,7 +58,7 @@ def read_stream(
     topics: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """As `read`, following what is appended."""
+    """Like `read`, as a stream that follows what is appended."""
     register(spark)
     return _load(spark.readStream, path, columns, topics, options)
 
@@ -82,7 +82,7 @@ def counts(
     topics: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Of each partition that has any: records, firstOffset, lastOffset, bytes, from batch headers alone."""
+    """For each partition with records: records, firstOffset, lastOffset, bytes, from batch headers alone."""
     from pyspark.sql import functions as f
 
     columns = ("topic", "partition", "firstOffset", "lastOffset", "records", "bytes")
@@ -102,7 +102,7 @@ def damaged(
     topics: str | Sequence[str] | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The batches that are damaged, with file, position and what is wrong; all are read for it."""
+    """The damaged batches, with file, position and what is wrong; this reads all batches."""
     columns = (
         "topic",
         "partition",
@@ -137,7 +137,7 @@ def _load(
         words["path"] = path
     else:
         words["paths"] = json.dumps(list(path))
-    # Errors are told here, in one line, before Spark wraps them.
+    # Errors are raised here, in one line, before Spark wraps them.
     parsed = parse(words)
     reader = reader.format("kwire-log").options(**words)
     if columns is not None:

@@ -1,4 +1,4 @@
-"""Batches of the log as rows, one each: what their headers say, without a look at the records."""
+"""Batches of the log as rows, one each: what their headers say, without reading the records."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ROWS = 1 << 14
 
 
 class BatchRow(NamedTuple):
-    """One batch, as far as it lies within the offsets that are read."""
+    """One batch, or the part of it within the offsets that are read."""
 
     found: Found
     first: int | None
     last: int | None
     records: int
-    """Data records between first and last; 0 in control batches."""
+    """Number of data records between first and last; 0 in control batches."""
 
 
 _Value = Callable[[str, Slice, int, BatchRow, BatchHeader | None], Any]
@@ -132,7 +132,7 @@ class BatchReader(SliceReader):
         return self._counted(found)
 
     def _counted(self, found: Found) -> BatchRow | None:
-        """A row for which records must be looked at: of compressed messages, or one that is cut by an end."""
+        """A row that needs the records: for compressed messages, or for a batch that is read only in part."""
         (moved,), buffer = self._load([found])
         try:
             offsets = [

@@ -1,4 +1,4 @@
-"""Chunks of batches as Arrow columns; only what a column needs is decompressed and decoded."""
+"""Turns chunks of batches into Arrow columns; only what a column needs is decompressed and decoded."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ RECORD_COLUMNS: dict[str, Any] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(HEADER),
 }
-#: What the headers of batches say already, if no record was compacted away.
+#: Columns that batch headers alone provide, if no record was compacted away.
 HEADER_COLUMNS = frozenset({"topic", "partition", "offset", "timestampType"})
 
-#: What the timestamps of magic 0, which has none, are called.
+#: The timestamp type shown for magic 0, which has no timestamps.
 NO_TIMESTAMP_TYPE = -1
 _MAX_MS = ((1 << 63) - 1) // 1000
 
 
 class Rows(Protocol):
-    """Some records in a row of one partition, as arrays of the same length."""
+    """Consecutive records of one partition, as arrays of the same length."""
 
     def __len__(self) -> int: ...
 
@@ -49,7 +49,7 @@ class Rows(Protocol):
     @property
     def timestamp_types(self) -> npt.NDArray[np.int32]: ...
     def keys(self) -> Any:
-        """An Arrow array of binary; so is `values`."""
+        """An Arrow array of binary, like `values`."""
 
     def values(self) -> Any: ...
     def headers(self) -> Any: ...
@@ -63,7 +63,7 @@ def is_dense(header: BatchHeader) -> bool:
 def record_batch(
     rows: Rows | HeaderRows, names: Sequence[str], topic: str, partition: int, start: int, end: int
 ) -> Any:
-    """The rows between two offsets as an Arrow batch of these columns."""
+    """The rows between two offsets as an Arrow batch with these columns."""
     kept = rows.offsets if len(rows) else np.zeros(0, np.int64)
     selection = None
     if len(rows) and (kept.min() < start or kept.max() >= end):
@@ -99,10 +99,10 @@ _COLUMNS: dict[str, Callable[[Any], Any]] = {
 
 
 def binary(buffer: Any, spans: Spans) -> Any:
-    """The bytes at these places of an Arrow buffer, as an array of binary: copied, but not by Python.
+    """The bytes at these positions of an Arrow buffer, as an array of binary: copied, but not by Python.
 
-    Shape: places grow and do not overlap. So the buffer is cut at each begin and each end, into wanted pieces and
-    what lies between, and every second piece is taken.
+    Shape: positions increase and spans do not overlap. So the buffer is cut at each beginning and each end, into wanted pieces
+    and what lies between them, and every second piece is taken.
     """
     at, length = spans
     count = len(at)
@@ -118,7 +118,7 @@ def binary(buffer: Any, spans: Spans) -> Any:
 
 
 class HeaderRows:
-    """Records of dense batches, as far as the headers tell: offsets and timestamp types."""
+    """What the headers say about the records of dense batches: offsets and timestamp types."""
 
     def __init__(self, headers: Sequence[BatchHeader]) -> None:
         self._headers = headers
@@ -144,9 +144,9 @@ class HeaderRows:
 
 
 class BatchRows(HeaderRows):
-    """The records of batches of magic 2 whose bodies lie, decompressed, in one buffer.
+    """The records of magic 2 batches whose decompressed bodies are in one buffer.
 
-    Errors: CorruptRecord, at the first use of anything, for bodies that are not what their headers say.
+    Errors: CorruptRecord, at first use of any part, for bodies that do not match their headers.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class BatchRows(HeaderRows):
         buffer: bytes | bytearray,
         bodies: Sequence[tuple[int, int]],
     ) -> None:
-        """Bodies: (begin, end) in the buffer, for each header."""
+        """`bodies` are (begin, end) in the buffer, for each header."""
         super().__init__(headers)
         self._buffer = buffer
         self._data: Bytes = np.frombuffer(buffer, np.uint8)
@@ -198,7 +198,7 @@ class BatchRows(HeaderRows):
         return binary(pa.py_buffer(self._buffer), self._fields.value)
 
     def headers(self) -> Any:
-        """The headers of the records; null where there are none, as in Spark's kafka source."""
+        """The headers of the records; null if a record has none, as in Spark's kafka source."""
         at = self._fields.headers_at
         having = np.flatnonzero(self._data[at])
         if not having.size:
@@ -222,12 +222,12 @@ def _text(keys: Any) -> Any:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        # Not UTF-8: replaced as Java does.
+        # Bytes that are not UTF-8 are replaced, as in Java.
         return pa.array([key.decode("utf-8", "replace") for key in keys.to_pylist()], pa.string())
 
 
 class RecordRows:
-    """Records that were read one by one: those of magic 0 and 1, and all of them where a test compares."""
+    """Records that were read one by one: those of magic 0 and 1, and in comparing tests all records."""
 
     def __init__(self, records: Sequence[Record], timestamp_types: Sequence[int]) -> None:
         self._records = records

@@ -1,4 +1,4 @@
-"""What becomes of damaged batches: an error that names the place, or a count of what was skipped."""
+"""What happens to damaged batches: an error that names the place, or a count of what was skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOW = "show"
 
 
 class Damage:
-    """The damage met in one slice."""
+    """The damage found in one slice."""
 
     def __init__(self, cut: Slice, path: str, mode: str, fail_on_data_loss: bool) -> None:
         self._cut = cut
@@ -27,24 +27,24 @@ class Damage:
         self.write: Callable[[str], object] = sys.stderr.write
 
     def batch(self, position: int, size: int, offsets: str, reason: object) -> None:
-        """A batch cannot be used. Errors: SegmentError, where damage is to fail."""
+        """Note a batch that cannot be used. Errors: SegmentError, unless damage is to be skipped."""
         place = f"{offsets} at position {position} of {self._path}: {reason}"
         if self._mode == FAIL:
             raise SegmentError(
-                f"{self._cut} has a damaged batch, {place} (corrupt=skip goes on without it)"
+                f"{self._cut} has a damaged batch, {place} (corrupt=skip leaves it out)"
             )
         self._places.append(place)
         self._bytes += size
 
     def missing(self, offset: int, reason: str) -> None:
-        """Records from offset on, which should be there, are not. Errors: SegmentError, unless loss is accepted."""
+        """Note that records from an offset on are missing. Errors: SegmentError, unless data loss is accepted."""
         text = f"{self._cut}, offset {offset}: {reason}"
         if self._fail_on_data_loss:
-            raise SegmentError(f"{text} (failOnDataLoss=false goes on without)")
+            raise SegmentError(f"{text} (failOnDataLoss=false continues without them)")
         self.write(f"kwire-log: {text}\n")
 
     def report(self) -> None:
-        """Write what was skipped, one line, to the log of the task."""
+        """Write one line about what was skipped to the log of the task."""
         if self._places and self._mode == SKIP:
             more = f" and {len(self._places) - 1} more" if len(self._places) > 1 else ""
             self.write(

@@ -1,7 +1,7 @@
-"""Records of magic 2 read many at a time: one walk finds where each ends, numpy reads their fields.
+"""Reads magic 2 records many at a time: one walk finds where each ends, then numpy reads their fields.
 
-`kwire.records.record` has the layout, and reads one record after another; this reads thousands with a few dozen
-array operations. What is in a key or value is never touched: only where it lies.
+`kwire.records.record` has the layout, and reads one record after another; this module reads thousands with a few dozen
+array operations. The bytes of keys and values are never touched, only their positions are found.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kwire.records.record import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, MIN_RECORD_S
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
-#: Records that are walked over before it is looked whether those that follow are of one size; at first, and later.
+#: How many records are walked before checking whether the following ones have the same size: at first, and later.
 _FIRST = 4
 _STEPS = 64
-#: From one record to the next by the first byte of the length, a zig-zag varint: what that says, and its own size.
+#: Distance to the next record, by the first byte of the length (a zig-zag varint): the length plus its own size.
 _STEP_BY = (*((byte >> 1) + 1 for byte in range(128)), *((byte >> 1) + 2 for byte in range(128)))
-#: Records from which on comparing them all at once is quicker than the walk.
+#: From this many records on, comparing them all at once is quicker than walking.
 _RUN = 48
 
 
@@ -41,7 +41,7 @@ class Fields(NamedTuple):
     key: Spans
     value: Spans
     headers_at: Longs
-    """Where the number of headers stands."""
+    """The position of the number of headers."""
 
 
 class Headers(NamedTuple):
@@ -55,10 +55,10 @@ class Headers(NamedTuple):
 def append_record_ends(
     data: bytes | bytearray, at: int, end: int, count: int, ends: list[int]
 ) -> None:
-    """Append where each of the `count` records between `at` and `end` ends.
+    """Append the end positions of the `count` records between `at` and `end`.
 
-    Errors: CorruptRecord where their lengths do not lead from `at` to `end`. Whether a length is possible is for
-    `read_fields` to say: here each record costs what a walk must.
+    Errors: CorruptRecord if their lengths do not lead from `at` to `end`. Whether each length is possible is checked by
+    `read_fields`, so that this walk costs as little per record as it can.
     """
     append = ends.append
     steps_by = _STEP_BY
@@ -97,7 +97,7 @@ def append_record_ends(
 
 
 def _same_size(data: bytes | bytearray, start: int, size: int, limit: int) -> int:
-    """How many records after the one at start begin with its length and so have its size, at most limit."""
+    """How many records after the one at start (at most limit) begin with the same length and so have the same size."""
     if limit <= 0:
         return 0
     after = read_varint(data, start)[1]  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def _same_size(data: bytes | bytearray, start: int, size: int, limit: int) -> in
 
 
 def varints(data: Bytes, at: Longs, max_size: int = MAX_VARINT_SIZE) -> tuple[Longs, Longs]:
-    """The zig-zag varints at these positions, and the positions after them.
+    """Read the zig-zag varints at these positions; return them and the positions after them.
 
     Errors: CorruptRecord for one that does not end within max_size bytes, IndexError beyond the buffer.
     """
@@ -137,8 +137,8 @@ def varints(data: Bytes, at: Longs, max_size: int = MAX_VARINT_SIZE) -> tuple[Lo
 def read_fields(data: Bytes, starts: Longs, ends: Longs) -> Fields:
     """Read the records that lie between starts and ends.
 
-    Shape: negative lengths of keys and values mean null, as for Apache Kafka. Errors: CorruptRecord for a field that
-    leaves its record.
+    Shape: negative lengths of keys and values mean null, as in Apache Kafka. Errors: CorruptRecord for a field that extends
+    beyond its record.
     """
     if not len(starts):
         return Fields(*(starts,) * 2, Spans(starts, starts), Spans(starts, starts), starts)
@@ -173,10 +173,10 @@ def _within(at: Longs, ends: Longs) -> None:
 
 
 def read_headers(data: Bytes, at: Longs, ends: Longs) -> Headers:
-    """Read the headers whose number stands at these positions, of records that end there.
+    """Read the headers of records, given the positions of the numbers of headers and the ends of the records.
 
-    Shape: the first header of all records is read, then the second of those that have one, and so on. Errors:
-    CorruptRecord where they do not end with their record.
+    Shape: the first header of every record is read, then the second of those that have one, and so on. Errors:
+    CorruptRecord if they do not end with their record.
     """
     try:
         counts, at = varints(data, at)

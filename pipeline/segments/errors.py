@@ -6,4 +6,4 @@ from ..problems import Problem
 
 
 class SegmentError(Problem):
-    """Segments cannot be read as asked; the message names topic, partition and offset where there are such."""
+    """Segments cannot be read as asked; the message names topic, partition and offset where they apply."""

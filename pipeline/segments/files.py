@@ -1,7 +1,7 @@
-"""Finds the file of a slice again when a task comes to it, which may be long after planning.
+"""Finds the file of a slice when a task gets to it, which may be long after planning.
 
-Retention and compaction rename a segment to `.deleted` and remove it later; compaction puts another in its place. The
-file's inode tells whether it is the one that was planned; if there is none such, the offsets are looked up anew.
+Retention and compaction rename a segment to `.deleted` and remove it later; compaction replaces it. The
+file's inode shows whether it is the one that was planned; if no file has that inode, the offsets are looked up again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .damage import Damage
 from .logs import PartitionLog
 from .slices import Slice
 
-#: While segments are swapped there may be none for a moment; what one try finds missing may be there at the next.
+#: While segments are swapped there may be none for a moment; what is missing at one attempt may be there at the next.
 _TRIES = 20
 _PAUSE_S = 0.05
 
 
 @contextmanager
 def opened(cut: Slice) -> Iterator[tuple[int, str] | None]:
-    """The planned file, open, and its path; None where it is gone."""
+    """The planned file, open, and its path; None if it is gone."""
     path = stem_of(cut.directory, cut.base_offset) + LOG_SUFFIX
     for candidate in (path, path + DELETED_SUFFIX):
         try:
@@ -45,7 +45,7 @@ def opened(cut: Slice) -> Iterator[tuple[int, str] | None]:
 def found_again(cut: Slice, damage: Damage) -> list[Slice]:
     """Slices with the same offsets in the files that are there now.
 
-    Errors: SegmentError for offsets that retention has deleted meanwhile, unless data loss is accepted.
+    Errors: SegmentError for offsets that retention has deleted since, unless data loss is accepted.
     """
     for _ in range(_TRIES):
         try:

@@ -1,6 +1,6 @@
-"""The partitions of log directories as they lie there: segments, offsets, times, transactions.
+"""The partitions of log directories as they are on disk: segments, offsets, times, transactions.
 
-Nothing is written, and a broker may be at work meanwhile: what counts is what it has committed, by its
+Nothing is written, and a broker may be running meanwhile: what counts is what it has committed according to its
 `replication-offset-checkpoint`. A directory without that file is a copy, and is read to its last whole valid batch.
 """
 
@@ -32,7 +32,7 @@ from kwire.server.log.segment import LOG_SUFFIX, LogSegment, offset_of
 from .errors import SegmentError
 from .slices import Aborted, Slice
 
-#: A segment of which compaction is about to rename the parts.
+#: Suffix of a segment whose files compaction is about to rename.
 _SWAP_SUFFIX = f"{LOG_SUFFIX}.swap"
 _TRIES = 40
 _PAUSE_S = 0.05
@@ -49,7 +49,7 @@ class SegmentFile(NamedTuple):
 class Checkpoints:
     """What the checkpoint files of a log directory say.
 
-    They are to be read before files are listed: what was committed by then is in the files that are listed.
+    Read them before listing files: what was committed by then is in the files that are listed.
     """
 
     def __init__(self, layer: FileLayer, log_dir: Path) -> None:
@@ -58,30 +58,30 @@ class Checkpoints:
         self._starts = _checkpoint(layer, log_dir, LOG_START_OFFSET)
 
     def committed(self, topic: str, partition: int) -> int:
-        """The high watermark; of a partition that is too new to be in the file nothing is known to be committed."""
+        """The high watermark; for a partition too new to be in the file, nothing is known to be committed."""
         return self._committed.get((topic, partition), 0)
 
     def start(self, topic: str, partition: int) -> int:
-        """The log start offset, where that is within a segment."""
+        """The log start offset, if it is within a segment."""
         return self._starts.get((topic, partition), 0)
 
 
 class Memory:
-    """What was found in one partition, for who lists it again: a stream does so at each trigger.
+    """What was found in one partition, kept for the next listing: a stream lists it at each trigger.
 
-    The indexes of a broker's newest segment may be in its memory alone; without this, all of that segment's headers
+    The indexes of a broker's newest segment may be only in the broker's memory; without this, all headers of that segment
     would be walked each time.
     """
 
     def __init__(self) -> None:
         self.start: tuple[int, int, int, int] | None = None
-        """Where a slice began last: segment, its inode, offset, position."""
+        """Where the last slice began: segment, its inode, offset, position."""
         self.stable: tuple[int, dict[int, int]] | None = None
-        """Up to where transactions were followed, and those open there: producer id -> first offset."""
+        """The offset up to which transactions were followed, and those open there: producer id -> first offset."""
 
 
 class PartitionLog:
-    """One partition's directory, as it was when it was listed."""
+    """One partition's directory, as of its listing."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class PartitionLog:
     def _listed(self) -> tuple[list[SegmentFile], list[int]]:
         """Segments, and offsets of producer snapshots.
 
-        A listing made while files are renamed may lack both the old and the new. So it counts when the next one is
-        the same. Errors: SegmentError where a swap of segments was begun and does not end.
+        A listing made while files are renamed may lack both the old and the new names, so it counts only if the next one is
+        the same. Errors: SegmentError if a swap of segments was begun and does not end.
         """
         before: list[tuple[int, int]] | None = None
         for _ in range(_TRIES):
@@ -126,13 +126,13 @@ class PartitionLog:
             raise SegmentError(
                 f"{self}: a swap of segments is not finished in {self.directory}; a broker that opens it finishes it"
             )
-        raise SegmentError(f"{self}: {self.directory} changes all the time")
+        raise SegmentError(f"{self}: {self.directory} keeps changing")
 
     def __str__(self) -> str:
         return f"topic {self.topic} partition {self.partition}"
 
     def segment(self, number: int) -> LogSegment:
-        """The segment of that number, to look things up in."""
+        """The segment with that number, for lookups."""
         file = self.files[number]
         return LogSegment(self._layer, self.directory, file.base_offset, file.size, created_ms=0)
 
@@ -165,7 +165,7 @@ class PartitionLog:
         return self.files[-1].base_offset
 
     def _number_of(self, offset: int) -> int:
-        """The segment that has the offset, or would have it."""
+        """The number of the segment that has the offset, or would have it."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def headers(self, offset: int, end: int) -> Iterator[BatchHeader]:
@@ -188,7 +188,7 @@ class PartitionLog:
 
     @staticmethod
     def _sound(segment: LogSegment, position: int, offset: int) -> int:
-        """The position, or 0 where no batch that is at or before the offset begins there: after a crash, indexes can be wrong."""
+        """The position, or 0 if no batch at or before the offset begins there: after a crash, indexes can be wrong."""
         if position:
             try:
                 for _, header in segment.headers(position):
@@ -200,7 +200,7 @@ class PartitionLog:
         return 0
 
     def offset_at(self, timestamp_ms: int) -> int | None:
-        """The first offset, from the log's start on, whose record is not older; None if there is none.
+        """The offset of the first record, from the log's start on, that is not older; None if there is none.
 
         Source: UnifiedLog.fetchOffsetByTimestamp.
         """
@@ -257,15 +257,15 @@ class PartitionLog:
                 else:
                     ongoing.setdefault(header.producer_id, header.base_offset)
         except SegmentError as error:
-            # Whatever `corrupt` says: what was lost may be the end of a transaction.
+            # Even with corrupt=skip: what was lost may be the end of a transaction.
             raise SegmentError(
-                f"{error}; which transactions are open cannot be told (isolation=read_uncommitted reads without)"
+                f"{error}; so it is unknown which transactions are open (isolation=read_uncommitted does not need to know)"
             ) from error
         self.memory.stable = (end, ongoing)
         return min(ongoing.values(), default=end)
 
     def _ongoing_by_snapshot(self, end: int) -> tuple[int, dict[int, int]]:
-        """Where to begin looking at batches, and producer id -> first offset of transactions open there."""
+        """The offset from which to read batches, and producer id -> first offset of transactions open there."""
         for offset in reversed([offset for offset in self._snapshots if offset <= end]):
             try:
                 data = self._layer.read_file(f"{self.directory}/{offset:020d}{SNAPSHOT_SUFFIX}")
@@ -288,7 +288,7 @@ class PartitionLog:
                 entries = segment.transaction_index.entries()
             except CorruptIndex as error:
                 raise SegmentError(
-                    f"{self}: which transactions were aborted cannot be told: {error}"
+                    f"{self}: cannot find out which transactions were aborted: {error}"
                 ) from error
             found += [(e.producer_id, e.first_offset, e.last_offset) for e in entries]
         return found
@@ -333,7 +333,7 @@ class PartitionLog:
     def _pieces(
         self, number: int, start: int, end: int, size: int
     ) -> Iterator[tuple[int, int | None, int, int]]:
-        """(position, limit, first offset, offset after the last) of each piece of a segment."""
+        """Yield (position, limit, first offset, offset after the last) of each piece of a segment."""
         segment = self.segment(number)
         after = end
         if number + 1 < len(self.files):
@@ -349,7 +349,7 @@ class PartitionLog:
             position, offset = cut, base
 
     def _position(self, segment: LogSegment, inode: int, offset: int) -> int:
-        """Where the batch begins that holds the offset, or the next one there is; where damage hides it, before that."""
+        """The position of the batch that contains the offset, or of the next one; if damage hides it, an earlier position."""
         position = self._sound(segment, segment.offset_index.lookup(offset), offset)
         known = self.memory.start
         if known is not None and known[:2] == (segment.base_offset, inode) and known[2] <= offset:
@@ -365,7 +365,7 @@ class PartitionLog:
         return position
 
     def _boundary(self, segment: LogSegment, position: int, size: int) -> tuple[int, int]:
-        """Where the batch begins that is about `size` bytes after a position, and its base offset."""
+        """The position of a batch about `size` bytes after a position, and its base offset."""
         if segment.size - position <= size * 3 // 2:
             return position, -1
         cut, base, length = segment.boundary(position, position + size)
@@ -397,9 +397,9 @@ def _checkpoint(layer: FileLayer, log_dir: Path, name: str) -> dict[tuple[str, i
 def find_logs(
     paths: Iterable[str], wants: Callable[[str], bool]
 ) -> dict[tuple[str, int], PartitionLog]:
-    """The partitions below log directories, or those that are named themselves; patterns as of glob.
+    """The partitions below log directories, or the partition directories named; patterns as in glob.
 
-    Shape: of replicas of one partition, that which has committed most. Errors: SegmentError where there is no such
+    Shape: of several replicas of a partition, the one that has committed most. Errors: SegmentError if there is no such
     directory.
     """
     layer = FileLayer()
@@ -414,7 +414,7 @@ def find_logs(
             try:
                 log = PartitionLog(layer, str(place), topic, partition, checkpoints[place.parent])
             except (FileNotFoundError, NotADirectoryError):
-                continue  # deleted meanwhile
+                continue  # deleted in the meantime
             other = found.get((topic, partition))
             if other is None or other.high_watermark < log.high_watermark:
                 found[topic, partition] = log
@@ -427,7 +427,7 @@ def _matching(paths: Iterable[str]) -> Iterator[Path]:
         matching = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]  # noqa: PTH207 - absolute ones too
         directories = [Path(match).absolute() for match in matching if Path(match).is_dir()]
         if not directories:
-            raise SegmentError(f"{path} is no directory on {os.uname().nodename}")
+            raise SegmentError(f"{path} is not a directory on {os.uname().nodename}")
         yield from directories
 
 

@@ -1,4 +1,4 @@
-"""The options of `kwire-log`, named and meant like those of Spark's kafka source where that has them."""
+"""The options of `kwire-log`, with the names and meanings of those of Spark's kafka source where it has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import SegmentError
 EARLIEST = -2
 LATEST = -1
 
-#: Offset of each partition that is named, by (topic, partition); for the others the default.
+#: Offset of each named partition, by (topic, partition); the others have the default.
 Named = dict[tuple[str, int], int]
 
 _NAMES = {
@@ -46,24 +46,24 @@ _NAMES = {
 
 
 _ROWS = ("rows", "records", "batches")
-#: What takes a task long enough that starting it does not matter. Of batches only headers are read.
+#: Bytes that keep a task busy long enough for its start not to matter. For batches only headers are read.
 _BYTES_PER_PARTITION = {"records": "256m", "batches": "2g"}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Where to start or to end: an offset or a timestamp, for all partitions or for each."""
+    """Where to start or end: an offset or a timestamp, for all partitions or for each."""
 
     offset: int = EARLIEST
     timestamp_ms: int | None = None
     named: tuple[tuple[tuple[str, int], int], ...] = ()
-    """Offsets, or where `by_time` timestamps, of single partitions."""
+    """Offsets (or timestamps if `by_time`) of single partitions."""
     by_time: bool = False
 
 
 @dataclass(frozen=True)
 class Options:
-    """All that a source is told."""
+    """All options of a source."""
 
     paths: tuple[str, ...]
     topics: tuple[str, ...] | None
@@ -83,7 +83,7 @@ class Options:
     rows: str
 
     def wants(self) -> Callable[[str], bool]:
-        """Whether a topic is asked for."""
+        """Return a function that says whether a topic is asked for."""
         if self.pattern is not None:
             expression = re.compile(self.pattern)
             return lambda topic: expression.fullmatch(topic) is not None
@@ -96,7 +96,7 @@ class Options:
 
 
 def parse(given: Mapping[str, str]) -> Options:
-    """What the options say. Errors: SegmentError, with the option's name."""
+    """Parse the options. Errors: SegmentError, with the option's name."""
     options: dict[str, str] = {}
     for name, text in given.items():
         known = _NAMES.get(name.lower())
@@ -104,11 +104,11 @@ def parse(given: Mapping[str, str]) -> Options:
             options[known] = text
         elif not name.lower().startswith("kafka."):
             raise SegmentError(
-                f"kwire-log knows no option {name}; there are {', '.join(sorted(_NAMES.values()))}"
+                f"kwire-log has no option {name}; its options are {', '.join(sorted(_NAMES.values()))}"
             )
     chosen = [n for n in ("topics", "subscribe", "subscribePattern", "assign") if n in options]
     if len(chosen) > 1:
-        raise SegmentError(f"say only one of {', '.join(chosen)}")
+        raise SegmentError(f"give only one of {', '.join(chosen)}")
     names = options.get("topics", options.get("subscribe"))
     pattern = options.get("subscribePattern")
     if pattern is not None:
@@ -144,15 +144,15 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" in options:
         return tuple(json.loads(options["paths"]))
     if "path" not in options:
-        raise SegmentError("kwire-log needs a path: a log directory, or a pattern of such")
+        raise SegmentError("kwire-log needs a path: a log directory, or a pattern for some")
     return (options["path"],)
 
 
 def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
-    """The first choice is the default."""
+    """The value of an option with fixed choices; the first one is the default."""
     text = options.get(name, choices[0]).strip().lower()
     if text not in choices:
-        raise SegmentError(f"{name} is {' or '.join(choices)}, not {options[name]!r}")
+        raise SegmentError(f"{name} must be {' or '.join(choices)}, not {options[name]!r}")
     return text
 
 
@@ -166,7 +166,7 @@ def _positive(name: str, text: str) -> int:
     except ValueError:
         number = 0
     if number <= 0:
-        raise SegmentError(f"{name} is a positive number, not {text!r}")
+        raise SegmentError(f"{name} must be a positive number, not {text!r}")
     return number
 
 
@@ -174,7 +174,7 @@ def _size(text: str) -> int:
     found = re.fullmatch(r"(\d+)([kmg]?)b?", text.strip().lower())
     size = int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]] if found else 0
     if size <= 0:
-        raise SegmentError(f"bytesPerPartition is a size such as 128m, not {text!r}")
+        raise SegmentError(f"bytesPerPartition must be a size such as 128m, not {text!r}")
     return size
 
 
@@ -185,16 +185,18 @@ def _assign(text: str | None) -> tuple[tuple[str, int], ...] | None:
     try:
         return tuple((topic, int(number)) for topic, numbers in tree.items() for number in numbers)
     except (TypeError, ValueError) as error:
-        raise SegmentError(f'assign is JSON such as {{"topic":[0,1]}}, not {text!r}') from error
+        raise SegmentError(
+            f'assign must be JSON such as {{"topic":[0,1]}}, not {text!r}'
+        ) from error
 
 
 def _json(name: str, text: str) -> dict[str, Any]:
     try:
         tree = json.loads(text)
     except json.JSONDecodeError as error:
-        raise SegmentError(f"{name} is no JSON: {error}") from error
+        raise SegmentError(f"{name} is not JSON: {error}") from error
     if not isinstance(tree, dict):
-        raise SegmentError(f"{name} is a JSON object by topic, not {text!r}")
+        raise SegmentError(f"{name} must be a JSON object by topic, not {text!r}")
     return tree
 
 
@@ -207,19 +209,19 @@ def _named(name: str, text: str) -> tuple[tuple[tuple[str, int], int], ...]:
         )
     except (AttributeError, TypeError, ValueError) as error:
         raise SegmentError(
-            f'{name} is JSON such as {{"topic":{{"0":23}}}}, not {text!r}'
+            f'{name} must be JSON such as {{"topic":{{"0":23}}}}, not {text!r}'
         ) from error
 
 
 def _bound(options: Mapping[str, str], side: str, default: int) -> Bound:
-    """As in Spark's kafka source, a timestamp for all goes before timestamps by partition, these before offsets."""
+    """As in Spark's kafka source, a timestamp for all takes precedence over timestamps by partition, and these over offsets."""
     time = options.get(f"{side}Timestamp")
     if time is not None:
         try:
             return Bound(timestamp_ms=int(time))
         except ValueError as error:
             raise SegmentError(
-                f"{side}Timestamp is milliseconds since 1970, not {time!r}"
+                f"{side}Timestamp must be milliseconds since 1970, not {time!r}"
             ) from error
     by_time = options.get(f"{side}OffsetsByTimestamp")
     if by_time is not None:

@@ -1,4 +1,4 @@
-"""From options to offsets, and from offsets to slices: what a query reads."""
+"""Plans what a query reads: from options to offsets, and from offsets to slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Offsets = dict[Place, int]
 
 
 def find(options: Options) -> Logs:
-    """The partitions that are asked for. Errors: SegmentError for a topic that is not there."""
+    """The partitions asked for. Errors: SegmentError for a topic that does not exist."""
     logs = find_logs(options.paths, options.wants())
     if options.partitions is not None:
         missing = [place for place in options.partitions if place not in logs]
@@ -32,7 +32,7 @@ def find(options: Options) -> Logs:
 
 
 def latest(log: PartitionLog, options: Options) -> int:
-    """The offset after the last record that the isolation level lets be seen."""
+    """The offset after the last record visible at the isolation level."""
     return log.last_stable_offset if options.read_committed else log.high_watermark
 
 
@@ -64,7 +64,7 @@ def starts(logs: Logs, options: Options) -> Offsets:
 
 
 def ends(logs: Logs, options: Options) -> Offsets:
-    """The offset after the last one to be read, of each partition. Errors: SegmentError."""
+    """The offset after the last one to read, for each partition. Errors: SegmentError."""
     found: Offsets = {}
     _known(options.end, logs, "endingOffsets")
     named = dict(options.end.named)
@@ -106,9 +106,9 @@ def _real(log: PartitionLog, offset: int, options: Options) -> int:
 
 
 def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[Slice]:
-    """The slices from start to end; what is not in start begins with its log.
+    """The slices from start to end; partitions that are not in start begin with their logs.
 
-    Errors: SegmentError where records are not there any more, unless failOnDataLoss is false.
+    Errors: SegmentError if records no longer exist, unless failOnDataLoss is false.
     """
     slices: list[Slice] = []
     for place, until in end.items():
@@ -117,8 +117,8 @@ def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[
         if log is None:
             if (first is None or first < until) and options.fail_on_data_loss:
                 raise SegmentError(
-                    f"topic {place[0]} partition {place[1]} is gone, offsets {first or 0} to {until} of it "
-                    "were not read (failOnDataLoss=false goes on without)"
+                    f"topic {place[0]} partition {place[1]} is gone; its offsets {first or 0} to {until} "
+                    "were not read (failOnDataLoss=false continues without them)"
                 )
             continue
         if first is None:

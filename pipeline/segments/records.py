@@ -1,4 +1,4 @@
-"""Reads the records of one slice as Arrow batches: many batches of the log make one of Arrow's."""
+"""Reads the records of one slice as Arrow batches, each from many batches of the log."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from .damage import Damage
 from .slices import Slice
 from .walk import Found, Walk, Window
 
-#: Bytes, and rows, of batches that are put together into one Arrow batch.
+#: Bytes and rows of batches that are combined into one Arrow batch.
 CHUNK_BYTES = 8 << 20
 CHUNK_ROWS = 1 << 17
-#: Batches whose headers are put together, where these tell all.
+#: Number of batches combined if their headers suffice.
 HEADERS_TOGETHER = 4096
 
 HEADERS, PLAIN, PACKED, OLD = range(4)
@@ -38,15 +38,15 @@ _CONTROL_OR_TRANSACTIONAL = CONTROL_MASK | TRANSACTIONAL_MASK
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader is asked for."""
+    """What a reader has to return."""
 
     columns: tuple[str, ...]
     check_crc: bool = False
-    """Whether bodies are checked that need not be read."""
+    """Whether to check bodies even if they need not be read."""
 
     @property
     def from_headers(self) -> bool:
-        """Whether batch headers can tell all that is asked for, if no record was compacted away."""
+        """Whether batch headers provide everything asked for, if no record was compacted away."""
         return HEADER_COLUMNS.issuperset(self.columns)
 
 
@@ -62,7 +62,7 @@ class SliceReader:
         self._place = 0
 
     def is_hidden(self, header: BatchHeader) -> bool:
-        """Whether the batch is part of a transaction that was aborted."""
+        """Whether the batch is part of an aborted transaction."""
         aborted = self._cut.aborted
         if not aborted or not header.is_transactional:
             return False
@@ -70,7 +70,7 @@ class SliceReader:
         return any(first <= header.base_offset <= last for first, last in spans)
 
     def damaged(self, found: Found, reason: object) -> None:
-        """A batch cannot be used. Errors: SegmentError, where damage is to fail."""
+        """Note a batch that cannot be used. Errors: SegmentError, unless damage is to be skipped."""
         assert found.header is not None
         offsets = f"offsets {found.header.base_offset} to {found.header.last_offset}"
         self._damage.batch(self._place + found.at, found.size, offsets, reason)
@@ -87,7 +87,7 @@ class SliceReader:
                         yield batch
 
     def _kind(self, found: Found) -> int | None:
-        """How a batch is to be read; None: not at all."""
+        """How a batch is to be read; None if not at all."""
         header = found.header
         if header is None or found.problem is not None or not header.records_count:
             return None
@@ -165,7 +165,7 @@ def _old_rows(chunk: Sequence[Found], buffer: bytearray) -> Rows:
 
 
 def _together(windows: Iterable[Window]) -> Iterator[Window]:
-    """Windows of which only headers are used, as one for thousands of batches."""
+    """Combine windows of which only headers are used into one for thousands of batches."""
     batches: list[Found] = []
     for window in windows:
         at = window.position
@@ -178,7 +178,7 @@ def _together(windows: Iterable[Window]) -> Iterator[Window]:
 
 
 def _chunks(batches: Sequence[Found], kind_of: Any) -> Iterator[tuple[int, list[Found]]]:
-    """Batches of the same kind in a row, as many as make an Arrow batch of good size."""
+    """Yield runs of batches of the same kind, as many as make an Arrow batch of a good size."""
     chunk: list[Found] = []
     current = rows = size = 0
     for found in batches:
@@ -193,7 +193,7 @@ def _chunks(batches: Sequence[Found], kind_of: Any) -> Iterator[tuple[int, list[
         chunk.append(found)
         assert found.header is not None
         rows += max(found.header.records_count, 1)
-        # What is packed is likely to be some times as large.
+        # Decompressed, it is likely to be several times as large.
         if kind != HEADERS:
             size += found.size * 4 if kind == PACKED else found.size
     if chunk:

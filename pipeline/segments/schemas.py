@@ -1,4 +1,4 @@
-"""Which columns there are, as Spark's types; a reader may be asked for any of them in any order."""
+"""The columns there are, with Spark's types; a reader may be asked for any of them, in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _columns(options: Options) -> dict[str, Any]:
 
 
 def schema_of(names: tuple[str, ...], options: Options) -> StructType:
-    """The schema of these columns. Errors: SegmentError for one that there is not."""
+    """The schema of these columns. Errors: SegmentError for an unknown column."""
     columns = _columns(options)
     unknown = [name for name in names if name not in columns]
     if unknown:
@@ -29,7 +29,7 @@ def schema_of(names: tuple[str, ...], options: Options) -> StructType:
 
 
 def default_schema(options: Options) -> StructType:
-    """The columns where none are asked for; `headers` only with includeHeaders, as in the kafka source."""
+    """The default columns; `headers` only with includeHeaders, as in the kafka source."""
     names = tuple(
         name
         for name in _columns(options)
@@ -40,11 +40,11 @@ def default_schema(options: Options) -> StructType:
 
 
 def checked(schema: StructType, options: Options) -> tuple[str, ...]:
-    """The names of a schema's columns. Errors: SegmentError for unknown names and other types."""
+    """The names of a schema's columns. Errors: SegmentError for unknown names and wrong types."""
     names = tuple(schema.fieldNames())
     for field, ours in zip(schema, schema_of(names, options), strict=True):
         if field.dataType.simpleString() != ours.dataType.simpleString():
             raise SegmentError(
-                f"column {field.name} is {ours.dataType.simpleString()}, not {field.dataType.simpleString()}"
+                f"column {field.name} has type {ours.dataType.simpleString()}, not {field.dataType.simpleString()}"
             )
     return names

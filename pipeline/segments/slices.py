@@ -1,4 +1,4 @@
-"""What one Spark task reads: a part of one partition's log, by offsets, and where in which file it was seen."""
+"""What one Spark task reads: part of one partition's log by offsets, and the file and position where it was found."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ Aborted = dict[int, list[tuple[int, int]]]
 class Slice(InputPartition):
     """Records from `start` (inclusive) to `end` (exclusive).
 
-    The offsets say what is meant. The file and the position are where planning saw it: a batch boundary at or before
-    the first record; reading stops at `limit` at the latest. Where the file is not the same any more, the offsets are
-    looked for again.
+    The offsets define the slice. File and position are where planning found it: a batch boundary at or before the first
+    record; reading stops at `limit` at the latest. If the file has been replaced, the offsets are looked up again.
     """
 
     topic: str
@@ -24,15 +23,15 @@ class Slice(InputPartition):
     directory: str
     """The partition's."""
     base_offset: int
-    """Of the segment."""
+    """Inode of the segment."""
     inode: int
     position: int
     limit: int | None
-    """None: to the end of the file."""
+    """None means to the end of the file."""
     start: int
     end: int
     reaches_end: bool = False
-    """Whether the file must hold all up to `end`: it is the newest, and `end` was committed."""
+    """Whether the file must hold everything up to `end`: it is the newest, and `end` was committed."""
     aborted: Aborted = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
-"""`spark.read.format("kwire-log")`: the Spark side. Spark pickles a source and its readers, and calls them in processes of
-their own; so they hold options and the schema, nothing more. Those that plan are always of Spark's own make, and are used
-again: `leave_archives` makes their next turn quicker.
+"""`spark.read.format("kwire-log")`: the Spark side.
+
+Spark pickles a source and its readers, and calls them in separate processes; so they hold only options and the schema. The
+processes that plan are always forked by Spark's own daemon, and are reused: `leave_archives` makes their next use quicker.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class SegmentReader(DataSourceReader):
         return plan.between(logs, plan.starts(logs, options), plan.ends(logs, options), options)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        # Spark makes one task of None where there is nothing to read.
+        # If there is nothing to read, Spark makes one task with None.
         if partition is None:
             return iter(())
         leave_archives()

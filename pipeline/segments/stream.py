@@ -1,4 +1,4 @@
-"""Offsets of a streaming query: where it begins, how far it may go now, what lies between.
+"""Offsets of a streaming query: where it begins, how far it may read now, and what lies between.
 
 An offset is JSON, `{"topic": {"0": 23}}`: for each partition the offset after the last record that was read.
 """
@@ -17,7 +17,7 @@ Json = dict[str, dict[str, int]]
 
 
 def to_json(offsets: Offsets) -> Json:
-    """Sorted, since Spark compares the text."""
+    """Write offsets as JSON, sorted because Spark compares the text."""
     found: Json = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -25,7 +25,7 @@ def to_json(offsets: Offsets) -> Json:
 
 
 def from_json(json: Json) -> Offsets:
-    """What `to_json` made."""
+    """Read what `to_json` wrote."""
     return {
         (topic, int(partition)): offset
         for topic, offsets in json.items()
@@ -34,10 +34,10 @@ def from_json(json: Json) -> Offsets:
 
 
 class Follower:
-    """What a streaming query has to remember: how far it was planned, which Spark tells with each plan.
+    """What a streaming query has to remember: how far it has been planned, which Spark passes with each plan.
 
-    After a restart Spark plans the batch it was in, or an empty one at the offset it had reached, before it asks for
-    the latest offset. Of a new query it asks for the latest offset first, and for the initial one afterwards.
+    After a restart Spark first plans the batch it was in, or an empty one at the offset it had reached, and then asks for the
+    latest offset. For a new query it asks for the latest offset first, and then for the initial one.
     """
 
     def __init__(self, options: Options) -> None:
@@ -55,14 +55,14 @@ class Follower:
         return to_json(self._initial)
 
     def latest(self) -> Json:
-        """How far the next batch may go: at most maxOffsetsPerTrigger beyond what was planned last."""
+        """Where the next batch may end: at most maxOffsetsPerTrigger beyond the last plan."""
         options = self._options
         planned = self._planned
         if planned is None:
             planned = from_json(self.initial())
         logs = self._find()
         ends = {place: plan.latest(log, options) for place, log in logs.items()}
-        # What is gone stays in the offset, so that its absence is seen when it is planned; no offset goes back.
+        # A partition that is gone stays in the offset, so that planning notices its absence; no offset goes back.
         for place, offset in planned.items():
             ends[place] = max(ends.get(place, offset), offset)
         limit = options.max_offsets_per_trigger
@@ -75,7 +75,7 @@ class Follower:
         return to_json(ends)
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
-        """What lies between two offsets. Errors: SegmentError for records that are gone."""
+        """The slices between two offsets. Errors: SegmentError for records that are gone."""
         until = from_json(end)
         self._planned = until
         return plan.between(self._find(), from_json(start), until, self._options)
@@ -88,9 +88,9 @@ class Follower:
 
 
 def limited(begins: Offsets, ends: Offsets, limit: int) -> Offsets:
-    """Ends that are together at most `limit` offsets after the begins, each partition by its share of what waits.
+    """Ends that are together at most `limit` offsets after the begins; each partition gets its share by its lag.
 
-    Shape: a partition with something waiting goes on by one at least. Source: KafkaMicroBatchStream.rateLimit.
+    Shape: a partition with lag advances by at least one. Source: KafkaMicroBatchStream.rateLimit.
     """
     waiting = {place: max(end - begins[place], 0) for place, end in ends.items()}
     total = sum(waiting.values())

@@ -1,4 +1,4 @@
-"""What a Spark task does with a slice: find its file, read it, say what was skipped."""
+"""What a Spark task does with a slice: find its file, read it, report what was skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .options import Options
 from .records import SliceReader, Wanted
 from .slices import Slice
 
-#: How often the files of a slice may vanish under a task.
+#: How often the files of a slice may vanish while a task reads them.
 _TRIES = 5
 
 

@@ -1,6 +1,7 @@
-"""From a segment file to windows of whole batches; damage is told apart from what is not written yet.
+"""Reads a segment file as windows of whole batches; distinguishes damage from what is not written yet.
 
-Files are read, not mapped: a follower may cut its newest segment, and a mapping of bytes that are gone kills the process.
+Files are read, not mapped: a follower may truncate its newest segment, and access to mapped bytes that are gone kills the
+process.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from kwire.server.log.segment import stem_of
 from .damage import Damage
 from .slices import Slice
 
-#: Bytes read at once, where bodies are wanted and where only headers are.
+#: Bytes read at once if bodies are wanted, and if only headers are.
 WINDOW = 4 << 20
 HEADER_WINDOW = 4096
 
 
 class Found(NamedTuple):
-    """A batch, or what damage left of one."""
+    """A batch, or what damage has left of one."""
 
     at: int
-    """Byte in the window."""
+    """Position in the window."""
     size: int
     header: BatchHeader | None
-    """None where not even that can be read."""
+    """The header; None if not even that can be read."""
     problem: str | None = None
 
 
 class Window(NamedTuple):
-    """Bytes of a file and the batches in it; the buffer is used again for the next one."""
+    """Bytes of a file and the batches in them; the buffer is reused for the next window."""
 
     buffer: bytearray
     position: int
-    """Of the buffer's first byte, in the file."""
+    """Position of the buffer's first byte in the file."""
     batches: list[Found]
 
 
@@ -49,7 +50,7 @@ class Walk:
     """The batches of one slice, in order, from those that hold its first offset to those that hold its last."""
 
     def __init__(self, descriptor: int, cut: Slice, damage: Damage, *, whole: bool) -> None:
-        """`whole` says that bodies are wanted, and so checked; else only headers are read."""
+        """`whole` means that bodies are wanted, and are therefore checked; else only headers are read."""
         self._descriptor = descriptor
         self._cut = cut
         self._damage = damage
@@ -58,7 +59,7 @@ class Walk:
         size = os.fstat(descriptor).st_size
         self._limit = size if cut.limit is None else min(cut.limit, size)
         self._suspect: int | None = None
-        """Where the batch before begins, if it was damaged: perhaps its length was."""
+        """Where the previous batch begins, if it was damaged: its length may be what is wrong."""
         self._ended = False
 
     def windows(self) -> Iterator[Window]:
@@ -73,7 +74,7 @@ class Walk:
                 yield Window(buffer, begin, batches)
             if self._position == begin and not self._ended:
                 if needed <= filled or filled < min(len(buffer), self._limit - begin):
-                    break  # the file was cut meanwhile
+                    break  # the file was truncated meanwhile
                 buffer = bytearray(needed)
         if self._cut.reaches_end and not self._ended:
             self._damage.missing(
@@ -91,7 +92,7 @@ class Walk:
         return filled
 
     def _step(self, buffer: bytearray, filled: int, batches: list[Found]) -> int:
-        """Walk over what is in the buffer; return how many bytes the next batch needs in one piece."""
+        """Walk over the bytes in the buffer; return how many bytes the next batch needs in one piece."""
         start, end = self._cut.start, self._cut.end
         whole = self._whole
         view = memoryview(buffer)
@@ -125,7 +126,7 @@ class Walk:
                         batches.append(Found(at, size, header))
                 at += size
                 if last + 1 >= end:
-                    # What follows may be half written: it is not looked at.
+                    # What follows may be half written, so it is not read.
                     self._ended = True
                     return 0
             return 0
@@ -134,7 +135,7 @@ class Walk:
 
     def _problem(self, view: memoryview, at: int, header: BatchHeader) -> str | None:
         end = at + header.size
-        # Most batches go by here and no further.
+        # Most batches leave here.
         if header.magic == 2 and crc32c(view[at + ATTRIBUTES_AT : end]) == header.crc:
             self._suspect = None
             return None
@@ -149,7 +150,7 @@ class Walk:
         return None
 
     def _lost(self, at: int, error: CorruptRecord, batches: list[Found]) -> int:
-        """Where a batch may begin again, after one whose length cannot be believed; counted like `at`."""
+        """The position where a batch may begin after one whose length cannot be trusted; counted like `at`."""
         begin = self._position + at
         resume = self._next_indexed(begin if self._suspect is None else self._suspect)
         resume = max(resume, begin + 1)
@@ -159,7 +160,7 @@ class Walk:
         return resume - self._position
 
     def _next_indexed(self, position: int) -> int:
-        """The next position after this one at which the index says that a batch begins; else the limit."""
+        """The next position at which a batch begins according to the index; else the limit."""
         index = OffsetIndex(
             FileLayer(),
             stem_of(self._cut.directory, self._cut.base_offset),

@@ -56,12 +56,12 @@ def test_topics_of_an_archive_go_to_others_and_keep_all_but_offsets(
     ]
 
     assert main(words) == 0
-    assert "all of it is there already, 5,000 records" in capsys.readouterr().out
+    assert "everything is there already, 5,000 records" in capsys.readouterr().out
     # What the archive has got since is what the same command replays.
     more = [one._replace(offset=one.offset + 10_000) for one in some_records(100, 7)]
     add_to_archive(tmp_path, "other", 1, more)
     assert main(words) == 0
-    assert ": 100 records (5,100 with earlier runs)" in capsys.readouterr().out
+    assert ": 100 records (5,100 including earlier runs)" in capsys.readouterr().out
     _, found_more = read_committed(broker.bootstrap, f"{topic}-b", 2)
     assert without_offsets(found_more) == without_offsets([*other, *more])
 
@@ -145,9 +145,9 @@ def test_what_cannot_be_replayed_is_told_before_spark_starts(
         ),
         ("no such topic", [*archive, "--to", f"x={topic}"], "the same; name another"),
         (
-            "no target said",
+            "no target given",
             [*archive, "--to", f"x={topic}", "--topics", "orders"],
-            "the same; say one with `--to`",
+            "the same; give one with `--to`",
         ),
         (
             "pattern that matches nothing",
@@ -204,7 +204,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
     assert producer.flush(60) == 0
     with Cluster(broker.bootstrap) as cluster:
         own = cluster.topic_ids([topic])[topic]
-    again = "the same; say another topic with `--to`, or `--into-source`"
+    again = "the same; give another topic with `--to`, or `--into-source`"
     # A copy of the log, which has the topic's id, too, is read to its end.
     shutil.copytree(broker.log_dir / f"{topic}-0", tmp_path / "logs" / f"{topic}-0")
     for words in (["--archive", str(tmp_path)], ["--segments", str(tmp_path / "logs")]):

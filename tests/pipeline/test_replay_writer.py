@@ -264,7 +264,7 @@ def test_target_says_what_it_would_change(broker: BrokerProcess, topic: str) -> 
     create(broker.bootstrap, f"{topic}-short", 1, retention_ms="1000")
     with Cluster(broker.bootstrap) as cluster:
         found = find_targets(cluster, {topic: 0, f"{topic}-short": 0})
-        with pytest.raises(Problem, match="has 2 partitions, --keep-partitions needs 5"):
+        with pytest.raises(Problem, match="has 2 partitions, but --keep-partitions needs 5"):
             find_targets(cluster, {topic: 5})
         with pytest.raises(
             Problem, match=r"there is no topic absent .* kwire topics create absent -p 2"

@@ -208,7 +208,10 @@ def test_a_damaged_header_after_the_newest_snapshot_leaves_unknown_what_is_commi
         with pytest.raises(SegmentError) as told:
             offsets(tmp_path, corrupt=corrupt, isolation="read_committed")
         assert f"{path}: " in str(told.value)
-        assert "cannot be told (isolation=read_uncommitted reads without)" in str(told.value)
+        assert (
+            "which transactions are open (isolation=read_uncommitted does not need to know)"
+            in str(told.value)
+        )
     assert offsets(tmp_path, corrupt="skip")
 
 
@@ -300,9 +303,9 @@ def test_of_replicas_the_one_that_committed_most_is_read(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("option", "text", "message"),
     [
-        ("rows", "some", "rows is records or batches, not 'some'"),
-        ("colour", "red", "knows no option colour"),
-        ("startingOffsets", "{", "startingOffsets is no JSON"),
+        ("rows", "some", "rows must be records or batches, not 'some'"),
+        ("colour", "red", "has no option colour"),
+        ("startingOffsets", "{", "startingOffsets is not JSON"),
         (
             "startingOffsets",
             '{"other":{"0":1}}',
@@ -312,9 +315,9 @@ def test_of_replicas_the_one_that_committed_most_is_read(tmp_path: Path) -> None
         ("endingOffsets", "earliest", "endingOffsets cannot be earliest"),
         ("topics", "nowhere", "there is no topic nowhere in"),
         ("subscribePattern", "(", "subscribePattern"),
-        ("bytesPerPartition", "0", "bytesPerPartition is a size such as 128m"),
-        ("maxOffsetsPerTrigger", "-1", "maxOffsetsPerTrigger is a positive number"),
-        ("path", "/nowhere", "/nowhere is no directory"),
+        ("bytesPerPartition", "0", "bytesPerPartition must be a size such as 128m"),
+        ("maxOffsetsPerTrigger", "-1", "maxOffsetsPerTrigger must be a positive number"),
+        ("path", "/nowhere", "/nowhere is not a directory"),
     ],
 )
 def test_a_wrong_option_is_named(tmp_path: Path, option: str, text: str, message: str) -> None:
