@@ -1,8 +1,8 @@
-"""Who may do what with a node, as ZooKeeper keeps it; pure.
+"""Access control lists of nodes, as in ZooKeeper; pure.
 
-A node carries a list of entries. Each grants permissions to an id of a scheme: `world:anyone`,
-`digest:user:hash`, `ip:10.0.0.0/8`. None, in place of a list, is the open list that nearly every
-node has. What the schemes mean is known in `zookeeper_server/access.py`.
+A node has a list of entries. Each grants permissions to an id of a scheme: `world:anyone`,
+`digest:user:hash`, `ip:10.0.0.0/8`. None instead of a list is the open list that nearly every node
+has. `zookeeper_server/access.py` implements the schemes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ ALL = 31
 
 
 class AclId(NamedTuple):
-    """Who: an id within a scheme. Source: ZooKeeper's Id."""
+    """An id within a scheme. Source: ZooKeeper's Id."""
 
     scheme: str
     id: str
 
 
 class AclEntry(NamedTuple):
-    """What an id may do: `perms` is a sum of READ, WRITE, CREATE, DELETE and ADMIN."""
+    """The permissions of an id: `perms` is a sum of READ, WRITE, CREATE, DELETE and ADMIN."""
 
     perms: int
     id: AclId

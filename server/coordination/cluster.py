@@ -1,7 +1,7 @@
-"""The cluster in domain words, written once over both stores, in Apache Kafka's paths and JSON.
+"""The cluster in Kafka's terms, written once for both stores, with Apache Kafka's paths and JSON.
 
-Readers leave their watches as they read; a watch that fires becomes one `ClusterEvent`, after which
-the owner reads again. What only the controller may write is in `controller_writes.py`.
+Reading also leaves watches; a watch that fires becomes one `ClusterEvent`, and then the owner reads
+again. Writes reserved for the controller are in `controller_writes.py`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BrokerIdInUse(Exception):
 
 
 def random_id() -> bytes:
-    """16 random bytes whose text does not begin with a dash, which tools take for an option."""
+    """16 random bytes whose text does not begin with a dash, as an option of a tool would."""
     while True:
         made = bytearray(os.urandom(16))
         made[6] = made[6] & 0x0F | 0x40  # a version 4 UUID, as Kafka's Uuid.randomUuid makes
@@ -64,7 +64,7 @@ def random_id() -> bytes:
 
 
 class Cluster:
-    """One broker's view of and hand in the cluster's metadata."""
+    """One broker's view of the cluster's metadata, and its writes to it."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
@@ -76,7 +76,7 @@ class Cluster:
         store.on_session(self._session_changed)
 
     def on_event(self, listener: Callable[[ClusterEvent], None]) -> None:
-        """Have `listener` told of every event, on the event loop."""
+        """Call `listener` with every event, on the event loop."""
         self._listeners.append(listener)
 
     def _emit(self, event: ClusterEvent) -> None:
@@ -88,7 +88,7 @@ class Cluster:
         if state is SessionState.SUSPENDED and self._cut_off_ms is None:
             self._cut_off_ms = now_ms
             logger.warning(
-                "no connection to the coordination store: records go on, but no topic, config, leader "
+                "no connection to the coordination store: records are still served, but no topic, config, leader "
                 "or set of in-sync replicas can change until it is back"
             )
         elif state is SessionState.CONNECTED and self._cut_off_ms is not None:
@@ -101,12 +101,12 @@ class Cluster:
             self._emit(ClusterEvent(Change.SESSION_EXPIRED))
 
     async def renew_session(self) -> None:
-        """Take up the session that follows an expired one; nothing may act for the old one now."""
+        """Adopt the session after an expired one; nothing may act for the old one any more."""
         await self.store.connected()
         self.store.adopt_session()
         self._my_sessions.add(self.store.session_id)
 
-    # Watches: bound methods, so that the same one left twice fires once
+    # Watches: bound methods, so that a watch left twice fires once
 
     def _fired(self, event: WatchEvent, change: Change, topic: str = "") -> None:
         if event.kind is EventKind.SESSION:
@@ -121,7 +121,7 @@ class Cluster:
         self._fired(event, Change.TOPICS)
 
     def _topic_fired(self, event: WatchEvent) -> None:
-        if event.kind is not EventKind.DELETED:  # the watch on the parent tells of that
+        if event.kind is not EventKind.DELETED:  # the watch on the parent reports this
             self._fired(event, Change.ASSIGNMENT, event.path[len(paths.TOPICS) + 1 :])
 
     def _deletions_fired(self, event: WatchEvent) -> None:
@@ -136,7 +136,7 @@ class Cluster:
     # Start-up
 
     async def ensure_paths(self) -> None:
-        """Make the nodes every Kafka cluster has, where they are missing."""
+        """Create the nodes that every Kafka cluster has, if they are missing."""
         wanted = paths.with_parents(paths.PERSISTENT_PATHS)
         while True:
             found = await self.store.get_many(wanted)
@@ -151,7 +151,7 @@ class Cluster:
                 continue  # another broker starts at the same time
 
     async def cluster_id(self, preferred: str | None = None) -> str:
-        """Read the cluster's id; the first broker makes it: `preferred`, or a random one."""
+        """Read the cluster's id; the first broker writes it: `preferred`, or a random one."""
         while True:
             try:
                 return paths.decode_cluster_id((await self.store.get(paths.CLUSTER_ID))[0])
@@ -168,20 +168,20 @@ class Cluster:
             return made
 
     async def next_broker_id(self, reserved_max: int = 1000) -> int:
-        """Make a broker id that no broker was given before, above `reserved.broker.max.id`."""
+        """Generate a broker id that was never given before, above `reserved.broker.max.id`."""
         while True:
             try:
                 stat = await self.store.set(paths.BROKER_SEQUENCE, b"")
             except ConnectionLost:
-                await self.store.connected()  # a number that nobody gets does no harm
+                await self.store.connected()  # a number that is never used does no harm
             else:
                 return stat.version + reserved_max
 
     async def register_broker(self, broker: BrokerRegistration) -> int:
         """Register this broker and return its epoch, the czxid of its node.
 
-        The node of a broker that was killed stays until its session times out; it is waited for.
-        Errors: BrokerIdInUse when it is still there after that.
+        The node of a broker that was killed stays until its session times out; this waits for that.
+        Errors: BrokerIdInUse if it is still there afterwards.
         """
         path = paths.broker_path(broker.id)
         data = paths.encode_broker(broker, self._clock.now_ms())
@@ -223,7 +223,7 @@ class Cluster:
     # The controller
 
     async def elect_controller(self, broker_id: int) -> ControllerEpoch | None:
-        """Become the controller if there is none; None when another broker is.
+        """Become the controller if there is none; None if another broker is.
 
         Source: KafkaZkClient.registerControllerAndIncrementControllerEpoch.
         """
@@ -248,7 +248,7 @@ class Cluster:
         return ControllerEpoch(epoch, stat_of(made[1]).version)
 
     async def controller_id(self) -> int:
-        """The broker that is controller, -1 if none is; watched."""
+        """The id of the controller, -1 if there is none; watched."""
         while True:
             try:
                 data, _ = await self.store.get(paths.CONTROLLER, self._controller_fired)
@@ -258,7 +258,7 @@ class Cluster:
                     return -1
 
     async def resign_controller(self, broker_id: int) -> None:
-        """Give up being the controller, if this session is."""
+        """Stop being the controller, if this session is."""
         try:
             _, stat = await self.store.get(paths.CONTROLLER)
             if stat.ephemeral_owner == self.store.session_id:
@@ -267,17 +267,17 @@ class Cluster:
             pass
 
     async def depose_controller(self, broker_id: int) -> bool:
-        """End another broker's being controller, so that one is elected; False when it is not any more.
+        """Remove another broker as controller, so that one is elected; False if it no longer is.
 
-        Removing the node is what an administrator does to have a controller elected; whoever it was
-        steps down if it lives, and the next one's epoch fences what it writes.
+        Removing the node is also how administrators force an election; the old controller steps
+        down if it is alive, and the next epoch fences its writes.
         """
         try:
             _, fence = await self.store.get(paths.CONTROLLER_EPOCH)
             data, stat = await self.store.get(paths.CONTROLLER)
             if paths.decode_controller(data) != broker_id:
                 return False
-            # An election in between sets the epoch.
+            # An election in the meantime changes the epoch.
             check = Check(paths.CONTROLLER_EPOCH, fence.version)
             await commit(self.store, [check, Delete(paths.CONTROLLER, stat.version)])
         except (BadVersion, NoNode):
@@ -295,7 +295,7 @@ class Cluster:
         return await self.load_topics(await self.load_settings())
 
     async def load_settings(self) -> ClusterState:
-        """Read what every broker reads itself: configs, features, and who is controller."""
+        """Read what every broker reads for itself: configs, features, and who is controller."""
         state = ClusterState()
         state.controller_id = await self.controller_id()
         state.config_change = max(await self.config_changes(), default=-1)
@@ -318,7 +318,7 @@ class Cluster:
         return state
 
     async def brokers(self) -> dict[int, BrokerRegistration]:
-        """The live brokers; their list and each registration watched."""
+        """The live brokers; the list and each registration are watched."""
         names = await self.store.children(paths.BROKER_IDS, self._brokers_fired)
         ids = sorted(int(name) for name in names)
         nodes = await self.store.get_many(
@@ -335,7 +335,7 @@ class Cluster:
         return await self.store.children(paths.TOPICS, self._topics_fired)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicAssignment]:
-        """The assignments of those of these topics that are there; each watched."""
+        """The assignments of those of these topics that exist; each is watched."""
         listed = list(names)
         nodes = await self.store.get_many(
             [paths.topic_path(name) for name in listed], self._topic_fired
@@ -359,11 +359,11 @@ class Cluster:
         }
 
     async def deletions(self) -> list[str]:
-        """The topics whose deletion was asked for; watched."""
+        """The topics whose deletion was requested; watched."""
         return await self.store.children(paths.DELETE_TOPICS, self._deletions_fired)
 
     async def features(self) -> FinalizedFeatures | None:
-        """The finalized features, None before the first controller."""
+        """The finalized features; None before the first controller."""
         try:
             data, stat = await self.store.get(paths.FEATURE)
         except NoNode:
@@ -396,19 +396,19 @@ class Cluster:
         }
 
     async def config_changes(self) -> dict[int, str]:
-        """The paths of the notifications of config changes by their number; watched."""
+        """The paths of the notifications of config changes, by number; watched."""
         names = await self.store.children(paths.CONFIG_CHANGES, self._config_fired)
         return {paths.sequence_of(name): f"{paths.CONFIG_CHANGES}/{name}" for name in sorted(names)}
 
     async def changed_entities(self, changes: Sequence[str]) -> list[tuple[str, str]]:
-        """The entities that these notifications name; one that is purged already is passed over."""
+        """The entities that these notifications name; already purged ones are skipped."""
         nodes = await self.store.get_many(changes)
         return list(
             dict.fromkeys(paths.decode_config_change(node[0]) for node in nodes if node is not None)
         )
 
     async def request_deletion(self, topic: str) -> None:
-        """Ask the controller to delete a topic. Errors: NodeExists when that was asked already."""
+        """Ask the controller to delete a topic. Errors: NodeExists if it was asked already."""
         await commit(self.store, [Create(paths.delete_topic_path(topic))])
 
     # Configs and producer ids, by any broker
@@ -419,10 +419,10 @@ class Cluster:
         name: str,
         change: Callable[[Mapping[str, str]], Mapping[str, str]],
     ) -> dict[str, str]:
-        """Replace an entity's config by what `change` makes of it, and notify every broker.
+        """Replace an entity's config by the result of `change`, and notify every broker.
 
-        `change` is called again when somebody else was faster. An empty config of a user or client
-        removes its node, as Apache Kafka does. Returns the new config.
+        `change` is called again if another writer was faster. An empty config of a user or client
+        removes its node, as in Apache Kafka. Returns the new config.
         """
         path = paths.config_path(entity_type, name)
         notify = Create(
@@ -481,7 +481,7 @@ class Cluster:
             except BadVersion:
                 continue
 
-    # Below
+    # Helpers
 
     async def _children(self, path: str) -> list[str]:
         try:

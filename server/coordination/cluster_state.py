@@ -8,7 +8,7 @@ from .paths import FinalizedFeatures, LeaderAndIsr, TopicAssignment
 
 
 class ClusterState:
-    """All the store knows, read at one go; not one instant's, so watches were left before.
+    """The store's content, read in one pass but not at one instant; so watches are left first.
 
     Shape: `configs` by (entity type, name); `config_change` is the latest notification's number.
     """

@@ -1,9 +1,9 @@
-"""Writes whose outcome became unknown: look again and compare.
+"""Writes with an unknown outcome: read the nodes and compare.
 
-When the connection breaks after a transaction was sent, nobody says whether it was applied. A
-transaction is whole, so if every node it names is as it would have left it, it was applied; if not,
-it is sent again, and the store's own answer is the truth (a node that somebody else made meanwhile
-is NodeExists as ever).
+If the connection breaks after a transaction was sent, it is unknown whether it was applied. A
+transaction is atomic: if every node it names is as it would have left it, it was applied. If not,
+it is sent again, and the store's answer is valid (if somebody else has created a node, that is
+NodeExists as usual).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Left(NamedTuple):
 
 
 async def commit(store: Store, ops: Sequence[Op]) -> list[OpResult]:
-    """Run a multi, again after each loss of the connection unless it turns out to be applied.
+    """Run a multi, repeating it after each lost connection unless it turns out to be applied.
 
-    Shape: results as of `Store.multi`; the path of a sequential node is its prefix when the answer
-    was lost. Errors: those of `Store.multi` without ConnectionLost.
+    Shape: results as from `Store.multi`; the path of a sequential node is only its prefix if the
+    answer was lost. Errors: those of `Store.multi` without ConnectionLost.
     """
     while True:
         try:
@@ -51,7 +51,7 @@ async def commit(store: Store, ops: Sequence[Op]) -> list[OpResult]:
 
 
 def leaves(ops: Sequence[Op]) -> dict[str, Left]:
-    """The nodes that a transaction changes, as they are after it."""
+    """The nodes that a transaction changes, as they are afterwards."""
     after: dict[str, Left] = {}
     for op in ops:
         if isinstance(op, Create):
@@ -98,7 +98,7 @@ async def was_applied(store: Store, ops: Sequence[Op]) -> list[OpResult] | None:
 
 
 def result_of(op: Op, found: dict[str, tuple[bytes | None, Stat] | None]) -> OpResult:
-    """What the multi would have answered for one op."""
+    """What the multi would have returned for one op."""
     if isinstance(op, Create):
         return op.path
     if isinstance(op, Check | Delete):

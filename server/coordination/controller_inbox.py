@@ -1,8 +1,9 @@
-"""What brokers and tools leave in the tree for the controller to find.
+"""What brokers and tools write into the tree for the controller.
 
-Brokers leave sequential notifications: in-sync replicas they changed themselves (inter-broker protocols
-before 2.7), and log directories that failed. Tools leave one node with a list of partitions: a
-reassignment, or preferred leaders to be elected. The controller reads, acts, and removes them.
+Brokers write sequential notifications: of in-sync replicas they changed themselves (inter-broker
+protocols before 2.7), and of log directories that failed. Tools write one node with a list of
+partitions: a reassignment, or preferred leaders to be elected. The controller reads, acts, and
+removes them.
 Source: ZkData.scala (IsrChangeNotificationSequenceZNode, LogDirEventNotificationSequenceZNode,
 ReassignPartitionsZNode, PreferredReplicaElectionZNode).
 """
@@ -31,7 +32,7 @@ LOG_DIR_FAILURE = 1
 
 
 class ControllerInbox:
-    """Reads the notifications and wishes, leaving a watch each time."""
+    """Reads the notifications and requests, leaving a watch each time."""
 
     def __init__(self, store: Store, emit: Callable[[ClusterEvent], None]) -> None:
         self._store = store
@@ -64,7 +65,7 @@ class ControllerInbox:
             try:
                 changed.update(decode_partitions(node[0], path))
             except MalformedNode as error:
-                logger.warning("Passing over a notification that cannot be read: %s", error)
+                logger.warning("Skipping an unreadable notification: %s", error)
         return paths, changed
 
     async def log_dir_events(self) -> tuple[list[str], set[int]]:
@@ -77,7 +78,7 @@ class ControllerInbox:
             try:
                 brokers.add(decode_log_dir_event(node[0], path))
             except MalformedNode as error:
-                logger.warning("Passing over a notification that cannot be read: %s", error)
+                logger.warning("Skipping an unreadable notification: %s", error)
         return paths, brokers
 
     async def _notifications(self, parent: str, watch: Callable[[WatchEvent], None]) -> list[str]:
@@ -92,12 +93,12 @@ class ControllerInbox:
         )
 
     async def reassignments(self) -> dict[TopicPartition, tuple[int, ...]] | None:
-        """The target replicas that a tool asks for, None if there is no such wish."""
+        """The target replicas that a tool requests; None if there is no request."""
         data = await self._wish(REASSIGN_PARTITIONS, self._reassignment_fired)
         return None if data is None else decode_reassignments(data)
 
     async def preferred_elections(self) -> set[TopicPartition] | None:
-        """The partitions whose preferred leaders a tool wants elected, None if there is no wish."""
+        """The partitions whose preferred leaders a tool wants elected; None without a request."""
         data = await self._wish(PREFERRED_ELECTION, self._election_fired)
         return None if data is None else set(decode_partitions(data, PREFERRED_ELECTION))
 
@@ -150,7 +151,7 @@ def _rows(data: bytes | None, path: str) -> list[tuple[TopicPartition, dict[str,
 
 
 def encode_log_dir_event(broker_id: int) -> bytes:
-    """A log directory of this broker failed."""
+    """The notification that a log directory of this broker failed."""
     return dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
 
 

@@ -1,4 +1,4 @@
-"""What only the controller may write: topics, partition states, features.
+"""Writes reserved for the controller: topics, partition states, features.
 
 Every transaction begins with `Check(/controller_epoch)`, so that it is refused when another
 controller was elected since. Source: KafkaZkClient, "Controller epoch check".
@@ -30,16 +30,16 @@ from .store import (
 
 #: Bytes of one transaction; ZooKeeper's `jute.maxbuffer` is 1 MiB by default.
 MULTI_BYTES = 400_000
-#: What an op takes beside its path and data, roughly.
+#: The approximate size of an op besides its path and data.
 OP_BYTES = 60
 
 
 class NotController(Exception):
-    """This broker is not, or not any more, the controller."""
+    """This broker is not, or no longer, the controller."""
 
 
 class ControllerEpoch(NamedTuple):
-    """The number of a controller and the version of /controller_epoch that fences its writes."""
+    """The number of a controller, and the version of /controller_epoch that fences its writes."""
 
     epoch: int
     version: int
@@ -70,14 +70,14 @@ class ControllerWrites:
     ) -> dict[int, LeaderAndIsr]:
         """Write a new topic with its config and the state of each partition.
 
-        Shape: one transaction, or several for thousands of partitions; the first one makes the
-        topic. Returns the states with their partition epochs.
-        Errors: NodeExists when there is such a topic.
+        Shape: one transaction, or several for thousands of partitions; the first one creates the
+        topic. Returns the states with their partition epochs. Errors: NodeExists if the topic
+        exists.
         """
         config = Create(paths.config_path("topics", topic.name), paths.encode_config(topic.configs))
         node = paths.encode_topic(TopicAssignment(topic.topic_id, topic.partitions))
         first: list[Op] = [
-            config,  # before the topic, as a reader of the topic looks for its config
+            config,  # before the topic, since readers of the topic look for its config
             Create(paths.topic_path(topic.name), node),
             Create(paths.partitions_path(topic.name)),
         ]
@@ -87,14 +87,14 @@ class ControllerWrites:
         except NodeExists as error:
             if error.index != 0:
                 raise
-            # A config that a deleted topic left behind.
+            # A config left behind by a deleted topic.
             chunks[0][0] = SetData(config.path, config.data)
             await self._fenced(chunks[0])
         await asyncio.gather(*(self._fenced(ops) for ops in chunks[1:]))
         return {number: state._replace(partition_epoch=0) for number, state in states.items()}
 
     async def set_assignment(self, topic: str, assignment: TopicAssignment) -> TopicAssignment:
-        """Replace a topic's assignment (partitions, reassignment) where `assignment.version` holds.
+        """Replace a topic's assignment (with reassignments) if `assignment.version` is current.
 
         Errors: BadVersion, NoNode.
         """
@@ -104,9 +104,9 @@ class ControllerWrites:
     async def create_states(
         self, states: Mapping[TopicPartition, LeaderAndIsr]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Write the first state of partitions, with the nodes above it where they are missing.
+        """Write the first states of partitions, with missing parent nodes.
 
-        Errors: NodeExists when one has a state.
+        Errors: NodeExists if one has a state.
         """
         by_topic: dict[str, list[list[Op]]] = {}
         above = [paths.partitions_path(topic) for topic in {tp.topic for tp in states}]
@@ -125,7 +125,7 @@ class ControllerWrites:
         return {tp: state._replace(partition_epoch=0) for tp, state in states.items()}
 
     async def cas_partition_state(self, tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr:
-        """Replace a partition's state where `state.partition_epoch` still holds.
+        """Replace a partition's state if `state.partition_epoch` is current.
 
         Returns it with the new partition epoch. Errors: BadVersion, NoNode.
         """
@@ -143,7 +143,7 @@ class ControllerWrites:
             usual += [paths.config_path("topics", topic), paths.delete_topic_path(topic)]
             await self._delete_all(usual)
         except (NoNode, NotEmpty, ValueError):
-            # Not as a topic usually is: look what there really is.
+            # The topic's nodes are not as usual: find out which ones exist.
             nodes = await self._tree_below(paths.topic_path(topic))
             nodes.reverse()  # the deepest first
             for path in (paths.config_path("topics", topic), paths.delete_topic_path(topic)):
@@ -156,7 +156,7 @@ class ControllerWrites:
         await self.remove_nodes([paths.delete_topic_path(topic)])
 
     async def remove_nodes(self, nodes: Sequence[str]) -> None:
-        """Delete those of these nodes that are there."""
+        """Delete those of these nodes that exist."""
 
         async def remove(path: str) -> None:
             try:
@@ -167,7 +167,7 @@ class ControllerWrites:
         await asyncio.gather(*(remove(path) for path in nodes))
 
     async def replace_node(self, path: str, data: bytes) -> None:
-        """Set the data of a node that is there; one that is gone stays gone."""
+        """Set the data of an existing node; a deleted one is not created again."""
         try:
             await self._fenced([SetData(path, data)])
         except NoNode:
@@ -178,7 +178,7 @@ class ControllerWrites:
             await self._fenced(chunk)
 
     async def set_features(self, features: FinalizedFeatures) -> FinalizedFeatures:
-        """Write the finalized features, `features.epoch` -1 making the node.
+        """Write the finalized features; with `features.epoch` -1 the node is created.
 
         Errors: NodeExists, BadVersion.
         """
@@ -192,13 +192,13 @@ class ControllerWrites:
     async def _tree_below(self, path: str) -> list[str]:
         """A node and all below it, parents first."""
         found = [path] if await self._store.exists(path) is not None else []
-        for parent in found:  # grows as it goes
+        for parent in found:  # the list grows during the loop
             found += [f"{parent}/{name}" for name in await self._store.children(parent)]
         return found
 
 
 def new_partition(topic: str, partition: int, state: LeaderAndIsr) -> list[Op]:
-    """The ops that make a partition's nodes, the one above the state first."""
+    """The ops that create a partition's nodes, the parent of the state first."""
     return [
         Create(paths.partition_path(topic, partition)),
         Create(paths.state_path(topic, partition), paths.encode_state(state)),
@@ -206,7 +206,7 @@ def new_partition(topic: str, partition: int, state: LeaderAndIsr) -> list[Op]:
 
 
 def in_chunks(first: list[Op], groups: Iterable[list[Op]]) -> list[list[Op]]:
-    """Put groups of ops that belong together into transactions of a size the stores take."""
+    """Combine groups of ops that belong together into transactions that the stores accept."""
     chunks = [first]
     size = sum(map(op_size, first))
     for group in groups:
@@ -220,6 +220,6 @@ def in_chunks(first: list[Op], groups: Iterable[list[Op]]) -> list[list[Op]]:
 
 
 def op_size(op: Op) -> int:
-    """About how many bytes an op takes in a transaction."""
+    """The approximate size of an op in a transaction, in bytes."""
     data = op.data if isinstance(op, Create | SetData) else None
     return OP_BYTES + len(op.path) + len(data or b"")

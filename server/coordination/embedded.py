@@ -1,14 +1,14 @@
-"""The embedded store: the node tree in memory, what outlives the process in one file (`node_file.py`).
+"""The embedded store: the node tree in memory, its lasting part in one file (`node_file.py`).
 
-Transactions are numbered `generation << 32 | count`: a number never comes back although those of
-ephemeral nodes are not stored. The ephemeral nodes of an `EmbeddedStore` were never in the file;
-those of the sessions that `zookeeper_server` keeps are, and whoever opens the tree without keeping
-the sessions deletes them.
+Transactions are numbered `generation << 32 | count`: a number is never used again, although those
+of ephemeral nodes are not stored. The ephemeral nodes of an `EmbeddedStore` are never in the file;
+those of the sessions that `zookeeper_server` keeps are, and a program that opens the tree without
+keeping the sessions deletes them.
 
-A write is applied to the tree at once and handed to the file's thread in groups: while one commit
-is under way the next writes gather. Its verb returns, and watches fire, when the commit is done. A
-read answers when the writes it may have seen are durable. If the file fails, the tree is ahead of
-it and the store refuses everything from then on.
+A write is applied to the tree at once and handed to the file's thread in groups: during one commit
+the next writes are collected. The call returns, and watches fire, when the commit is done. A read
+returns when the writes it may have seen are durable. If the file fails, the tree is ahead of it and
+the store refuses everything from then on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .tree import Applied, NodeTree, delete_ops
 if TYPE_CHECKING:
     from ..clock import Clock
 
-#: Told that a commit is done, or why it failed.
+#: Called when a commit is done, or with the reason why it failed.
 AfterCommit: TypeAlias = Callable[[StoreClosed | None], None]
 
 
@@ -73,7 +73,7 @@ class Group:
 
 
 class WatchKey(NamedTuple):
-    """A watch of one session; leaving the same one twice leaves it once."""
+    """A watch of one session; leaving the same one twice is the same as once."""
 
     session: EmbeddedStore
     watch: Watch
@@ -82,7 +82,7 @@ class WatchKey(NamedTuple):
 class EmbeddedTree:
     """The node tree of one process, shared by its sessions; `path` None keeps it in memory only.
 
-    Shape: made by `open` on the event loop it is used on.
+    Shape: created by `open` on the event loop on which it is used.
     """
 
     def __init__(self, tree: NodeTree, clock: Clock, file: NodeFile | None) -> None:
@@ -96,9 +96,9 @@ class EmbeddedTree:
         self._data_watches: dict[str, dict[WatchKey, None]] = {}
         self._child_watches: dict[str, dict[WatchKey, None]] = {}
         self._failure: StoreClosed | None = None
-        #: Told with the reason when the file failed; nothing can be read or written after that.
+        #: Called with the reason when the file has failed; then nothing can be read or written.
         self.on_failure: Callable[[StoreClosed], None] | None = None
-        #: Told of what an `EmbeddedStore` applied, before it is durable.
+        #: Called with what an `EmbeddedStore` applied, before it is durable.
         self.observer: Callable[[Applied], None] | None = None
         self._next_session = (tree.zxid >> 32) << 32
 
@@ -106,9 +106,9 @@ class EmbeddedTree:
     async def open(
         cls, path: Path | None, clock: Clock, *, keep_sessions: bool = False
     ) -> EmbeddedTree:
-        """Open the store file, made if missing. Errors: StoreClosed (in use, damaged).
+        """Open the store file, creating it if it is missing. Errors: StoreClosed (in use, damaged).
 
-        Stored sessions end with all they own, unless the caller takes them over.
+        Stored sessions end, with their ephemeral nodes, unless the caller takes them over.
         """
         if path is None:
             return cls(NodeTree(1 << 32), clock, None)
@@ -127,18 +127,18 @@ class EmbeddedTree:
         return shared
 
     def session(self, timeout_ms: int = 18_000) -> EmbeddedStore:
-        """Begin another session on the tree."""
+        """Start another session on the tree."""
         return EmbeddedStore(self, timeout_ms)
 
     def next_session_id(self) -> int:
-        """A session id never given before, restarts included."""
+        """A session id that was never used before, even across restarts."""
         self._next_session += 1
         return self._next_session
 
     def check(self) -> None:
         """Raise if the store is closed or its file failed. Errors: StoreClosed."""
         if self._failure is not None:
-            # Not the same object again: each raise of it would add to its traceback.
+            # A new object each time: every raise of the same one would add to its traceback.
             raise StoreClosed(message=str(self._failure))
 
     # Watches
@@ -164,7 +164,7 @@ class EmbeddedTree:
         return list(fired.values())
 
     def drop_watches(self, session: EmbeddedStore) -> list[tuple[Watch, WatchEvent]]:
-        """Take away all watches of a session and return them as fired by its end."""
+        """Remove all watches of a session and return them, as fired by its end."""
         fired: dict[tuple[Watch, str], tuple[Watch, WatchEvent]] = {}
         for table in (self._data_watches, self._child_watches):
             for path in list(table):
@@ -179,9 +179,9 @@ class EmbeddedTree:
     # Durability
 
     def take(self, applied: Applied) -> Group | None:
-        """Have what was applied written, and its watches fired once it is.
+        """Queue applied changes for writing; their watches fire once they are written.
 
-        Shape: the group that will be durable with it, None when there is nothing to wait for.
+        Shape: the group with which they become durable; None if there is nothing to wait for.
         """
         fired = self._pop_watches(applied.events)
         if self._file is None or not (applied.stored or self.pending):
@@ -191,7 +191,7 @@ class EmbeddedTree:
         if self._gathering is None:
             self._gathering = Group()
             if self._writing is None:
-                # On the next turn of the loop: what other tasks write in this one joins the commit.
+                # On the next turn of the loop: writes of other tasks in this turn join the commit.
                 self._loop.call_soon(self._flush)
         group = self._gathering
         group.touched |= applied.touched
@@ -201,11 +201,11 @@ class EmbeddedTree:
 
     @property
     def pending(self) -> Group | None:
-        """The group that has the latest write not yet durable."""
+        """The group of the latest write that is not yet durable."""
         return self._gathering or self._writing
 
     async def settle(self, applied: Applied) -> None:
-        """Return when what was applied is durable; its watches fire just before."""
+        """Return when the applied changes are durable; their watches fire just before."""
         group = self.take(applied)
         if self.observer is not None:
             self.observer(applied)
@@ -288,7 +288,7 @@ class EmbeddedStore:
         return store
 
     def on_failure(self, callback: Callable[[StoreClosed], None]) -> None:
-        """Have the failure of the tree's file told to a callback."""
+        """Call `callback` when the tree's file fails."""
         self._shared.on_failure = callback
 
     @property
@@ -309,7 +309,7 @@ class EmbeddedStore:
         self._check_open()
 
     async def expire(self) -> None:
-        """End the session as a server does that has not heard of it; for tests and simulation."""
+        """End the session as a server does that hears nothing from it; for tests."""
         old = self._session_id
         self._session_id = self._shared.next_session_id()
         self._fenced = True

@@ -1,4 +1,4 @@
-"""What the cluster tells its members. Each event says only "look again"."""
+"""Events of the cluster. Each one says only "read this again"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Change(Enum):
-    """What is to be looked at."""
+    """What has to be read again."""
 
     #: A broker came or went, or changed its registration.
     BROKERS = "brokers"
@@ -15,15 +15,15 @@ class Change(Enum):
     TOPICS = "topics"
     #: A topic's node was set: partitions were added or replicas reassigned.
     ASSIGNMENT = "assignment"
-    #: A topic's deletion was asked for, or is done.
+    #: A topic's deletion was requested, or is done.
     DELETIONS = "deletions"
     #: Brokers of an older inter-broker protocol changed in-sync replicas themselves.
     ISR_CHANGES = "in-sync replicas"
     #: A log directory of a broker failed.
     LOG_DIRS = "log directories"
-    #: A tool asks by a node for a reassignment of replicas.
+    #: A tool requests a reassignment of replicas.
     REASSIGNMENT = "reassignment"
-    #: A tool asks by a node for preferred leaders.
+    #: A tool requests the election of preferred leaders.
     PREFERRED_ELECTION = "preferred election"
     #: There is a new notification of a changed config.
     CONFIG = "config"

@@ -1,4 +1,4 @@
-"""The file of an embedded tree: what outlives the process, in SQLite.
+"""The file of an embedded tree: its lasting part, in SQLite.
 
 | table | column | what |
 |---|---|---|
@@ -7,9 +7,9 @@
 | meta | key, value | `generation`: how often the file was opened |
 
 `owner` is a session of the table, CONTAINER or 0; `acl` is null for the open list. Format 1 had
-neither sessions nor the last three columns; it is brought up to date when it is opened.
+neither sessions nor the last three columns; such a file is upgraded when it is opened.
 
-Recovery rule: none of our own. SQLite's write-ahead log with `synchronous=FULL` gives whole commits.
+Recovery is left to SQLite: its write-ahead log with `synchronous=FULL` makes commits atomic.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CREATE TABLE node (
 ) WITHOUT ROWID;
 INSERT INTO meta VALUES ('generation', 0);
 """
-#: What brings a file of a format to the next one.
+#: The statements that upgrade a file from a format to the next one.
 UPGRADES = {
     0: SCHEMA,
     1: """
@@ -58,7 +58,7 @@ SessionRow: TypeAlias = tuple[int, int, bytes]
 
 
 class Stored(NamedTuple):
-    """All that a file holds."""
+    """The content of a file."""
 
     generation: int
     nodes: list[NodeRow]
@@ -75,16 +75,16 @@ class Changes(NamedTuple):
 
 
 class NodeFile:
-    """The SQLite file; all calls on one thread, which is not the event loop's."""
+    """The SQLite file; all calls are made on one thread, which is not the event loop's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.connection: sqlite3.Connection | None = None
 
     def open(self) -> Stored:
-        """Open or make the file, count one generation up, and read every row.
+        """Open or create the file, increment its generation, and read every row.
 
-        Errors: StoreClosed when another process has it open, or it is not one of ours.
+        Errors: StoreClosed if another process has it open, or it is not a kwire store.
         """
         import sqlite3
 
@@ -158,7 +158,7 @@ class NodeFile:
 
 
 def tree_of(stored: Stored) -> NodeTree:
-    """The tree that a file holds; its transactions are numbered on from its generation."""
+    """The tree that a file holds; its transactions continue from the file's generation."""
     tree = NodeTree(stored.generation << 32)
     acls: dict[str, Acl | None] = {}
     link = tree.link
@@ -183,7 +183,7 @@ def tree_of(stored: Stored) -> NodeTree:
 
 
 def changes_of(tree: NodeTree, paths: Iterable[str], session_ids: Iterable[int]) -> Changes:
-    """What has to be written so that the file holds these nodes and sessions as the tree does."""
+    """The changes that make the file hold these nodes and sessions as the tree does."""
     changes = Changes([], [], [], [])
     for path in paths:
         node = tree.nodes.get(path)

@@ -1,4 +1,4 @@
-"""Apache Kafka's znode paths and the JSON in them: readers take every version, writers the newest.
+"""Apache Kafka's znode paths and their JSON: readers accept every version, writers use the newest.
 
 Readers ignore keys they do not know. Source: zk/ZkData.scala of 3.9; each class names its znode.
 """
@@ -27,7 +27,7 @@ CONFIG_CHANGE_PREFIX = "config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 
-#: Made at every broker start if absent, with null data. Source: ZkData.PersistentZkPaths.
+#: Created at every broker start if absent, with null data. Source: ZkData.PersistentZkPaths.
 PERSISTENT_PATHS = (
     "/consumers",
     BROKER_IDS,
@@ -44,7 +44,7 @@ PERSISTENT_PATHS = (
     "/config/brokers",
     "/config/ips",
 )
-#: Queues of notifications: worthless to a store they are carried to.
+#: Queues of notifications: worthless in another store.
 NOTIFICATION_PATHS = (
     CONFIG_CHANGES,
     "/isr_change_notification",
@@ -88,19 +88,19 @@ def config_path(entity_type: str, name: str) -> str:
 
 
 def delete_topic_path(topic: str) -> str:
-    """The node that asks for a topic's deletion."""
+    """The node that requests a topic's deletion."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
 def sanitize(name: str) -> str:
-    """Make a user name or client id fit for a path. Source: Sanitizer.sanitize (Java URLEncoder)."""
+    """Encode a user name or client id for a path. Source: Sanitizer.sanitize (Java URLEncoder)."""
     from urllib.parse import quote
 
     return quote(name, safe="").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    """The name that was sanitized."""
+    """The original of a sanitized name."""
     from urllib.parse import unquote
 
     return unquote(name)
@@ -123,7 +123,7 @@ def load(data: bytes | None, path: str) -> dict[str, Any]:
 
 
 class MalformedNode(Exception):
-    """A node holds what Kafka would not have written."""
+    """The content of a node is not what Kafka would have written."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -134,7 +134,7 @@ class MalformedNode(Exception):
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """The version is a string here, as Kafka has it."""
+    """The version is a string here, as in Kafka."""
     return dump({"version": "1", "id": cluster_id})
 
 
@@ -345,7 +345,7 @@ def decode_controller(data: bytes | None) -> int:
 
 
 def decode_controller_epoch(data: bytes | None) -> int:
-    """The number of the latest controller; plain digits, no JSON. Errors: MalformedNode."""
+    """The number of the latest controller; plain digits, not JSON. Errors: MalformedNode."""
     try:
         return int(data or b"")
     except ValueError as error:
@@ -356,7 +356,7 @@ def decode_controller_epoch(data: bytes | None) -> int:
 
 
 class FinalizedFeatures(NamedTuple):
-    """Feature levels that hold for the whole cluster; `epoch` is the version of the node."""
+    """Feature levels that apply to the whole cluster; `epoch` is the version of the node."""
 
     enabled: bool
     levels: Mapping[str, int]
@@ -412,7 +412,7 @@ def encode_producer_id_block(block: ProducerIdBlock, broker_id: int) -> bytes:
 
 
 def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
-    """The block last given out, None if none was. Errors: MalformedNode."""
+    """The last block given out; None if there was none. Errors: MalformedNode."""
     if not data:
         return None
     document = load(data, PRODUCER_ID_BLOCK)

@@ -1,17 +1,18 @@
-"""The node tree that both stores offer, in ZooKeeper's terms.
+"""The node tree that both stores provide, in ZooKeeper's terms.
 
 A node has a path, data (or null), versions and children. An ephemeral node lives as long as the
-session that made it and has no children; a sequential node gets a ten-digit number, which never
-comes back under the same parent. A write is applied whole or not at all, and it is durable and
-visible to every session when its verb returns. A read sees every write that was answered before.
+session that created it and has no children; a sequential node gets a ten-digit number, which is
+never used again under the same parent. A write is applied completely or not at all, and is durable
+and visible to every session when the call returns. A read sees every write that was answered
+before.
 
-Watches are left by reads and fire once, on the event loop, after the change is durable. They say
-only "look again": read after each, never trust their content. Losing the connection or the session
-fires every watch with `EventKind.SESSION`.
+Reads leave watches, which fire once, on the event loop, after the change is durable. They say only
+that something changed: read again after each, and never rely on their content. Losing the
+connection or the session fires every watch with `EventKind.SESSION`.
 
 Sessions: after `SessionState.EXPIRED` every write is refused with `SessionExpired` until the owner
-of the store has put its house in order and calls `adopt_session`, so that nothing that was decided
-under the old session can be written under the new one.
+of the store has cleaned up and calls `adopt_session`, so that nothing decided in the old session
+can be written in the new one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Stat(NamedTuple):
 
 
 class StoreError(Exception):
-    """Anything the store refuses; `path` is the node, `index` the position inside a multi."""
+    """A refusal by the store; `path` is the node, `index` the position inside a multi."""
 
     def __init__(self, path: str = "", message: str = "", index: int = 0) -> None:
         super().__init__(f"{message}: {path}" if message and path else message or path)
@@ -57,11 +58,11 @@ class StoreError(Exception):
 
 
 class NoNode(StoreError):
-    """The node, or the parent of one to be created, is not there."""
+    """The node, or the parent of a node to be created, does not exist."""
 
 
 class NodeExists(StoreError):
-    """A node to be created is already there."""
+    """A node to be created already exists."""
 
 
 class BadVersion(StoreError):
@@ -81,7 +82,7 @@ class SessionExpired(StoreError):
 
 
 class ConnectionLost(StoreError):
-    """The connection broke while a write was under way; whether it was applied is unknown."""
+    """The connection broke during a write; whether it was applied is unknown."""
 
 
 class StoreClosed(StoreError):
@@ -120,7 +121,7 @@ class Check(NamedTuple):
 
 
 Op: TypeAlias = Create | SetData | Delete | Check
-#: Per op of a multi: the path created, the Stat after a set, None for a delete or a check.
+#: Per op of a multi: the created path, the Stat after a set, None for a delete or a check.
 OpResult: TypeAlias = str | Stat | None
 
 
@@ -131,7 +132,7 @@ class EventKind(Enum):
     DELETED = "deleted"
     CHANGED = "changed"
     CHILDREN = "children"
-    SESSION = "session"  # the connection or the session went away: anything may have changed
+    SESSION = "session"  # connection or session lost: anything may have changed
 
 
 class WatchEvent(NamedTuple):
@@ -145,10 +146,10 @@ Watch: TypeAlias = Callable[[WatchEvent], None]
 
 
 class SessionState(Enum):
-    """What happens to a session."""
+    """The changes of a session."""
 
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # not connected; the session may or may not outlive it
+    SUSPENDED = "suspended"  # not connected; the session may or may not survive it
     EXPIRED = "expired"
 
 
@@ -157,16 +158,16 @@ class Store(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The `ephemeral_owner` of the nodes this session makes; another one after expiry."""
+        """The `ephemeral_owner` of the nodes that this session creates; changes after expiry."""
         ...
 
     @property
     def session_timeout_ms(self) -> int:
-        """How long ephemeral nodes can outlive a process that was killed."""
+        """How long ephemeral nodes can outlive a killed process."""
         ...
 
     def on_session(self, callback: Callable[[SessionState], None]) -> None:
-        """Have `callback` told of every change of the session, on the event loop."""
+        """Call `callback` on every change of the session, on the event loop."""
         ...
 
     def adopt_session(self) -> None:
@@ -199,7 +200,7 @@ class Store(Protocol):
     async def get_many(
         self, paths: Sequence[str], watch: Watch | None = None
     ) -> list[tuple[bytes | None, Stat] | None]:
-        """Return what `get` would for each path, None where there is no node (and no watch)."""
+        """Return what `get` would for each path; None (and no watch) where there is no node."""
         ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
@@ -207,7 +208,7 @@ class Store(Protocol):
         ...
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Return the names below `path`, in no order; the watch fires when a child comes or goes.
+        """Return the names below `path`, unordered; the watch fires when one is added or removed.
 
         Errors: NoNode. The watch also fires when `path` itself is deleted.
         """
@@ -224,12 +225,12 @@ class Store(Protocol):
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """Apply all ops in order as one transaction, or none.
 
-        Errors: what the first op that cannot be applied would raise, with its `index`.
+        Errors: what the first op that fails would raise, with its `index`.
         """
         ...
 
     async def close(self) -> None:
-        """End the session, which deletes its ephemeral nodes, and free what it holds."""
+        """End the session, which deletes its ephemeral nodes, and free its resources."""
         ...
 
 
@@ -239,6 +240,6 @@ def parent_of(path: str) -> str:
 
 
 def check_path(path: str) -> None:
-    """Refuse a path the stores would understand differently. Errors: ValueError."""
+    """Refuse a path that the stores would interpret differently. Errors: ValueError."""
     if path != "/" and (not path.startswith("/") or path.endswith("/") or "//" in path):
         raise ValueError(f"not a node path: {path!r}")

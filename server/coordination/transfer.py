@@ -1,11 +1,11 @@
-"""Carry a cluster's metadata from one store to another.
+"""Copies a cluster's metadata from one store to another.
 
-The document is a stream of JSON lines: first `{"format":"kwire-coordination","version":1}`, then one
-line for each node, parents first: `path`, `data` (text or null; `base64` instead when it is not
-UTF-8) and `version`. Left out: ephemeral nodes, queues of notifications (their numbers begin anew in
-another store, and readers would take them for old ones), and ZooKeeper's own `/zookeeper`. A node's
-version begins anew too, except where it is a number that must not go back (`KEPT_VERSIONS`).
-Not carried: access control lists of the nodes themselves; what is written is open to everybody.
+The document is a stream of JSON lines: first `{"format":"kwire-coordination","version":1}`, then
+one line for each node, parents first: `path`, `data` (text or null; `base64` instead if it is not
+UTF-8) and `version`. Omitted are ephemeral nodes, queues of notifications (their numbers start
+again in another store, and readers would take them for old ones), and ZooKeeper's own `/zookeeper`.
+A node's version starts again, too, unless it is a number that must not go back (`KEPT_VERSIONS`).
+Access control lists of the nodes are not copied; what is written is open to everybody.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from .store import NoNode, SetData, Store, StoreError, parent_of
 
 FORMAT = "kwire-coordination"
 VERSION = 1
-#: Nodes whose version means something: the next generated broker id, the epoch of the features.
+#: Nodes whose version matters: the next generated broker id, the epoch of the features.
 KEPT_VERSIONS = frozenset({paths.BROKER_SEQUENCE, paths.FEATURE})
 SKIPPED = frozenset({"/zookeeper"})
-#: Below these an import with `replace` leaves nothing else. A tree may be shared with other programs.
+#: An import with `replace` deletes everything else below these. A tree may be shared with other
+#: programs.
 REPLACED = (
     f"{paths.TOPICS}/",
     f"{paths.CONFIG}/",
@@ -33,18 +34,18 @@ REPLACED = (
     "/kafka-acl-extended/",
     "/delegation_token/",
 )
-#: Nodes read in one go.
+#: How many nodes are read at once.
 BATCH = 1000
 
 
 class BadDocument(Exception):
-    """What was to be imported is not an export, or cannot be imported here."""
+    """The input of an import is not an export, or cannot be imported here."""
 
 
 async def export_tree(store: Store, write: Callable[[str], object]) -> int:
-    """Write every lasting node as a line by `write`; returns how many.
+    """Pass every lasting node as a line to `write`; returns how many.
 
-    The store should be at rest: what changes meanwhile may come in either form.
+    The store should be idle: nodes that change meanwhile may be exported in either form.
     """
     write(json.dumps({"format": FORMAT, "version": VERSION}) + "\n")
     count = 0
@@ -63,7 +64,7 @@ async def export_tree(store: Store, write: Callable[[str], object]) -> int:
 
 
 async def walk(store: Store) -> AsyncIterator[tuple[str, bytes | None, int]]:
-    """Every lasting node with its data and version, parents first, in a steady order."""
+    """Every lasting node with its data and version, parents first, in a fixed order."""
     level = ["/"]
     while level:
         below: list[str] = []
@@ -84,7 +85,7 @@ async def walk(store: Store) -> AsyncIterator[tuple[str, bytes | None, int]]:
 
 
 async def children_of(store: Store, path: str) -> list[str]:
-    """The names below a node, none if it went away."""
+    """The names below a node; none if it was deleted."""
     try:
         return await store.children(path)
     except NoNode:
@@ -96,11 +97,11 @@ async def import_tree(
 ) -> int:
     """Write the nodes of an export into a store; returns how many.
 
-    Shape: cluster_id is the only one that may come. With replace the store may describe topics
-    already: its nodes get the export's data, and those of topics, settings and access control that
-    the export has not are deleted in the end, so that an import that was cut short can be run again.
-    Errors: BadDocument, also when brokers are registered in the store or another cluster lives
-    there.
+    Shape: only an export of `cluster_id` is accepted. With `replace` the store may already describe
+    topics: its nodes get the export's data, and nodes of topics, settings and access control that
+    are not in the export are deleted at the end, so that an interrupted import can be repeated.
+    Errors: BadDocument, also if brokers are registered in the store or it belongs to another
+    cluster.
     """
     source = iter(lines)
     header = parse(next(source, ""))
@@ -146,7 +147,7 @@ async def delete_others(store: Store, kept: set[str]) -> None:
 
 
 async def refuse_other_cluster(store: Store, data: bytes | None, expected: str | None) -> None:
-    """Keep two clusters from being mixed. Errors: BadDocument."""
+    """Prevent two clusters from being mixed. Errors: BadDocument."""
     theirs = paths.decode_cluster_id(data)
     found = (await store.get_many([paths.CLUSTER_ID]))[0]
     if found is not None and paths.decode_cluster_id(found[0]) != theirs:
@@ -157,7 +158,7 @@ async def refuse_other_cluster(store: Store, data: bytes | None, expected: str |
 
 
 async def put(store: Store, path: str, data: bytes | None, version: int) -> None:
-    """Make a node or set its data, and bring its version up where that counts."""
+    """Create a node or set its data, and raise its version if that matters."""
     found = await store.exists(path)
     if found is None:
         if parent_of(path) != "/" and await store.exists(parent_of(path)) is None:
@@ -185,7 +186,7 @@ def data_of(node: dict[str, Any]) -> bytes | None:
 
 
 def parse(line: str) -> dict[str, Any]:
-    """One line. Errors: BadDocument."""
+    """Parse one line. Errors: BadDocument."""
     try:
         document = json.loads(line)
     except ValueError as error:

@@ -27,16 +27,16 @@ from .store import (
     parent_of,
 )
 
-#: The `owner` of a container: a node that goes once the last of its children went. Source:
+#: The `owner` of a container: a node that is removed after the last of its children. Source:
 #: ZooKeeper's EphemeralType.CONTAINER_EPHEMERAL_OWNER.
 CONTAINER = -(1 << 63)
 
 
 class CreateNode(NamedTuple):
-    """Create a node with all that can be said of one; what a `Create` becomes inside the tree.
+    """Create a node with all attributes; the tree's form of a `Create`.
 
     Shape: `owner` is the session of an ephemeral node, CONTAINER or 0. The path may end in "/" if
-    `sequential`; whether the finished one is good, the guard says.
+    `sequential`; the guard checks the finished path.
     """
 
     path: str
@@ -65,7 +65,7 @@ class Session(NamedTuple):
 
 
 class Node:
-    """One node. `creates` counts the children ever made below it: the next sequential number."""
+    """One node. `creates` counts all children ever created below it: the next sequential number."""
 
     __slots__ = (
         "acl",
@@ -114,17 +114,18 @@ class Node:
         )
 
 
-#: Asked before each step: the node, the permission it takes and the path in question; raises a
-#: StoreError to refuse.
+#: Called before each step with the node, the permission it needs and the path; raises a StoreError
+#: to refuse.
 Guard: TypeAlias = Callable[[Node, int, str], None]
 
 
 class Applied:
-    """What one transaction did.
+    """The effects of one transaction.
 
-    Shape: `touched` are the nodes whose stored form changed, deleted ones included; `sessions` those
-    that were opened, changed or closed. `stats` has a row for each result: the Stat right after a
-    create, a set or a change of the access control list. `event_acls` has a row for each event.
+    Shape: `touched` are the nodes whose stored form changed, including deleted ones; `sessions`
+    those that were opened, changed or closed. `stats` has a row for each result: the Stat right
+    after a create, a set or a change of the access control list. `event_acls` has a row for each
+    event.
     """
 
     __slots__ = ("event_acls", "events", "results", "sessions", "stats", "touched")
@@ -139,22 +140,22 @@ class Applied:
 
     @property
     def stored(self) -> bool:
-        """Whether there is anything to write to the file."""
+        """Whether anything has to be written to the file."""
         return bool(self.touched or self.sessions)
 
     def event(self, kind: EventKind, path: str, node: Node) -> None:
-        """Note a firing of watches on a node."""
+        """Add an event for the watches on a node."""
         self.events.append(WatchEvent(kind, path))
         self.event_acls.append(node.acl)
 
     def result(self, result: OpResult, stat: Stat | None) -> None:
-        """Note what one op did."""
+        """Add the result of one op."""
         self.results.append(result)
         self.stats.append(stat)
 
 
 class NodeTree:
-    """All nodes by path. A transaction is applied whole, or undone and its error raised."""
+    """All nodes by path. A transaction is applied completely, or undone and its error raised."""
 
     def __init__(self, zxid: int = 0) -> None:
         self.nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
@@ -169,11 +170,11 @@ class NodeTree:
         return found
 
     def link(self, path: str, node: Node) -> None:
-        """Put a stored node back in its place; its parent need not be there yet."""
+        """Put a stored node back; its parent need not exist yet."""
         self.nodes[path] = node
 
     def link_children(self) -> None:
-        """Hang every node below its parent once all are there. Errors: NoNode for an orphan."""
+        """Add every node to its parent once all are there. Errors: NoNode for an orphan."""
         for path in self.nodes:
             if path != "/":
                 parent = self.node(parent_of(path))
@@ -182,7 +183,7 @@ class NodeTree:
                 parent.children.add(path[path.rindex("/") + 1 :])
 
     def is_stored(self, node: Node) -> bool:
-        """Whether the node outlives the process: all do but those of sessions that do not."""
+        """Whether the node outlives the process: all do, except those of sessions that do not."""
         return not node.owner or node.owner == CONTAINER or node.owner in self.sessions
 
     def owned_by(self, owner: int) -> list[str]:
@@ -192,7 +193,7 @@ class NodeTree:
     # Sessions that outlive the process
 
     def open_session(self, session_id: int, session: Session) -> Applied:
-        """Begin a session, or change its timeout; only the former is a transaction."""
+        """Open a session, or change its timeout; only opening is a transaction."""
         applied = Applied()
         if session_id not in self.sessions:
             self.zxid += 1
@@ -214,8 +215,8 @@ class NodeTree:
     ) -> Applied:
         """Run one transaction under the session `owner`.
 
-        Shape: an op is taken from `ops` once the ones before it are applied. Errors: that of the
-        first op that cannot be applied, with its index; nothing is changed then.
+        Shape: an op is taken from `ops` only after the previous ones are applied. Errors: that of
+        the first op that fails, with its index; then nothing is changed.
         """
         applied = Applied()
         undo: list[Callable[[], None]] = []
@@ -396,7 +397,7 @@ class NodeTree:
 
 
 def expect_version(op: SetData | Delete | Check | SetAcl, version: int) -> None:
-    """Refuse an op that was meant for another version. Errors: BadVersion."""
+    """Refuse an op with another expected version. Errors: BadVersion."""
     if op.version not in (ANY_VERSION, version):
         raise BadVersion(op.path, f"version is {version}, not {op.version}")
 

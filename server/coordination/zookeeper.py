@@ -1,12 +1,12 @@
 """The store in a ZooKeeper ensemble, through kazoo.
 
-kazoo runs three threads of its own. Requests enter by its `*_async` calls only, which never block,
-and results, watches and session changes leave by `loop.call_soon_threadsafe`. The chroot is put
-before each path here, so that it can be created with the same connection.
+kazoo runs three threads of its own. Requests enter only by its `*_async` calls, which never block;
+results, watches and session changes leave by `loop.call_soon_threadsafe`. The chroot is put before
+each path here, so that it can be created with the same connection.
 
-After an expiry kazoo opens a new session by itself. `_fence` makes "is this still the session that
-was adopted" and "queue the write" one step against kazoo's own thread, so no write that belongs to
-the old session can slip into the new one.
+After an expiry kazoo opens a new session by itself. `_fence` makes the check "is this still the
+adopted session" and queueing the write one step with respect to kazoo's own thread, so no write of
+the old session can get into the new one.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Requests in flight from one `get_many`: kazoo wakes its thread by one byte a request through a
-#: socket pair, and a full one would block the loop.
+#: Requests in flight from one `get_many`: kazoo wakes its thread with one byte per request through
+#: a socket pair, and a full one would block the loop.
 PIPELINE = 512
 #: The longest pause between attempts to reach a server; Apache Kafka pauses one second.
 RECONNECT_MAX_SECONDS = 1.0
 
 
 def split_chroot(connect: str) -> tuple[str, str]:
-    """Cut a connect string `h1:p1,h2:p2/path` into its hosts and the chroot ("" if none).
+    """Split a connect string `h1:p1,h2:p2/path` into its hosts and the chroot ("" if none).
 
-    Errors: ValueError for a chroot that is no path.
+    Errors: ValueError for a chroot that is not a path.
     """
     hosts, slash, chroot = connect.partition("/")
     path = (slash + chroot).rstrip("/")
@@ -66,7 +66,7 @@ def split_chroot(connect: str) -> tuple[str, str]:
 
 
 class Bridge:
-    """Carries a watch from kazoo's thread to the loop; equal for equal watches, so kazoo keeps one."""
+    """Carries a watch from kazoo's thread to the loop; equal watches have equal bridges."""
 
     __slots__ = ("path", "store", "watch")
 
@@ -82,7 +82,7 @@ class Bridge:
         return hash(self.watch)
 
     def __call__(self, event: Any) -> None:
-        # The path is ours: kazoo names none when it is the session that went away.
+        # We use our own path: kazoo gives none if the session was lost.
         self.store.post(self.watch, WatchEvent(EVENT_KINDS[event.type], self.path))
 
 
@@ -95,7 +95,7 @@ class ZooKeeperStore:
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._fence = threading.Lock()
-        self._live_session = 0  # counted in kazoo's thread
+        self._live_session = 0  # written in kazoo's thread
         self._adopted_session = 0
         self._session_id = 0
         self._connected = False
@@ -113,9 +113,9 @@ class ZooKeeperStore:
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
     ) -> ZooKeeperStore:
-        """Open a session and make the chroot of the connect string if it is missing.
+        """Open a session and create the chroot of the connect string if it is missing.
 
-        Errors: StoreClosed when no server answers within `connection_timeout_ms`; ValueError.
+        Errors: StoreClosed if no server answers within `connection_timeout_ms`; ValueError.
         """
         from kazoo.client import KazooClient
         from kazoo.retry import KazooRetry
@@ -170,7 +170,7 @@ class ZooKeeperStore:
         self._check_open()
 
     def _state_changed(self, state: str) -> None:
-        """Take a change of the connection; called in kazoo's thread, before it tells anyone else."""
+        """Handle a change of the connection; called in kazoo's thread, before other listeners."""
         if state == "LOST":
             with self._fence:
                 self._live_session += 1
@@ -250,7 +250,7 @@ class ZooKeeperStore:
     async def _get_pipelined(
         self, paths: Sequence[str], watch: Watch | None
     ) -> list[tuple[bytes | None, Stat] | None]:
-        """Read nodes in one go; the loop is woken once, and kazoo's thread has the processor."""
+        """Read nodes in one batch, waking the loop only once to leave kazoo's thread the processor."""
         from kazoo.exceptions import NoNodeError
 
         await self.connected()
@@ -299,7 +299,7 @@ class ZooKeeperStore:
         return names
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
-        # kazoo's set refuses null data, a transaction of one does not.
+        # kazoo's set refuses null data, a transaction with one op does not.
         result = (await self.multi([SetData(path, data, version)]))[0]
         assert isinstance(result, Stat)
         return result
@@ -339,20 +339,20 @@ class ZooKeeperStore:
             else:
                 transaction.delete(path, op.version)
             if isinstance(op, Create | SetData) and op.data is None:
-                # kazoo refuses null data here although the protocol and Apache Kafka know it.
+                # kazoo refuses null data here, although the protocol and Apache Kafka allow it.
                 transaction.operations[-1] = transaction.operations[-1]._replace(data=None)
         return transaction
 
-    # The way into kazoo and back
+    # To kazoo and back
 
     async def _read(self, start: Callable[[], Any], path: str) -> Any:
-        """Run a read, again after each loss of the connection: it changes nothing."""
+        """Run a read, again after each lost connection, since it changes nothing."""
         while True:
             await self.connected()
             try:
                 return await self._result(start(), path)
             except (store.ConnectionLost, SessionExpired):
-                # Let the loop hear of the lost connection before asking whether there is one.
+                # Let the loop learn of the lost connection before checking whether there is one.
                 await asyncio.sleep(0)
 
     async def _write(self, start: Callable[[], Any], path: str) -> Any:
@@ -378,9 +378,9 @@ class ZooKeeperStore:
             future.set_exception(translate(error, path))
 
     def post(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Have the loop make a call; from any thread, in order, and not once the loop is closed."""
+        """Make a call on the loop; from any thread, in order, and not once the loop is closed."""
         self._inbox.append((call, arguments))
-        if self._woken:  # the loop has not begun to look: it will find this too
+        if self._woken:  # the loop has not started to process the queue: it will find this, too
             return
         self._woken = True
         try:
@@ -410,7 +410,7 @@ class ZooKeeperStore:
 
 
 def direct_handler() -> Any:
-    """A kazoo handler that hands a result on where it arrives, without a thread in between."""
+    """A kazoo handler that delivers results directly, without another thread in between."""
     from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 
     class DirectResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
@@ -435,13 +435,13 @@ EVENT_KINDS = {
 
 
 def set_done(future: asyncio.Future[None]) -> None:
-    """Resolve a future that may have been cancelled meanwhile."""
+    """Resolve a future that may have been cancelled in the meantime."""
     if not future.done():
         future.set_result(None)
 
 
 def to_stat(stat: ZnodeStat) -> Stat:
-    """kazoo's Stat in the store's words."""
+    """Convert kazoo's Stat into the store's."""
     return Stat(
         stat.czxid,
         stat.mzxid,
@@ -458,7 +458,7 @@ def to_stat(stat: ZnodeStat) -> Stat:
 
 
 def raise_first(answers: Sequence[Any], ops: Sequence[Op]) -> None:
-    """Raise for the op that made a transaction fail; ops before and after it only say so."""
+    """Raise for the op that failed a transaction; the errors of the others only follow from it."""
     from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 
     for index, (op, answer) in enumerate(zip(ops, answers, strict=True)):
@@ -471,7 +471,7 @@ def raise_first(answers: Sequence[Any], ops: Sequence[Op]) -> None:
 
 
 def translate(error: BaseException, path: str) -> StoreError:
-    """The store's error for one of kazoo's; kazoo's exceptions go no further than this file."""
+    """The store's error for one of kazoo's; kazoo's exceptions do not leave this file."""
     from kazoo import exceptions as kazoo
 
     table: list[tuple[type[BaseException], type[StoreError]]] = [
@@ -480,7 +480,7 @@ def translate(error: BaseException, path: str) -> StoreError:
         (kazoo.BadVersionError, store.BadVersion),
         (kazoo.NotEmptyError, store.NotEmpty),
         (kazoo.NoChildrenForEphemeralsError, store.NoChildrenForEphemerals),
-        (kazoo.ConnectionClosedError, store.StoreClosed),  # kazoo's is a SessionExpiredError too
+        (kazoo.ConnectionClosedError, store.StoreClosed),  # kazoo's is also a SessionExpiredError
         (kazoo.SessionExpiredError, store.SessionExpired),
         (kazoo.ConnectionLoss, store.ConnectionLost),
         (kazoo.OperationTimeoutError, store.ConnectionLost),

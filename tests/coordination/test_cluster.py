@@ -166,7 +166,7 @@ def test_lost_connection_is_told_with_what_follows_and_how_long_it_lasted(
 
     run(body)
     lost, back = [record.getMessage() for record in caplog.records if "store" in record.message]
-    assert lost.startswith("no connection to the coordination store: records go on")
+    assert lost.startswith("no connection to the coordination store: records are still served")
     assert back == "connected to the coordination store again after 3.0 s"
 
 

@@ -1,8 +1,8 @@
-"""Who may do what: the schemes of ids, and the checks of access control lists and paths; pure.
+"""Access control: the schemes of ids, and the checks of lists and paths; pure.
 
-Schemes: `world` (everybody), `auth` (stands for the ids of whoever sets the list), `digest` (user and
-password, the latter as SHA-1 in base64) and `ip` (an IPv4 address or network). Omitted: `sasl` and
-`x509`, which a ZooKeeper server has only after more settings, too.
+Schemes: `world` (everybody), `auth` (stands for the ids of the client that sets the list), `digest`
+(user and password, the latter as SHA-1 in base64) and `ip` (an IPv4 address or network). Omitted:
+`sasl` and `x509`, which a ZooKeeper server supports only with more settings, too.
 Source: PrepRequestProcessor.fixupACL, ZooKeeperServer.checkACL, the providers of server.auth, PathUtils.
 """
 
@@ -16,13 +16,13 @@ from ..store import StoreError
 from .records import Code
 
 SPECIAL_PATHS = frozenset({"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"})
-#: What a name may not have: control characters, and all that UTF-16 needs two units or private ones for.
+#: Characters that a name may not have: control characters, surrogates and private ones.
 BAD_CHARACTERS = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]")
 RELATIVE = re.compile(r"/\.\.?(?:/|$)")
 
 
 class Refused(StoreError):
-    """A request that is refused by a code of its own."""
+    """A refusal with its own ZooKeeper error code."""
 
     def __init__(self, code: Code, path: str = "") -> None:
         super().__init__(path, code.name)
@@ -30,7 +30,7 @@ class Refused(StoreError):
 
 
 def validate_path(path: str | None) -> str:
-    """Refuse what is no path of a node. Errors: Refused (BAD_ARGUMENTS)."""
+    """Refuse an invalid node path. Errors: Refused (BAD_ARGUMENTS)."""
     if (
         not path
         or path[0] != "/"
@@ -44,9 +44,9 @@ def validate_path(path: str | None) -> str:
 
 
 def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
-    """The list as it is stored: without doubles, `auth` expanded; None for the open one.
+    """The list as stored: without duplicates, `auth` expanded; None for the open one.
 
-    Errors: Refused (INVALID_ACL) for an empty list, an unknown scheme or an id that cannot be one.
+    Errors: Refused (INVALID_ACL) for an empty list, an unknown scheme or an invalid id.
     """
     if acl == OPEN:
         return None
@@ -70,7 +70,7 @@ def expand_acl(acl: Acl | None, ids: Iterable[AclId]) -> Acl | None:
 
 
 def check_acl(acl: Acl | None, permission: int, ids: Iterable[AclId]) -> None:
-    """Refuse whom the list does not grant a permission. Errors: Refused (NO_AUTH)."""
+    """Refuse a client to which the list does not grant a permission. Errors: Refused (NO_AUTH)."""
     if acl is None:
         return
     for perms, granted in acl:
@@ -85,7 +85,7 @@ def check_acl(acl: Acl | None, permission: int, ids: Iterable[AclId]) -> None:
 
 
 def matches(granted: AclId, known: str) -> bool:
-    """Whether an id of a list covers one of a client, both of one scheme."""
+    """Whether an id in a list covers one of a client, both of the same scheme."""
     if granted.scheme == "ip":
         network, address = ip_network(granted.id), ip_network(known)
         if network is None or address is None:
@@ -96,7 +96,7 @@ def matches(granted: AclId, known: str) -> bool:
 
 
 def hide_passwords(acl: Acl) -> Acl:
-    """The list for those who may read it but not change it."""
+    """The list for clients that may read it but not change it."""
     return tuple(
         AclEntry(entry.perms, AclId("digest", re.sub(":.*", ":x", entry.id.id)))
         if entry.id.scheme == "digest"
@@ -106,7 +106,7 @@ def hide_passwords(acl: Acl) -> Acl:
 
 
 def authenticate(scheme: str | None, auth: bytes | None, address: str) -> AclId:
-    """The id that credentials prove. Errors: Refused (AUTH_FAILED)."""
+    """The id proven by credentials. Errors: Refused (AUTH_FAILED)."""
     if scheme == "digest" and auth is not None:
         return AclId("digest", digest_id(auth))
     if scheme == "ip":
@@ -129,7 +129,7 @@ def user_name(id_: AclId) -> str:
 
 
 def ip_network(text: str) -> tuple[int, int] | None:
-    """An IPv4 address as a number, and how many of its bits count; None if it is none."""
+    """An IPv4 address as a number, and how many of its bits count; None if it is invalid."""
     address, slash, bits = text.partition("/")
     parts = address.split(".")
     if len(parts) != 4 or not all(re.fullmatch(r"\+?[0-9]+", part) for part in parts):
@@ -147,7 +147,7 @@ def ip_network(text: str) -> tuple[int, int] | None:
 
 
 def valid_digest(id_: str | None) -> bool:
-    """`user:hash`; nothing is known of the hash."""
+    """Check the form `user:hash`; the hash is not checked."""
     parts = (id_ or "").split(":")
     while parts and not parts[-1]:  # Java's split drops them
         parts.pop()
@@ -160,5 +160,5 @@ def valid_ip(id_: str | None) -> bool:
 
 
 VALID = {"digest": valid_digest, "ip": valid_ip}
-#: Schemes whose ids say who somebody is, and not only where: what `auth` stands for.
+#: Schemes whose ids identify a client, not only its address: `auth` stands for these.
 AUTHENTICATED = frozenset({"digest"})

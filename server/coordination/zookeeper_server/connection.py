@@ -1,4 +1,4 @@
-"""One client's connection as the machine sees it, and what a call leaves to be done; pure."""
+"""One client's connection as the machine sees it, and the effects of a call; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Now(NamedTuple):
 
 
 class Stage(Enum):
-    """What may come on a connection next."""
+    """What may come next on a connection."""
 
     NEW = "a ConnectRequest"
     OPEN = "requests"
@@ -56,10 +56,10 @@ class Connection:
 
 
 class Effects:
-    """What is to be done after a call.
+    """What has to be done after a call.
 
     Shape: `frames` are (connection, message without its length), None to close the connection; they
-    go out in order, and not before all of `applied` is durable.
+    are sent in order, and not before everything in `applied` is durable.
     """
 
     __slots__ = ("applied", "frames")
@@ -75,7 +75,7 @@ class Effects:
             self.frames.append((connection, message))
 
     def close(self, connection: Connection) -> None:
-        """Close a connection behind what was sent before."""
+        """Close a connection after everything sent before."""
         if connection.stage is not Stage.CLOSED:
             connection.stage = Stage.CLOSED
             self.frames.append((connection, None))

@@ -26,11 +26,11 @@ STAT = Struct(">qqqqiiiqiiq")
 
 
 class JuteError(Exception):
-    """The bytes are not the record they should be."""
+    """The bytes are not the expected record."""
 
 
 class Reader:
-    """Reads one message from its beginning to its end."""
+    """Reads one message from start to end."""
 
     __slots__ = ("data", "position")
 
@@ -60,7 +60,7 @@ class JuteType(NamedTuple):
 
 
 def read_boolean(reader: Reader) -> bool:
-    """Anything but 0 is true, as for Java."""
+    """Anything but 0 is true, as in Java."""
     return reader.take(1) != b"\0"
 
 
@@ -107,7 +107,7 @@ def write_buffer(out: bytearray, value: bytes | None) -> None:
 
 
 def read_string(reader: Reader) -> str | None:
-    """Text or null; what is not UTF-8 is replaced, as by Java."""
+    """Text or null; what is not UTF-8 is replaced, as in Java."""
     value = read_buffer(reader)
     return None if value is None else value.decode(errors="replace")
 
@@ -139,7 +139,7 @@ def write_stat(out: bytearray, stat: Stat) -> None:
 
 
 def read_id(reader: Reader) -> AclId:
-    """Scheme and id; null where they are null, which no list may hold."""
+    """Scheme and id; either may be null, which no list may contain."""
     scheme, id_ = read_string(reader), read_string(reader)
     return AclId(scheme, id_)  # type: ignore[arg-type]
 
@@ -168,7 +168,7 @@ def vector(element: JuteType) -> JuteType:
         count = read_int(reader)
         if count == -1:
             return None
-        # Each element takes at least a byte: a count beyond that would only fill the memory.
+        # Each element takes at least a byte: a higher count would only fill the memory.
         if count < 0 or count > len(reader.data) - reader.position:
             raise JuteError(f"a vector of {count} elements")
         return tuple([element.read(reader) for _ in range(count)])

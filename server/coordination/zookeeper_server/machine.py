@@ -1,11 +1,12 @@
-"""What a ZooKeeper server does with each frame: connections, sessions, watches; pure.
+"""A ZooKeeper server's handling of each frame: connections, sessions, watches; pure.
 
-Nothing here waits, reads a clock or knows a socket. Each call returns `Effects`: what was changed in
-the tree, and the frames to be sent, in order, once that is durable. Source: ZooKeeper 3.8, standalone:
+Nothing here waits, reads a clock or uses a socket. Each call returns `Effects`: the changes to the
+tree, and the frames to send, in order, once those are durable. Source: ZooKeeper 3.8, standalone:
 ZooKeeperServer, PrepRequestProcessor, FinalRequestProcessor, SessionTrackerImpl, DataTree.
 
-Omitted: SASL (answered as by a server without it), quotas (their nodes can be made, and limit nothing),
-nodes with a time to live (UNIMPLEMENTED, as by default), reconfiguration (refused, as by default).
+Omitted: SASL (answered as by a server without it), quotas (their nodes can be created, but limit
+nothing), nodes with a time to live (UNIMPLEMENTED, as by default), reconfiguration (refused, as by
+default).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NO_PASSWORD = bytes(16)
 
 
 class Limits(NamedTuple):
-    """Between which the timeout of a session is negotiated."""
+    """The limits within which a session's timeout is negotiated."""
 
     min_timeout_ms: int = 4_000
     max_timeout_ms: int = 40_000
@@ -50,7 +51,7 @@ DEFAULT_LIMITS = Limits()
 
 
 class LiveSession:
-    """What is known of a session only while the process lives."""
+    """The part of a session that is known only while the process lives."""
 
     __slots__ = ("connection", "deadline_ms", "timeout_ms")
 
@@ -61,7 +62,7 @@ class LiveSession:
         self.heard(now)
 
     def heard(self, now: Now) -> None:
-        """Its client gave a sign of life."""
+        """Note a sign of life from its client."""
         self.deadline_ms = now.monotonic_ms + self.timeout_ms
 
 
@@ -82,7 +83,7 @@ class Machine:
         self._new_session_id = new_session_id
         self._new_password = new_password
         self.connections: dict[Connection, None] = {}
-        # A session that was stored gets its whole timeout to come back.
+        # A stored session gets its full timeout to come back.
         self.sessions = {
             session_id: LiveSession(session.timeout_ms, now)
             for session_id, session in tree.sessions.items()
@@ -91,9 +92,9 @@ class Machine:
         self._containers_at_ms = now.monotonic_ms + CONTAINER_CHECK_MS
 
     def prepare(self) -> Effects:
-        """Make ZooKeeper's own nodes where they are missing.
+        """Create ZooKeeper's own nodes if they are missing.
 
-        Nothing counts them: the Stat of a fresh root has a cversion of -1, as ZooKeeper's has.
+        They are not counted: the Stat of a fresh root has a cversion of -1, as in ZooKeeper.
         """
         effects = Effects()
         applied = Applied()
@@ -109,13 +110,13 @@ class Machine:
     # Connections
 
     def connected(self, address: str, port: int, now: Now) -> Connection:
-        """A client connected."""
+        """Handle a new client connection."""
         connection = Connection(address, port, now)
         self.connections[connection] = None
         return connection
 
     def disconnected(self, connection: Connection) -> None:
-        """The connection is gone; its session may live on."""
+        """Handle a lost connection; its session may continue."""
         connection.stage = Stage.CLOSED
         self.connections.pop(connection, None)
         self.served.data_watches.remove_watcher(connection)
@@ -125,7 +126,7 @@ class Machine:
             session.connection = None
 
     def received(self, connection: Connection, message: bytes, now: Now) -> Effects:
-        """A whole message came."""
+        """Handle a complete message."""
         effects = Effects()
         connection.received += 1
         try:
@@ -133,12 +134,12 @@ class Machine:
                 self._connect(connection, Reader(message), now, effects)
             elif connection.stage is Stage.OPEN:
                 self._request(connection, Reader(message), now, effects)
-        except JuteError:  # of a header; there is no xid to answer
+        except JuteError:  # in a header; there is no xid to answer
             effects.close(connection)
         return effects
 
     def observe(self, applied: Applied) -> Effects:
-        """The tree was changed by someone else: tell those who watch."""
+        """Notify watchers of a change that somebody else made to the tree."""
         effects = Effects()
         self.served.fire(applied, effects)
         return effects
@@ -147,12 +148,13 @@ class Machine:
 
     def _connect(self, connection: Connection, reader: Reader, now: Now, effects: Effects) -> None:
         request = decode(ConnectRequest, reader)
-        # Clients before 3.4 do not say whether a read-only server would do, and are not told either.
+        # Clients before 3.4 do not say whether they accept a read-only server, and are not told
+        # either.
         read_only_flag = not reader.at_end()
         if read_only_flag:
             read_boolean(reader)
         if request.last_zxid_seen > self.tree.zxid:
-            effects.close(connection)  # it knows a later tree than ours
+            effects.close(connection)  # it has seen a later tree than ours
             return
         low, high = self.limits
         timeout_ms = min(max(request.timeout_ms, low), high)
@@ -209,14 +211,14 @@ class Machine:
         return effects
 
     def next_tick_ms(self) -> int:
-        """When `tick` has something to do at the earliest; on the monotonic clock."""
+        """The earliest time at which `tick` has something to do; on the monotonic clock."""
         return min(
             (session.deadline_ms for session in self.sessions.values()),
             default=self._containers_at_ms,
         )
 
     def tick(self, now: Now) -> Effects:
-        """End the sessions whose clients were not heard of, and now and then empty containers."""
+        """End the sessions of silent clients and, at intervals, delete empty containers."""
         effects = Effects()
         over = [
             session_id

@@ -106,7 +106,7 @@ SYNC_CONNECTED = 3
 
 
 class ConnectRequest(NamedTuple):
-    """Begin a session, or go on with one. Clients since 3.4 send one more byte, `readOnly`."""
+    """Start a session, or continue one. Clients since 3.4 send one more byte, `readOnly`."""
 
     protocol_version: int
     last_zxid_seen: int
@@ -116,7 +116,7 @@ class ConnectRequest(NamedTuple):
 
 
 class ConnectResponse(NamedTuple):
-    """The session; all 0 for one that is over. `readOnly` follows for clients that sent it."""
+    """The session; all 0 if it is over. `readOnly` follows for clients that sent it."""
 
     protocol_version: int
     timeout_ms: int
@@ -125,14 +125,14 @@ class ConnectResponse(NamedTuple):
 
 
 class RequestHeader(NamedTuple):
-    """Begins a request."""
+    """The start of a request."""
 
     xid: int
     opcode: int
 
 
 class ReplyHeader(NamedTuple):
-    """Begins a reply or a notification."""
+    """The start of a reply or a notification."""
 
     xid: int
     zxid: int
@@ -204,7 +204,7 @@ class SetWatchesRequest(NamedTuple):
 
 
 class SetWatches2Request(NamedTuple):
-    """The same, with lasting watches."""
+    """The same, with persistent watches."""
 
     relative_zxid: int
     data: tuple[str, ...]
@@ -245,7 +245,7 @@ class ReconfigRequest(NamedTuple):
 
 
 class MultiHeader(NamedTuple):
-    """Comes before each op of a multi and each of its results, and once more, `done`, at the end."""
+    """Comes before each op of a multi and each result, and once more, with `done`, at the end."""
 
     type: int
     done: bool
@@ -376,7 +376,7 @@ REQUESTS: dict[int, type] = {
     OpCode.RECONFIG: ReconfigRequest,
 }
 
-#: What a reply carries if its `err` is 0; opcodes that are not here are answered by a header alone.
+#: The record of a reply whose `err` is 0; opcodes not listed here are answered by a header alone.
 REPLIES: dict[int, type] = {
     OpCode.CREATE: PathReply,
     OpCode.CREATE2: Create2Reply,
@@ -425,7 +425,7 @@ def decode(record: type[R], reader: Reader) -> R:
 
 
 def encode(*records: Any) -> bytes:
-    """The bytes of records, one after the other."""
+    """The bytes of records, one after another."""
     out = bytearray()
     for record in records:
         for field, value in zip(LAYOUTS[type(record)], record, strict=True):
@@ -434,7 +434,7 @@ def encode(*records: Any) -> bytes:
 
 
 def decode_multi(reader: Reader, allowed: frozenset[OpCode]) -> list[MultiOp]:
-    """The ops of a multi. Errors: JuteError, also for an op that it may not hold."""
+    """The ops of a multi. Errors: JuteError, also for an op that it may not contain."""
     ops = []
     while not (header := decode(MultiHeader, reader)).done:
         if header.type not in allowed:

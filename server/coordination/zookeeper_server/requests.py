@@ -1,8 +1,8 @@
-"""What each request does with the tree, in the machine; pure.
+"""What each request does with the tree; pure.
 
 A handler takes the call and the request's record (for a multi, the reader behind the header) and
 returns the body of the reply. Errors: StoreError, which becomes the `err` of the reply (`code_of`);
-JuteError for a record that cannot be read.
+JuteError for an unreadable record.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ CHILDREN, DATA, ANY = 1, 2, 3
 
 
 class Call(NamedTuple):
-    """A request on its way: what a handler may use and change."""
+    """A request being handled: what a handler may use and change."""
 
     served: ServedTree
     connection: Connection
@@ -101,12 +101,12 @@ class Call(NamedTuple):
 
 
 def code_of(error: StoreError) -> Code:
-    """The code that tells a client of an error."""
+    """The error code for a client."""
     return error.code if isinstance(error, Refused) else ERROR_CODES[type(error)]
 
 
 def own_node(path: str) -> Node:
-    """A node that is ZooKeeper's own."""
+    """One of ZooKeeper's own nodes."""
     node = Node(b"", 0, 0)
     if path == "/zookeeper/config":
         node.acl = (AclEntry(READ, ANYONE),)
@@ -118,7 +118,7 @@ def own_node(path: str) -> Node:
 
 
 def write(call: Call, ops: Iterable[TreeOp]) -> Applied:
-    """Apply a transaction for the session of the call. Errors: StoreError."""
+    """Apply a transaction for the call's session. Errors: StoreError."""
     served = call.served
     ids = call.connection.ids
 
@@ -130,14 +130,14 @@ def write(call: Call, ops: Iterable[TreeOp]) -> Applied:
     try:
         applied = served.tree.apply(ops, call.connection.session_id, call.now.wall_ms, guard)
     except StoreError:
-        served.tree.zxid += 1  # a write that fails has a number, too
+        served.tree.zxid += 1  # a write that fails uses up a number, too
         raise
     served.applied(applied, call.effects)
     return applied
 
 
 def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
-    """What an op asks of the tree. Errors: Refused, for what the request alone shows."""
+    """The tree's form of an op. Errors: Refused, if the request alone shows it is invalid."""
     if isinstance(record, (CreateRequest, CreateTtlRequest)):
         return create_op(call, opcode, record)
     if opcode == OpCode.DELETE:
@@ -156,7 +156,7 @@ def tree_op(call: Call, opcode: int, record: Any) -> TreeOp:
 
 
 def create_op(call: Call, opcode: int, record: CreateRequest | CreateTtlRequest) -> TreeOp:
-    """What a create asks of the tree. Errors: Refused."""
+    """The tree's form of a create. Errors: Refused."""
     if isinstance(record, CreateTtlRequest) or record.flags in CREATE_WITH_TTL:
         raise Refused(Code.UNIMPLEMENTED)
     if record.flags not in CREATE_MODES:
@@ -186,7 +186,7 @@ def do_write(call: Call, record: Any) -> bytes:
 
 
 def result_record(opcode: int, applied: Applied, index: int) -> Any:
-    """The record that tells of what one op did; None where there is none."""
+    """The record that reports the result of one op; None if there is none."""
     result, stat = applied.results[index], applied.stats[index]
     if opcode == OpCode.CREATE:
         assert isinstance(result, str)
@@ -198,7 +198,7 @@ def result_record(opcode: int, applied: Applied, index: int) -> Any:
 
 
 def multi(call: Call, reader: Reader) -> bytes:
-    """All ops, or none: then each result is an error, that of the first that failed its own."""
+    """Apply all ops, or none: then each result is an error; the first failed op has its own."""
     ops = decode_multi(reader, MULTI_OPS)
     begun = 0
 
@@ -221,13 +221,13 @@ def multi(call: Call, reader: Reader) -> bytes:
 
 
 def check(call: Call, record: VersionRequest) -> bytes:
-    """A check outside of a multi, which no client library sends; takes a number like a write."""
+    """A check outside of a multi, which no client library sends; uses up a number like a write."""
     do_write(call, record)
     return b""
 
 
 def reconfig(call: Call, _: object) -> bytes:
-    """There is nothing to reconfigure."""
+    """Refuse: there is nothing to reconfigure."""
     call.served.tree.zxid += 1
     raise Refused(Code.RECONFIG_DISABLED)
 
@@ -285,7 +285,7 @@ def get_children2(call: Call, record: WatchingRequest) -> bytes:
 
 
 def get_acl(call: Call, record: PathRequest) -> bytes:
-    """The list; hashes of passwords are shown to those only who may change it."""
+    """The list; hashes of passwords are shown only to clients that may change it."""
     node = call.served.readable(call.connection, record.path, READ | ADMIN)
     acl = OPEN if node.acl is None else node.acl
     try:
@@ -305,7 +305,7 @@ def get_all_children_number(call: Call, record: PathRequest) -> bytes:
 
 
 def get_ephemerals(call: Call, record: PathRequest) -> bytes:
-    """The ephemeral nodes of the own session below a prefix."""
+    """The ephemeral nodes of the client's own session below a prefix."""
     prefix = (record.path or "").strip()
     owned = call.served.tree.owned_by(call.connection.session_id)
     shown = [path for path in owned if prefix in ("", "/") or path.startswith(record.path or "")]
@@ -313,7 +313,7 @@ def get_ephemerals(call: Call, record: PathRequest) -> bytes:
 
 
 def multi_read(call: Call, reader: Reader) -> bytes:
-    """Several reads, each with a result or an error of its own; they leave no watches."""
+    """Several reads, each with its own result or error; they leave no watches."""
     results = []
     for opcode, asked in decode_multi(reader, MULTI_READ_OPS):
         record = asked._replace(watch=False)
@@ -329,12 +329,12 @@ def multi_read(call: Call, reader: Reader) -> bytes:
 
 
 def sync(call: Call, record: PathRequest) -> bytes:
-    """There is no leader to catch up with."""
+    """Do nothing: there is no leader to catch up with."""
     return encode(PathReply(record.path))
 
 
 def ping(call: Call, _: object) -> bytes:
-    """Being heard is all there is to it."""
+    """Do nothing: the session was kept alive already."""
     return b""
 
 
@@ -348,7 +348,7 @@ def who_am_i(call: Call, _: object) -> bytes:
 
 
 def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> bytes:
-    """Leave watches after a reconnect; what happened meanwhile is told at once."""
+    """Leave watches after a reconnect; changes in the meantime are reported at once."""
     served, connection = call.served, call.connection
     nodes, since = served.tree.nodes, record.relative_zxid
 
@@ -390,7 +390,7 @@ def set_watches(call: Call, record: SetWatchesRequest | SetWatches2Request) -> b
 
 
 def add_watch(call: Call, record: WatchTypeRequest) -> bytes:
-    """Leave a lasting watch."""
+    """Leave a persistent watch."""
     modes = (WatchMode.PERSISTENT, WatchMode.PERSISTENT_RECURSIVE)
     if record.path is None or not 0 <= record.type < len(modes):
         raise JuteError(f"no mode {record.type}")
@@ -412,14 +412,14 @@ def watch_tables(call: Call, record: WatchTypeRequest) -> list[Any]:
 
 
 def check_watches(call: Call, record: WatchTypeRequest) -> bytes:
-    """Whether there is such a watch. Errors: Refused (NO_WATCHER)."""
+    """Check that there is such a watch. Errors: Refused (NO_WATCHER)."""
     if not any(table.has(record.path, call.connection) for table in watch_tables(call, record)):
         raise Refused(Code.NO_WATCHER)
     return b""
 
 
 def remove_watches(call: Call, record: WatchTypeRequest) -> bytes:
-    """Take watches away. Errors: Refused (NO_WATCHER)."""
+    """Remove watches. Errors: Refused (NO_WATCHER)."""
     removed = [table.remove(record.path, call.connection) for table in watch_tables(call, record)]
     if not any(removed):
         raise Refused(Code.NO_WATCHER)
@@ -427,7 +427,7 @@ def remove_watches(call: Call, record: WatchTypeRequest) -> bytes:
 
 
 Handler = Callable[[Call, Any], bytes]
-#: What takes a transaction number, done or refused.
+#: Requests that use up a transaction number, successful or not.
 WRITES = MULTI_OPS | {OpCode.SET_ACL, OpCode.MULTI, OpCode.RECONFIG}
 HANDLERS: dict[int, Handler] = {
     OpCode.CREATE: do_write,

@@ -1,4 +1,4 @@
-"""The tree as clients see it: who may read a node, and who is told of a change; pure."""
+"""The tree as clients see it: who may read a node, and who is notified of a change; pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ServedTree:
         self.child_watches: WatchTable[Connection] = WatchTable()
 
     def applied(self, applied: Applied, effects: Effects) -> None:
-        """A request changed the tree: note it, and tell those who watch before it is answered."""
+        """Record that a request changed the tree, and notify watchers before it is answered."""
         effects.applied.append(applied)
         self.fire(applied, effects)
 
     def fire(self, applied: Applied, effects: Effects) -> None:
-        """Tell those who watch what has changed."""
+        """Notify the watchers of what has changed."""
         for event, acl in zip(applied.events, applied.event_acls, strict=True):
             type_ = EVENT_TYPES[event.kind]
             told: list[Connection] = []
@@ -44,7 +44,7 @@ class ServedTree:
                 try:
                     check_acl(acl, READ, connection.ids)
                 except Refused:
-                    continue  # who may not read a node is not told of it either
+                    continue  # a client that may not read a node is not notified of it either
                 self.notify(connection, type_, event.path, effects)
 
     def notify(self, connection: Connection, type_: EventType, path: str, effects: Effects) -> None:

@@ -1,7 +1,7 @@
 """The server's sockets: frames to the machine, its effects to the file, then its frames out.
 
-What the machine wants sent waits until all it may tell of is durable, and goes out in the order in
-which the machine gave it, over all connections: nobody hears of a write that a crash could take back.
+Frames from the machine wait until everything they may report is durable, and are sent in the
+machine's order across all connections: no client learns of a write that a crash could undo.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 #: The largest message; a longer one closes the connection. Source: jute.maxbuffer.
 MAX_MESSAGE_BYTES = 0xFFFFF
-#: Sessions are not ended by a clock that was found late by more than this: it was the server that
-#: stood still, and what the clients sent meanwhile lies unread.
+#: If the clock jumps by more than this, sessions are not ended: the server itself stood still, and
+#: messages from clients are still unread.
 LATE_MS = 500
-#: How long a connection may say nothing at first. Source: NIOServerCnxnFactory.sessionlessCnxnTimeout.
+#: How long a new connection may stay silent. Source: NIOServerCnxnFactory.sessionlessCnxnTimeout.
 SESSIONLESS_S = 10.0
 
 
@@ -68,14 +68,14 @@ class Latency:
         self.most_ms = 0
 
     def add(self, took_ms: int, count: int) -> None:
-        """Note that so many replies took so long."""
+        """Add replies that took this long."""
         self.least_ms = min(self.least_ms, took_ms) if self.count else took_ms
         self.most_ms = max(self.most_ms, took_ms)
         self.count += count
         self.total_ms += took_ms * count
 
     def summary(self) -> tuple[int, float, int]:
-        """Least, mean, most."""
+        """Minimum, mean, maximum."""
         mean = self.total_ms / self.count if self.count else 0.0
         return self.least_ms, mean, self.most_ms
 
@@ -129,10 +129,10 @@ class ZooKeeperServer:
         return server
 
     async def start(self) -> None:
-        """Take connections. Errors: OSError."""
+        """Accept connections. Errors: OSError."""
         self._carry_out(self.machine.prepare())
         host, port = self.settings.host, self.settings.port
-        # A name may stand for several addresses, which would get a free port each.
+        # A name may stand for several addresses, each of which would get another free port.
         family = socket.AF_INET if port == 0 and ":" not in host else socket.AF_UNSPEC
         self._server = await self._loop.create_server(
             lambda: ClientProtocol(self), host or None, port, family=family
@@ -141,21 +141,21 @@ class ZooKeeperServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port on which it listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def now(self) -> Now:
-        """The time, both ways."""
+        """The time, from both clocks."""
         return Now(self._clock.now_ms(), self._clock.monotonic_ms())
 
     def end_owner(self, path: str) -> None:
-        """End the session that owns a node, for one who knows that its client is no more."""
+        """End the session that owns a node, for a caller that knows that its client is dead."""
         self._carry_out(self.machine.end_owner(path, self.now()))
 
     async def close(self) -> None:
-        """Close all connections and the file; the sessions live on in it."""
+        """Close all connections and the file, which keeps the sessions."""
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
@@ -168,7 +168,7 @@ class ZooKeeperServer:
     # From the clients
 
     def connection_made(self, protocol: ClientProtocol) -> Connection:
-        """A client connected."""
+        """Handle a new client."""
         address = protocol.transport.get_extra_info("peername") or ("", 0)
         host = address[0].removeprefix("::ffff:")
         connection = self.machine.connected(host, address[1], self.now())
@@ -176,12 +176,12 @@ class ZooKeeperServer:
         return connection
 
     def connection_lost(self, connection: Connection) -> None:
-        """A client is gone."""
+        """Handle a lost client."""
         self.protocols.pop(connection, None)
         self.machine.disconnected(connection)
 
     def message(self, connection: Connection, message: bytes) -> None:
-        """A message came."""
+        """Handle a message."""
         self.received += 1
         try:
             effects = self.machine.received(connection, message, self.now())
@@ -192,7 +192,7 @@ class ZooKeeperServer:
         self._carry_out(effects)
 
     def word(self, word: str) -> str | None:
-        """The answer to a four-letter word; None if it is none."""
+        """The answer to a four-letter word; None for anything else."""
         if word not in WORDS:
             return None
         if word not in self.settings.words:
@@ -251,7 +251,7 @@ class ZooKeeperServer:
 
     def _committed(self, failure: StoreClosed | None) -> None:
         if failure is not None:
-            return  # what cannot be made durable must not be told
+            return  # what cannot be made durable must not be reported
         held = self._held.popleft()
         self.latency.add(self._clock.monotonic_ms() - held.arrived_ms, len(held.frames))
         self._send(held.frames)
@@ -303,7 +303,7 @@ class ZooKeeperServer:
 
 
 class ClientProtocol(asyncio.Protocol):
-    """One client's socket: cuts frames, and hears no more of a client that does not read."""
+    """One client's socket: splits frames, and stops reading while the client does not read."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server

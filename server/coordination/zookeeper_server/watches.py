@@ -1,8 +1,8 @@
-"""Watches of connections on nodes: once, lasting, or lasting for all below; pure.
+"""Watches of connections on nodes: one-time, persistent, or persistent for the whole subtree; pure.
 
 Source: ZooKeeper's WatchManager. There is one table for data and existence, one for children; a
-lasting watch is in both. A connection has at most one watch on a path in a table: leaving another
-kind replaces it.
+persistent watch is in both. A connection has at most one watch on a path in a table: leaving
+another kind replaces it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WatchTable(Generic[W]):
         self.by_watcher.setdefault(watcher, set()).add(path)
 
     def remove(self, path: str, watcher: W) -> bool:
-        """Take a watch away; False if there was none."""
+        """Remove a watch; False if there was none."""
         watchers = self.by_path.get(path)
         if watchers is None or watcher not in watchers:
             return False
@@ -55,7 +55,7 @@ class WatchTable(Generic[W]):
         return True
 
     def remove_watcher(self, watcher: W) -> None:
-        """Take all watches of one watcher away."""
+        """Remove all watches of one watcher."""
         for path in list(self.by_watcher.get(watcher, ())):
             self.remove(path, watcher)
 
@@ -68,7 +68,7 @@ class WatchTable(Generic[W]):
         )
 
     def trigger(self, path: str, event: EventType) -> list[W]:
-        """Who is to be told; what watched once watches no more."""
+        """The watchers to notify; one-time watches are removed."""
         told: dict[W, None] = {}
         for at in self._covering(path):
             for watcher, mode in list(self.by_path.get(at, {}).items()):
@@ -89,7 +89,7 @@ class WatchTable(Generic[W]):
         if not self._recursive:
             return (path,)
         paths = [path]
-        while path != "/" and "/" in path:  # anything may be asked for by `has`
+        while path != "/" and "/" in path:  # `has` may be asked for anything
             path = parent_of(path)
             paths.append(path)
         return paths

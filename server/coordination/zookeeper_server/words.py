@@ -1,9 +1,10 @@
-"""The four-letter words, by which operators look at a server; pure.
+"""The four-letter words by which operators inspect a server; pure.
 
-A connection that begins with one of them, in place of a frame, gets a text and is closed. The texts
+A connection that begins with one of them instead of a frame gets a text and is closed. The texts
 have ZooKeeper's form, since tools read them. Source: org.apache.zookeeper.server.command.
 
-Omitted: what changes something (crst, srst, gtmk, stmk) and what only an ensemble has (dirs, hash, orst).
+Omitted: words that change something (crst, srst, gtmk, stmk) or need an ensemble (dirs, hash,
+orst).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from .connection import Connection, Now
 from .machine import Machine
 from .records import OpCode
 
-#: What clients are told is being spoken; tools and libraries read the number.
+#: The version reported to clients; tools and libraries read the number.
 ZOOKEEPER_VERSION = "3.8.4"
 
 
 class Facts(NamedTuple):
     """What only the process around the machine knows.
 
-    Shape: `latency` is least, mean and most, in ms; `settings` and `environment` are shown as they are.
+    Shape: `latency` is minimum, mean and maximum, in ms; `settings` and `environment` are shown as
+    is.
     """
 
     program: str
@@ -52,17 +54,17 @@ def version_line(facts: Facts) -> str:
 
 
 def ruok(machine: Machine, facts: Facts, now: Now) -> str:
-    """Is anybody there."""
+    """Whether the server is running."""
     return "imok"
 
 
 def isro(machine: Machine, facts: Facts, now: Now) -> str:
-    """Is it read-only."""
+    """Whether the server is read-only."""
     return "rw"
 
 
 def summary(machine: Machine, facts: Facts) -> str:
-    """What srvr and stat both end with."""
+    """The common end of srvr and stat."""
     least, mean, most = facts.latency
     return (
         f"Latency min/avg/max: {least}/{mean:.4g}/{most}\n"
@@ -88,7 +90,7 @@ def stat(machine: Machine, facts: Facts, now: Now) -> str:
 
 
 def place(connection: Connection) -> str:
-    """Where a client is and whether it is being listened to."""
+    """A client's address, and whether it has a session."""
     return f"/{connection.address}:{connection.port}[{1 if connection.session_id else 0}]"
 
 
@@ -120,7 +122,7 @@ def conf(machine: Machine, facts: Facts, now: Now) -> str:
 
 
 def envi(machine: Machine, facts: Facts, now: Now) -> str:
-    """The surroundings."""
+    """The environment."""
     own = {"zookeeper.version": f"{ZOOKEEPER_VERSION}-{facts.program}"}
     described = (f"{name}={value}" for name, value in (own | dict(facts.environment)).items())
     return "Environment:\n" + lines(described)
@@ -203,7 +205,7 @@ def wchp(machine: Machine, facts: Facts, now: Now) -> str:
 
 
 def lines(texts: Iterable[str]) -> str:
-    """Each on a line of its own."""
+    """Each text on its own line."""
     return "".join(f"{text}\n" for text in texts)
 
 
