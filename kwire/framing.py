@@ -61,7 +61,7 @@ class ReceiveMemory(Protocol):
         complete: bool,
         grown_from: Block | None = None,
     ) -> Block:
-        """Return a block that begins with a copy of `held`, for a frame of `need` bytes.
+        """Return a block that begins with a copy of `held` and has room for `need` bytes in all.
 
         Shape: it may be shorter than `need`; when it is full, another call with it as `grown_from`
         returns a longer one. `complete`: it holds whole requests that wait, not part of one.

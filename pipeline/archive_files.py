@@ -170,7 +170,7 @@ def _bounds(metadata: pyarrow.parquet.FileMetaData, column: str) -> tuple[int, i
 def publish(storage: Storage, token: str, files: Iterable[Staged]) -> None:
     """Move files to their names, where they wait for a manifest that names them.
 
-    A file written first tells `sweep` what was moved by a run that was killed before it could commit.
+    A file written first records the moves, so that `sweep` can find them if the run is killed before it commits.
     """
     moves = {item.path: item.file.path for item in files}
     storage.replace(f"{STAGING}/{token}/{MOVES}", json.dumps(moves).encode())

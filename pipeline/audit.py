@@ -278,7 +278,7 @@ class _Audit:
             self._spark.conf.set(key, str(max(least, min(len(self._facts), 200))))
 
     def _absent(self, renamed: dict[str, str]) -> list[Finding]:
-        """Partitions with records of which an archive or a replay has none."""
+        """Partitions with records that an archive or a replay has nothing of."""
         _check_map(self._options, self._places)
         first: dict[Where, Facts] = {}
         for (_, where), facts in self._facts.items():

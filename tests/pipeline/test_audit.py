@@ -321,5 +321,5 @@ def test_damage_in_a_topic_is_named_with_its_offset(
         job.audit(options_of("-b", broker.bootstrap, f"--topics={topic}"))
     assert explain(raised.value) == (
         f"{topic} partition 0: the batch at offset 1 is damaged on the broker:"
-        " kwire pipeline audit --log-dir shows all such"
+        " kwire pipeline audit --log-dir shows all damaged batches"
     )
