@@ -1,4 +1,4 @@
-"""What the client commands share: connecting, naming errors, tables, progress."""
+"""What the client commands share: connecting, explaining errors, tables, progress."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from typing import Any
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
-#: How long a broker that died may be among those that the others name: its session has to end first.
+#: How long other brokers may still list a broker that has died: its session must end first.
 DEAD_BROKER_S = 30.0
 
 
 class CommandError(Exception):
-    """A sentence for the user; the command ends with exit code 1."""
+    """An error message for the user; the command ends with exit code 1."""
 
 
 def add_bootstrap(parser: ArgumentParser) -> None:
-    """The option that says where the cluster is."""
+    """Add the option for the cluster's address."""
     parser.add_argument(
         "--bootstrap",
         "--bootstrap-server",
         metavar="HOST:PORT",
         type=bootstrap_address,
         default=BOOTSTRAP,
-        help=f"a broker to begin with (default {BOOTSTRAP})",
+        help=f"a broker to connect to first (default {BOOTSTRAP})",
     )
 
 
 def bootstrap_address(text: str) -> str:
-    """The text, if it is `HOST[:PORT]` or several of them. Errors: ArgumentTypeError."""
+    """Accept `HOST[:PORT]`, or several with commas. Errors: ArgumentTypeError."""
     for part in text.split(","):
         match = re.fullmatch(r"\s*(?:\[[^\[\]]+\]|[^\s:\[\]]+)(?::([0-9]{1,5}))?\s*", part)
         if match is None or not 0 < int(match[1] or 1) < 65536:
@@ -45,14 +45,14 @@ def bootstrap_address(text: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """A number from 0. Errors: ArgumentTypeError."""
+    """Parse a number, 0 or more. Errors: ArgumentTypeError."""
     if not re.fullmatch("[0-9]+", text):
-        raise ArgumentTypeError(f"{text!r} is not a number from 0")
+        raise ArgumentTypeError(f"{text!r} is not a number, 0 or more")
     return int(text)
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """`KEY=VALUE` as a pair. Errors: ArgumentTypeError."""
+    """Parse `KEY=VALUE` into a pair. Errors: ArgumentTypeError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -60,9 +60,9 @@ def key_value(text: str) -> tuple[str, str]:
 
 
 def await_broker(bootstrap: str, patience: float = BOOTSTRAP_TIMEOUT_MS / 1000) -> None:
-    """Wait until one of the addresses takes a connection, and say so when that is not at once.
+    """Wait until one of the addresses accepts a connection; report if that takes a while.
 
-    Errors: CommandError with the reason that the system gave last.
+    Errors: CommandError with the system's last error.
     """
     begun = time.monotonic()
     told = False
@@ -87,7 +87,7 @@ def await_broker(bootstrap: str, patience: float = BOOTSTRAP_TIMEOUT_MS / 1000) 
 
 
 def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
-    """Run a client command; what cannot be done or is refused becomes one line and exit code 1."""
+    """Run a client command; a failure or refusal becomes one line and exit code 1."""
     import logging
 
     from kafka.errors import KafkaError
@@ -104,9 +104,9 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
 
 
 def administering(command: Callable[[Namespace], int], options: Namespace) -> int:
-    """Run a command that uses an admin client, and again where that chose a broker that just died.
+    """Run a command with an admin client; run it again if that chose a broker that has just died.
 
-    Shape: what it prints comes at its end, so that nothing is printed twice.
+    Shape: the command prints at its end, so that nothing is printed twice.
     """
     return reporting(partial(_until_none_is_dead, command), options)
 
@@ -121,7 +121,7 @@ def _until_none_is_dead(command: Callable[[Namespace], int], options: Namespace)
             with redirect_stdout(printed):
                 code = command(options)
         except KafkaConnectionError as error:
-            # Refused: the request was not sent, so that what it asks for cannot be done twice.
+            # The connection was refused, so the request was not sent, and nothing is done twice.
             if "ECONNREFUSED" not in str(error) or time.monotonic() > give_up:
                 raise
             time.sleep(0.1)
@@ -160,7 +160,7 @@ def refusals(rows: Iterable[dict[str, Any]], name: str = "name") -> int:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as their longest cell."""
+    """Print columns as wide as their longest cell."""
     cells = [[str(cell) for cell in row] for row in [head, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     for row in cells:
@@ -170,7 +170,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 class Progress:
-    """A progress bar on standard error when that is a terminal; else nothing is shown or loaded."""
+    """A progress bar on standard error if that is a terminal; otherwise it does nothing."""
 
     def __init__(self, label: str, total: int | None, unit: str, bytes_too: bool = False) -> None:
         self._bar: Any = None
@@ -187,12 +187,12 @@ class Progress:
             )
 
     def advance(self, amount: int = 1) -> None:
-        """Move on."""
+        """Advance the bar."""
         if self._bar is not None:
             self._bar.update(amount)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Not that of `kwire serve`, whose logs the brokers of a cluster would not find.
+#: Not the folder of `kwire serve`, whose logs a cluster's brokers would not find.
 DEFAULT_DATA_DIR = "kwire-cluster"
 DEFAULT_LISTEN = "localhost:9092"
 DEFAULT_ZOOKEEPER_LISTEN = "localhost:2181"
@@ -36,13 +36,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=DEFAULT_BROKERS,
-        help=f"how many; their ids are 0 to N-1 (default {DEFAULT_BROKERS})",
+        help=f"number of brokers; their ids are 0 to N-1 (default {DEFAULT_BROKERS})",
     )
     add(
         "--listen",
         metavar="HOST:PORT",
         default=DEFAULT_LISTEN,
-        help=f"address of broker 0, the others take the next ports; port 0 takes free ones (default {DEFAULT_LISTEN})",
+        help=f"address of broker 0; the others use the next ports; port 0 uses free ones (default {DEFAULT_LISTEN})",
     )
     add(
         "--data-dir",
@@ -53,13 +53,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--zookeeper",
         metavar="HOSTS",
-        help="host:port,.../chroot of a ZooKeeper ensemble; without it the command serves a store itself",
+        help="host:port,.../chroot of a ZooKeeper ensemble; without it this command serves its own store",
     )
     add(
         "--zookeeper-listen",
         metavar="HOST:PORT",
         default=DEFAULT_ZOOKEEPER_LISTEN,
-        help="address of the store that it serves itself, in ZooKeeper's protocol "
+        help="address of its own store, which speaks ZooKeeper's protocol "
         f"(default {DEFAULT_ZOOKEEPER_LISTEN})",
     )
     add("--config", metavar="FILE", help="an Apache Kafka server.properties for all of them")
@@ -88,7 +88,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run until told to stop: 0 after a clean stop, 1 when a broker or the store failed."""
+    """Run until stopped: 0 after a clean stop, 1 if a broker or the store failed."""
     from ..coordination.store import StoreClosed
     from .cluster_processes import ClusterPlan, run_cluster
 
@@ -126,9 +126,9 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace, port: int) -> None:
-    """Refuse what no cluster can be made of. Errors: ConfigError."""
+    """Refuse options that do not make a cluster. Errors: ConfigError."""
     if options.brokers < 1:
-        raise ConfigError(f"--brokers {options.brokers}: a cluster has one broker at least")
+        raise ConfigError(f"--brokers {options.brokers}: a cluster has at least one broker")
     if port and port + options.brokers - 1 > 65535:
         raise ConfigError(f"--listen {options.listen}: no {options.brokers} ports from there on")
     if (Path(options.data_dir) / META_PROPERTIES).exists():
@@ -141,14 +141,14 @@ def check(options: Namespace, port: int) -> None:
 
 
 def store_settings(listen: str) -> Settings:
-    """How the store is served. Errors: ConfigError."""
+    """The settings for serving the store. Errors: ConfigError."""
     from .zookeeper import settings_of
 
     return settings_of(listen, 2000, "*")
 
 
 def broker_arguments(options: Namespace) -> list[str]:
-    """What every `kwire serve` gets. Errors: OSError, PropertiesError for the file."""
+    """The arguments of every `kwire serve`. Errors: OSError, PropertiesError for the file."""
     arguments = ["--log-format", options.log_format, "--log-level", options.log_level]
     overrides = list(options.overrides)
     given = {text.partition("=")[0].strip() for text in overrides}
@@ -166,7 +166,7 @@ def broker_arguments(options: Namespace) -> list[str]:
 
 
 def internal_topics(brokers: int) -> dict[str, int]:
-    """Settings of Kafka that ask for three brokers, brought down to as many as there are."""
+    """Kafka's settings that ask for three brokers, reduced to the number of brokers."""
     return {
         "offsets.topic.replication.factor": min(brokers, 3),
         "transaction.state.log.replication.factor": min(brokers, 3),

@@ -1,4 +1,4 @@
-"""Brokers as child processes beside the store they share: start, ready line, death, stop."""
+"""Brokers as child processes, and the store they share: start, ready line, death, stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READY = b"kwire ready "
 class ClusterPlan(NamedTuple):
     """What to run.
 
-    Shape: `port` is broker 0's, 0 for free ones; `store` is None where `zookeeper` names an ensemble;
+    Shape: `port` is broker 0's, 0 for free ones; `store` is None if `zookeeper` names an ensemble;
     `arguments` are for every `kwire serve`.
     """
 
@@ -46,7 +46,7 @@ class ClusterPlan(NamedTuple):
         return [*python, *self.serve(broker_id, zookeeper, f"{host}:{port}")]
 
     def serve(self, broker_id: int, zookeeper: str, listen: str) -> list[str]:
-        """What `kwire` runs one broker with."""
+        """The arguments with which `kwire` runs one broker."""
         return [
             *("serve", "--node-id", str(broker_id), "--listen", listen),
             *("--data-dir", str(self.data_dir / f"broker-{broker_id}")),
@@ -61,7 +61,7 @@ def package() -> str:
 
 
 def dying_with_parent() -> Callable[[], None] | None:
-    """What has a child told to stop when this process is gone, where the system can do that."""
+    """What makes a child stop when this process dies, if the system supports it."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -82,7 +82,7 @@ class BrokerChild:
         self.broker_id = broker_id
         self.process = process
         loop = asyncio.get_running_loop()
-        #: The address it printed; cancelled if it ends without.
+        #: The address it printed; cancelled if it ends without printing one.
         self.ready: asyncio.Future[str] = loop.create_future()
         self._tasks = [loop.create_task(self._read_output())]
         if prefix:
@@ -120,11 +120,11 @@ class BrokerChild:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it said where it listens."""
+        """Whether it has printed its address."""
         return self.ready.done() and not self.ready.cancelled()
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal, unless it ended."""
+        """Send a signal, unless it has ended."""
         if self.process.returncode is None:
             self.process.send_signal(number)
 
@@ -136,7 +136,7 @@ class BrokerChild:
 
 
 class ClusterProcesses:
-    """The store, if it is ours, and the brokers."""
+    """The brokers, and the store if it is ours."""
 
     def __init__(self, plan: ClusterPlan) -> None:
         self.plan = plan
@@ -174,7 +174,7 @@ class ClusterProcesses:
 
         self.store = await open_server(self.plan.data_dir, self.plan.store)
         for broker_id in range(self.plan.brokers):
-            # Of an earlier run that was killed: its broker would be waited for until it times out.
+            # From an earlier run that was killed: registering its broker would wait for a timeout.
             self.store.end_owner(paths.broker_path(broker_id))
         address = address_of(self.store)
         say_ready(f"kwire zookeeper ready {address}")
@@ -196,7 +196,7 @@ class ClusterProcesses:
             self.children.append(BrokerChild(broker_id, process, self.plan.prefix_logs))
 
     async def run(self) -> None:
-        """Say when all are registered, and report what dies, until told to stop."""
+        """Report when all are registered, and which ones die, until stopped."""
         told = asyncio.create_task(self.stopping.wait())
         waiting: set[asyncio.Future[Any]] = {told}
         waiting |= {child.ended for child in self.children}
@@ -220,16 +220,16 @@ class ClusterProcesses:
 
     def _mourn(self, child: BrokerChild, started: bool) -> None:
         if self.stopping.is_set():
-            return  # the signal came to it, too
+            return  # it received the signal, too
         self.failed = True
         left = [other for other in self.children if not other.ended.done()]
         if not started:
             logger.error("%s before the cluster was ready; stopping the others", child.epitaph())
             self._give_up()
         elif left:
-            logger.error("%s; it is not started again, %d go on", child.epitaph(), len(left))
+            logger.error("%s; it is not restarted, %d keep running", child.epitaph(), len(left))
             serve = self.plan.serve(child.broker_id, self._zookeeper, child.ready.result())
-            logger.info("to start it again: kwire %s", shlex.join(serve))
+            logger.info("to restart it: kwire %s", shlex.join(serve))
         else:
             logger.error("%s; no broker is left", child.epitaph())
             self._give_up()
@@ -239,7 +239,7 @@ class ClusterProcesses:
         self.stopping.set()
 
     async def stop(self) -> None:
-        """Stop the brokers, and the store when they have ended."""
+        """Stop the brokers, and then the store."""
         alive = [child for child in self.children if not child.ended.done()]
         for child in alive:
             child.stop(signal.SIGTERM)
@@ -254,9 +254,9 @@ class ClusterProcesses:
 
 
 async def run_cluster(plan: ClusterPlan) -> int:
-    """Run a cluster until it is told to stop: 0, or 1 if anything of it failed.
+    """Run a cluster until stopped: 0, or 1 if any part of it failed.
 
-    Errors: StoreClosed, OSError when the store cannot be opened or served.
+    Errors: StoreClosed, OSError if the store cannot be opened or served.
     """
     cluster = ClusterProcesses(plan)
     cluster.listen_to_signals()

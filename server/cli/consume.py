@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-b",
         "--from-beginning",
         action="store_true",
-        help="begin with the oldest record (a group: where it has no offset yet)",
+        help="begin with the oldest record (with a group: where it has no offset yet)",
     )
     parser.add_argument(
         "-n",
@@ -54,12 +54,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print until told to stop."""
+    """Print until stopped."""
     return reporting(consume, options)
 
 
 def consume(options: Namespace) -> int:
-    """Print records as they come."""
+    """Print records as they arrive."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
@@ -77,7 +77,7 @@ def consume(options: Namespace) -> int:
 
 
 def follow(consumer: Any, options: Namespace) -> int:
-    """Read from where the options say; with a group, offsets are committed after records were printed."""
+    """Read from where the options say; a group's offsets are committed after printing."""
     remaining: dict[Any, int] = {}
     if options.group is not None:
         consumer.subscribe(options.topics)
@@ -119,7 +119,7 @@ def begin_everywhere(consumer: Any, options: Namespace) -> dict[Any, int]:
     for topic in options.topics:
         partitions = consumer.partitions_for_topic(topic)
         if not partitions:
-            raise CommandError(f"{topic}: there is no such topic")
+            raise CommandError(f"{topic}: no such topic")
         tps += [TopicPartition(topic, partition) for partition in sorted(partitions)]
     consumer.assign(tps)
     end = consumer.end_offsets(tps)
@@ -132,7 +132,7 @@ def begin_everywhere(consumer: Any, options: Namespace) -> dict[Any, int]:
 
 
 def format_record(record: Any, form: str) -> bytes:
-    """One record as a line without its end."""
+    """One record as a line, without the line end."""
     if form == "json":
         entry = {
             "topic": record.topic,
@@ -151,5 +151,5 @@ def format_record(record: Any, form: str) -> bytes:
 
 
 def to_text(data: bytes | None) -> str | None:
-    """Bytes as text; what is no UTF-8 is shown with escapes."""
+    """Bytes as text; bytes that are not UTF-8 are shown with escapes."""
     return None if data is None else data.decode("utf-8", "backslashreplace")

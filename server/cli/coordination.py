@@ -1,4 +1,4 @@
-"""`kwire coordination`: take cluster metadata out of a store, or put it into one."""
+"""`kwire coordination`: export cluster metadata from a store, or import it into one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ..coordination.store import Store
 
 
-#: What an import writes, and what it leaves of a store whose place it takes.
+#: The new file that an import writes, and the name of the old one it replaces.
 NEW_STORE = "coordination.db.new"
 OLD_STORE = "coordination.db.old"
 
 
 class NoStore(Exception):
-    """There is no store where one was expected."""
+    """There is no store where one is expected."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             "--data-dir",
             metavar="DIR",
             default=DEFAULT_DATA_DIR,
-            help=f"data directory with the embedded store (default ./{DEFAULT_DATA_DIR}); its broker must be stopped",
+            help=f"data directory of the embedded store (default ./{DEFAULT_DATA_DIR}); its broker must be stopped",
         )
         where.add_argument(
             "--zookeeper", metavar="HOSTS", help="host:port,.../chroot of a ZooKeeper ensemble"
@@ -50,14 +50,14 @@ def add_arguments(parser: ArgumentParser) -> None:
             command.add_argument(
                 "--replace",
                 action="store_true",
-                help="take the place of topics that are described there; of an embedded store,"
+                help="replace topics that the store describes already; with an embedded store,"
                 f" the old file is kept as {OLD_STORE}",
             )
         command.add_argument("file", metavar="FILE", nargs="?", help=file)
 
 
 def run(options: Namespace) -> int:
-    """Do what the verb says."""
+    """Run the verb."""
     import logging
 
     from ..coordination.store import StoreError
@@ -77,7 +77,7 @@ def run(options: Namespace) -> int:
 
 
 async def export(options: Namespace) -> int:
-    """Write the metadata; returns how many nodes."""
+    """Write the metadata; returns the number of nodes."""
     from ..coordination.transfer import export_tree
 
     store = await open_store(options, must_exist=True)
@@ -97,7 +97,7 @@ async def export(options: Namespace) -> int:
 
 
 async def import_(options: Namespace) -> int:
-    """Read metadata; returns how many nodes."""
+    """Read metadata; returns the number of nodes."""
     from ..coordination.transfer import import_tree
 
     with (
@@ -115,7 +115,7 @@ async def import_(options: Namespace) -> int:
 
 
 async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
-    """Write a store file of its own, which takes the place of the old one when it is whole."""
+    """Write a separate store file, which replaces the old one when it is complete."""
     from ..clock import SystemClock
     from ..coordination.embedded import EmbeddedStore
     from ..coordination.transfer import BadDocument, import_tree, topics_in
@@ -152,7 +152,7 @@ async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
 
 
 def cluster_of(data_dir: Path) -> str | None:
-    """Whose cluster's data the directory holds, None if it is new. Errors: CorruptMetaProperties."""
+    """The id of the directory's cluster; None if it is new. Errors: CorruptMetaProperties."""
     from ..log.file_layer import FileLayer
     from ..log.log_directory import LogDirectory
 
@@ -161,13 +161,13 @@ def cluster_of(data_dir: Path) -> str | None:
 
 
 def remove_store(path: Path) -> None:
-    """Remove a store's file and its log, where they are."""
+    """Remove a store's file and its log, if they exist."""
     for name in (path.name, f"{path.name}-wal"):
         path.with_name(name).unlink(missing_ok=True)
 
 
 def counted(lines: Iterable[str], progress: Progress) -> Iterator[str]:
-    """The same lines, each of which moves the bar on."""
+    """The same lines; each one advances the bar."""
     for line in lines:
         progress.advance()
         yield line
@@ -198,5 +198,5 @@ def embedded_path(data_dir: str, must_exist: bool) -> Path:
 
     path = Path(data_dir, EMBEDDED_STORE)
     if must_exist and not path.exists():
-        raise NoStore(f"{path}: there is no store; name its folder with --data-dir")
+        raise NoStore(f"{path}: no store here; name its folder with --data-dir")
     return path

@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Print every file; a file that cannot be read costs exit code 1, not the others."""
+    """Print every file; an unreadable file causes exit code 1, but the others are still printed."""
     from ..log.dump import UnknownFile, dump_file
 
     code = 0

@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-t",
         "--topic",
         action="append",
-        help="(default: every topic the group has offsets of); repeatable",
+        help="(default: every topic for which the group has offsets); repeatable",
     )
     verb.add_argument(
         "--to",
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Do what the verb says."""
+    """Run the verb."""
     verb = {
         "list": list_groups,
         "describe": describe_groups,
@@ -63,7 +63,7 @@ def list_groups(options: Namespace) -> int:
 
 
 def describe_groups(options: Namespace) -> int:
-    """Print offsets, lag and who reads each partition."""
+    """Print offsets, lag and the reader of each partition."""
     from kafka.admin import OffsetSpec
 
     code = 0
@@ -73,7 +73,7 @@ def describe_groups(options: Namespace) -> int:
         for name in options.groups:
             group, committed = described[name], offsets[name]
             if group["group_state"] == "Dead" and not committed:
-                print(f"kwire: {name}: there is no such group", file=sys.stderr)
+                print(f"kwire: {name}: no such group", file=sys.stderr)
                 code = 1
                 continue
             ends = (
@@ -96,7 +96,7 @@ def describe_groups(options: Namespace) -> int:
 
 
 def readers_of(members: list[dict[str, Any]]) -> dict[Any, str]:
-    """Partition -> client id of the member that has it."""
+    """Map each partition to the client id of its member."""
     from kafka.structs import TopicPartition
 
     readers = {}
@@ -170,7 +170,7 @@ def reset_target(text: str) -> str | int | datetime:
 
 
 def target_offset(target: str | int | datetime) -> Any:
-    """The same as kafka-python wants it."""
+    """The same in kafka-python's form."""
     from kafka.admin import OffsetSpec, OffsetTimestamp
 
     if isinstance(target, datetime):
@@ -193,5 +193,5 @@ def delete_groups(options: Namespace) -> int:
 
 
 def shown(offset: int | None) -> str:
-    """An offset, or a dash where there is none."""
+    """An offset, or a dash if there is none."""
     return "-" if offset is None or offset < 0 else str(offset)

@@ -1,7 +1,7 @@
-"""What hands type that are used to Apache Kafka's tools, put into the order of kwire's commands.
+"""Rearranges the words of Apache Kafka's command lines into the order of kwire's commands.
 
-`--bootstrap-server X --create --topic t` becomes `--bootstrap X create t`. Options that only have another name
-(`--replication-factor`) are second names in the commands' parsers instead.
+`--bootstrap-server X --create --topic t` becomes `--bootstrap X create t`. Options that only have
+another name (`--replication-factor`) are second names in the commands' parsers instead.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers")
-#: Command -> the option by which Kafka's tool takes what is an argument here.
+#: Command -> the option of Kafka's tool for what is an argument here.
 NAMES = {"topics": "--topic", "produce": "--topic", "consume": "--topic", "groups": "--group"}
-#: Command -> options of Kafka's tool that are verbs here. `--reset-offsets` is none of them: there it only
-#: shows what it would do unless `--execute` is given, here it is the other way round.
+#: Command -> options of Kafka's tool that are verbs here. `--reset-offsets` is not among them:
+#: there it only shows what it would do unless `--execute` is given, here it is the reverse.
 VERBS = {
     "topics": ("--list", "--describe", "--create", "--alter", "--delete"),
     "groups": ("--list", "--describe", "--delete"),
@@ -20,7 +20,7 @@ VERBS = {
 
 
 def in_order(words: Sequence[str]) -> list[str]:
-    """A command line that begins with a command, with bootstrap, verb and names at their places."""
+    """Rearrange a command line that begins with a command: bootstrap, verb and names come first."""
     command, left = words[0], list(words[1:])
     if command not in NAMES:
         return [command, *left]

@@ -1,4 +1,4 @@
-"""What the broker says on standard error: lines for people, or JSON objects on request."""
+"""The broker's log on standard error: text lines, or JSON objects on request."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 import time
 from typing import TextIO
 
-#: Libraries whose chatter below this level helps nobody.
+#: Libraries whose messages below this level are not helpful.
 QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.WARNING}
-#: Seconds in which kazoo's saying the same again is not shown: it reports each attempt to connect.
+#: How many seconds kazoo's repeated messages are hidden: it reports each attempt to connect.
 REPEATED_AFTER = 30.0
 
 
@@ -32,7 +32,7 @@ def configure_logging(
 
 
 def room_of(logger_name: str) -> str:
-    """A logger's name without the package, which is `server` in a checkout and `kwire.server` installed."""
+    """A logger's name without the package (`server` in a checkout, `kwire.server` installed)."""
     for prefix in ("kwire.server.", "server."):
         if logger_name.startswith(prefix):
             return logger_name[len(prefix) :]
@@ -40,7 +40,7 @@ def room_of(logger_name: str) -> str:
 
 
 class Repetitions(logging.Filter):
-    """Holds back what kazoo has said before, for a while."""
+    """Hides messages that kazoo repeats, for a while."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time (UTC, RFC 3339), level, logger, message, and traceback where there is one."""
+    """One object per line: time (UTC, RFC 3339), level, logger, message, and any traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

@@ -18,9 +18,9 @@ from .client import (
     whole_number,
 )
 
-#: Sends whose outcome has not been looked at; more of them would only cost memory.
+#: How many sends may be unconfirmed; more would only cost memory.
 IN_FLIGHT = 10_000
-#: Longest wait for what was sent to be acknowledged.
+#: The longest wait for acknowledgements.
 DELIVERY_TIMEOUT_MS = 30_000
 
 
@@ -29,10 +29,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_bootstrap(parser)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="lines to send (default: standard input)"
+        "file",
+        metavar="FILE",
+        nargs="?",
+        help="file with the lines to send (default: standard input)",
     )
     parser.add_argument(
-        "-K", "--key-separator", metavar="TEXT", help="what stands between key and value in a line"
+        "-K", "--key-separator", metavar="TEXT", help="separates key and value in a line"
     )
     parser.add_argument(
         "-H",
@@ -70,7 +73,7 @@ def produce(options: Namespace) -> int:
 def send(
     options: Namespace, lines: IO[bytes], size: int | None, headers: list[tuple[str, bytes]]
 ) -> int:
-    """Send lines; the first that is refused ends it with exit code 1."""
+    """Send lines; the first refusal ends this with exit code 1."""
     from kafka import KafkaProducer
 
     acks: Any = options.acks if options.acks == "all" else int(options.acks)
@@ -92,7 +95,7 @@ def send(
             for key, value, length in split_lines(lines, separator):
                 try:
                     future = producer.send(options.topic, value, key, headers, options.partition)
-                except ValueError as error:  # what kafka-python itself refuses: names, partitions
+                except ValueError as error:  # refused by kafka-python itself: names, partitions
                     raise CommandError(f"{options.topic}: {error}") from None
                 pending.append(future)
                 if len(pending) >= IN_FLIGHT:
@@ -112,13 +115,13 @@ def settle(pending: list[Any]) -> None:
 
 
 def end(producer: Any) -> None:
-    """Close, and leave what a broker that is gone will not take: by itself kafka-python waits without end."""
+    """Close, dropping what a dead broker cannot take: kafka-python itself waits for ever."""
     from kafka.errors import KafkaError
 
     try:
         producer.close(timeout=2)
     except KafkaError:
-        producer._closed = True  # else its __del__ tries once more, and complains
+        producer._closed = True  # else its __del__ tries again, and complains
 
 
 def split_lines(

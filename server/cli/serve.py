@@ -1,4 +1,4 @@
-"""`kwire serve`: gather the settings of file and command line, and run a broker with them."""
+"""`kwire serve`: combine the settings of file and command line, and run a broker with them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_DATA_DIR = "kwire-data"
 
-#: What a broker without a --config file starts with. Apache Kafka ships a file with the same lines, since its
-#: built-in defaults ask for three brokers. It listens on this machine only: nothing asks clients for a password.
+#: The settings of a broker without a --config file. Apache Kafka ships a file with the same lines,
+#: since its built-in defaults need three brokers. It listens on this machine only: clients need no
+#: password.
 WITHOUT_FILE = {
     "listeners": "PLAINTEXT://localhost:9092",
     "log.dirs": DEFAULT_DATA_DIR,
@@ -49,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add(
         "--advertise",
         metavar="HOST:PORT",
-        help="address told to clients, where it is translated on the way (containers, tunnels)",
+        help="address given to clients, if it is translated on the way (containers, tunnels)",
     )
     add(
         "--zookeeper",
@@ -80,7 +81,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run until told to stop."""
+    """Run until stopped."""
     try:
         config = BrokerConfig(static_properties(options))
     except ConfigError as error:
@@ -95,7 +96,7 @@ def run(options: Namespace) -> int:
     configure_logging(config.get_str("kwire.log.format"), config.get_str("kwire.log.level"))
     logger.info("Data in %s", ", ".join(str(Path(path).absolute()) for path in config.log_dirs))
     if servers := config.get_optional_str("zookeeper.connect"):
-        hint = "; --zookeeper '' takes the embedded store" if options.zookeeper is None else ""
+        hint = "; --zookeeper '' uses the embedded store" if options.zookeeper is None else ""
         logger.info("Cluster metadata in ZooKeeper at %s%s", servers, hint)
     for sentence in config.notices():
         logger.warning("%s", sentence)
@@ -106,7 +107,7 @@ def run(options: Namespace) -> int:
 
 
 def static_properties(options: Namespace) -> dict[str, str]:
-    """All settings by Kafka's names; what is nearer to the hand wins: -o, then options, then the file.
+    """All settings by Kafka's names; -o overrides the named options, which override the file.
 
     Errors: ConfigError, PropertiesError, OSError for a file that cannot be read.
     """
@@ -126,7 +127,7 @@ def static_properties(options: Namespace) -> dict[str, str]:
 
 
 def option_properties(options: Namespace) -> dict[str, str]:
-    """What the named options set."""
+    """The settings made by the named options."""
     given = {
         "log.dirs": options.data_dir,
         "zookeeper.connect": options.zookeeper,
@@ -150,7 +151,7 @@ def option_properties(options: Namespace) -> dict[str, str]:
 
 
 def override_properties(overrides: list[str]) -> dict[str, str]:
-    """What -o sets. Errors: ConfigError for a key nobody knows, which in a file is only reported."""
+    """The settings made by -o. Errors: ConfigError, also for a key that is unknown."""
     properties = {}
     for text in overrides:
         name, equals, value = text.partition("=")

@@ -27,7 +27,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     verb = verbs.add_parser("list", help="names of all topics")
     verb.add_argument("--all", action="store_true", help="internal topics too")
     verb = verbs.add_parser("describe", help="partitions, replicas and configs")
-    verb.add_argument("topics", metavar="TOPIC", nargs="*", help="(default: all but internal ones)")
+    verb.add_argument(
+        "topics", metavar="TOPIC", nargs="*", help="(default: all except internal ones)"
+    )
     verb.add_argument(
         "--under-replicated",
         "--under-replicated-partitions",
@@ -58,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="KEY",
         action="append",
         default=[],
-        help="go back to the broker's default; repeatable",
+        help="reset to the broker's default; repeatable",
     )
     verb = verbs.add_parser("delete", help="delete topics and their records")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
@@ -78,7 +80,7 @@ def _add_configs(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Do what the verb says."""
+    """Run the verb."""
     verb = {
         "list": list_topics,
         "describe": describe_topics,
@@ -90,7 +92,7 @@ def run(options: Namespace) -> int:
 
 
 def list_topics(options: Namespace) -> int:
-    """Print names, one a line."""
+    """Print names, one per line."""
     with admin_client(options) as admin:
         for topic in sorted(admin.describe_topics(), key=lambda topic: str(topic["name"])):
             if options.all or not topic["is_internal"]:
@@ -117,7 +119,7 @@ def describe_topics(options: Namespace) -> int:
             name, count = topic["name"], len(topic["partitions"])
             number = as_kafka_writes_it(topic.get("topic_id"))
             changed, offsets = "", {}
-            # Where brokers may just be dying, one answer is enough.
+            # One answer is enough, because brokers may be dying.
             if not options.under_replicated:
                 changed = _changed_configs(admin, name)
                 offsets = _offsets(admin, name, partitions)
@@ -147,7 +149,7 @@ def _changed_configs(admin: Any, topic: str) -> str:
 def _offsets(
     admin: Any, topic: str, partitions: Sequence[Mapping[str, Any]]
 ) -> dict[int, tuple[object, object]]:
-    """The first and the end offset of each partition, dashes for one that nobody leads."""
+    """The first and the end offset of each partition; dashes for one without a leader."""
     from kafka.admin import OffsetSpec
     from kafka.structs import TopicPartition
 
@@ -216,7 +218,7 @@ def delete_topics(options: Namespace) -> int:
 
 
 def as_kafka_writes_it(topic_id: object) -> str:
-    """A topic id in the form of Kafka's tools and of partition.metadata; a dash where there is none."""
+    """A topic id as Kafka's tools and partition.metadata show it; a dash if there is none."""
     if topic_id is None:
         return "-"
     return base64.urlsafe_b64encode(UUID(str(topic_id)).bytes).decode().rstrip("=")

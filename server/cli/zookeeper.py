@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_DATA_DIR = "kwire-data"
 DEFAULT_LISTEN = "localhost:2181"
 NOTICE = (
-    "ZooKeeper's protocol from one process: the data are not replicated. "
+    "Serves ZooKeeper's protocol from one process: its data is not replicated. "
     "This is for development and tests; a production cluster wants an ensemble of Apache ZooKeeper"
 )
 
@@ -47,13 +47,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="MS",
         type=int,
         default=2000,
-        help="a client gets a session timeout between 2 and 20 ticks (default 2000)",
+        help="session timeouts are between 2 and 20 ticks (default 2000)",
     )
     add(
         "--words",
         metavar="LIST",
         default="*",
-        help="four-letter words that are answered, with commas between them (default '*', all)",
+        help="four-letter words to answer, separated by commas (default '*', all)",
     )
     add(
         "--log-format",
@@ -71,7 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Serve until told to stop: 0 after a clean stop, 1 when it could not start or go on."""
+    """Serve until stopped: 0 after a clean stop, 1 if it could not start or failed."""
     from ..coordination.store import StoreClosed
 
     try:
@@ -90,7 +90,7 @@ def run(options: Namespace) -> int:
 
 
 def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
-    """What the options say. Errors: ConfigError."""
+    """The settings from the options. Errors: ConfigError."""
     from ..coordination.zookeeper_server.machine import Limits
     from ..coordination.zookeeper_server.server import Settings
     from ..coordination.zookeeper_server.words import WORDS
@@ -103,13 +103,13 @@ def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
         chosen = frozenset(filter(None, map(str.strip, words.split(","))))
         if unknown := chosen - set(WORDS):
             raise ConfigError(
-                f"--words {words}: {', '.join(sorted(unknown))} unknown; there are {', '.join(WORDS)}"
+                f"--words {words}: {', '.join(sorted(unknown))} unknown; known are {', '.join(WORDS)}"
             )
     return Settings(host, port, Limits(2 * tick_ms, 20 * tick_ms), chosen)
 
 
 async def serve(data_dir: Path, settings: Settings) -> int:
-    """Open the store and serve it until a signal or a failing file."""
+    """Open the store and serve it until a signal or a failure of the file."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -132,7 +132,7 @@ async def serve(data_dir: Path, settings: Settings) -> int:
 
 
 async def open_server(data_dir: Path, settings: Settings) -> ZooKeeperServer:
-    """Serve the store of a folder. Errors: StoreClosed, OSError."""
+    """Serve the store in a folder. Errors: StoreClosed, OSError."""
     from ..clock import SystemClock
     from ..coordination.store import EMBEDDED_STORE
     from ..coordination.zookeeper_server.server import ZooKeeperServer
@@ -141,13 +141,13 @@ async def open_server(data_dir: Path, settings: Settings) -> ZooKeeperServer:
     server = await ZooKeeperServer.open(path, SystemClock(), settings)
     logger.warning("%s", NOTICE)
     logger.info(
-        "Nodes in %s, %d sessions to come back", path.absolute(), len(server.machine.sessions)
+        "Nodes in %s, %d sessions may come back", path.absolute(), len(server.machine.sessions)
     )
     return server
 
 
 def address_of(server: ZooKeeperServer) -> str:
-    """Where clients on this machine find the server."""
+    """The address of the server for clients on this machine."""
     host = server.settings.host
     if host in ("", "0.0.0.0", "::"):
         host = "localhost"

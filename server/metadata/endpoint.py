@@ -1,4 +1,4 @@
-"""Where a listener is bound, or reached by others."""
+"""Where a listener is bound, or where others reach it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 #: By id. Source: org.apache.kafka.common.security.auth.SecurityProtocol.
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: Hosts to listen on that stand for every interface.
+#: Hosts to listen on that mean every interface.
 WILDCARDS = ("", "0.0.0.0", "::")
-#: Those that this broker speaks.
+#: Those that this broker supports.
 SPOKEN_PROTOCOLS = ("PLAINTEXT",)
 
 
 class Endpoint(NamedTuple):
     """One listener of a broker. Source: org.apache.kafka.common.Endpoint.
 
-    Shape: `security_protocol` is one of SECURITY_PROTOCOLS. Of an address to listen
-    on, an empty host means every interface and port 0 any free one.
+    Shape: `security_protocol` is one of SECURITY_PROTOCOLS. In an address to listen on, an empty
+    host means every interface and port 0 any free one.
     """
 
     listener: str

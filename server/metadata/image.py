@@ -1,7 +1,7 @@
 """The cluster as this broker knows it: an immutable image, and cheap steps from one to the next.
 
 A request takes the current image once and answers from it. An image never changes; a change makes
-the next image, which shares everything untouched and knows in what it differs (`changes_since`).
+the next image, which shares everything unchanged and knows how it differs (`changes_since`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 NO_LEADER = -1
 NO_EPOCH = -1
-#: As leader epoch of a StopReplica: above all others. Source: LeaderAndIsr.EPOCH_DURING_DELETE.
+#: As leader epoch of a StopReplica: higher than any other. Source:
+#: LeaderAndIsr.EPOCH_DURING_DELETE.
 EPOCH_DURING_DELETE = -2
 #: The entity whose configs are the defaults of its type.
 DEFAULT_ENTITY = "<default>"
@@ -26,7 +27,7 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 class BrokerRegistration(NamedTuple):
-    """A live broker. Shape: `epoch` is the czxid of its node; `features` name -> (min, max)."""
+    """A live broker. Shape: `epoch` is its node's czxid; `features` maps name -> (min, max)."""
 
     id: int
     endpoints: tuple[Endpoint, ...]
@@ -45,9 +46,9 @@ class BrokerRegistration(NamedTuple):
 class PartitionImage(NamedTuple):
     """One partition.
 
-    Shape: `replicas` in order of preference; `leader` -1 is none; `partition_epoch` is the version
-    of the state node; `recovering` says that an unclean leader has not caught up with itself yet;
-    during a reassignment `adding` and `removing` are parts of `replicas`.
+    Shape: `replicas` in order of preference; `leader` -1 means none; `partition_epoch` is the
+    version of the state node; `recovering` marks a leader elected uncleanly that has not recovered
+    yet; during a reassignment `adding` and `removing` are parts of `replicas`.
     """
 
     partition: int
@@ -71,11 +72,11 @@ class TopicImage(NamedTuple):
 
 
 class ImageDelta(NamedTuple):
-    """In what an image differs from an earlier one.
+    """The difference between an image and an earlier one.
 
-    Shape: `changed` are topics that are new or have a changed partition; `deleted` those that are
-    gone, as they were; a topic deleted and made again (another id) is in both. `configs` are
-    (entity type, entity name).
+    Shape: `changed` are topics that are new or have a changed partition; `deleted` maps removed
+    topics to their last state; a topic deleted and created again (with another id) is in both.
+    `configs` are (entity type, entity name).
     """
 
     changed: frozenset[str] = frozenset()
@@ -87,13 +88,14 @@ class ImageDelta(NamedTuple):
 
 
 class MetadataImage:
-    """Everything a broker answers metadata requests from; `MetadataImage()` knows nothing yet.
+    """Everything from which a broker answers metadata requests; `MetadataImage()` is empty.
 
-    Shape: `configs` is entity type -> entity name -> config; entity names are as in the paths below
-    /config, users and clients sanitized ("alice/clients/app"). `features` name -> finalized level,
-    `features_epoch` -1 when unknown. `version` counts the images of this process. Nothing may be
-    assigned to an image that is published. `answers` has encoded answers that follow from the image
-    alone, by what else they depend on; who puts them in bounds them, and they go with the image.
+    Shape: `configs` maps entity type -> entity name -> config; entity names are as in the paths
+    below /config, users and clients sanitized ("alice/clients/app"). `features` maps name ->
+    finalized level, `features_epoch` is -1 when unknown. `version` counts the images of this
+    process. A published image must not be modified. `answers` caches encoded answers that depend
+    only on the image and on their keys; the code that adds them limits them, and they are dropped
+    with the image.
     """
 
     __slots__ = (
@@ -129,7 +131,7 @@ class MetadataImage:
             f" brokers={list(self.brokers)}, topics={len(self.topics)})"
         )
 
-    # Questions
+    # Queries
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name."""
@@ -145,7 +147,7 @@ class MetadataImage:
         return None if found is None else found.partitions.get(partition)
 
     def controller(self) -> BrokerRegistration | None:
-        """The controller's registration, None while there is none or it is not alive."""
+        """The controller's registration; None if there is none or it is not alive."""
         return self.brokers.get(self.controller_id)
 
     def config(self, entity_type: str, name: str) -> Mapping[str, str]:
@@ -162,7 +164,7 @@ class MetadataImage:
         return self.config(BROKERS, str(broker_id))
 
     def default_broker_config(self) -> Mapping[str, str]:
-        """The dynamic config that holds for every broker without one of its own."""
+        """The dynamic config of every broker that has none of its own."""
         return self.config(BROKERS, DEFAULT_ENTITY)
 
     def offline_replicas(self, partition: PartitionImage) -> tuple[int, ...]:
@@ -174,14 +176,14 @@ class MetadataImage:
         )
 
     def changes_since(self, earlier: MetadataImage) -> ImageDelta:
-        """In what this image differs: known when `earlier` is the one before, else compared."""
+        """The differences from `earlier`: stored if that is the previous image, else computed."""
         if self.version == earlier.version + 1:
             return self.delta
         if self.version == earlier.version:
             return ImageDelta()
         return compare(earlier, self)
 
-    # Steps to the next image
+    # Making the next image
 
     def edit(self) -> ImageEditor:
         """Begin the next image."""
@@ -192,7 +194,7 @@ class MetadataImage:
         return self.edit().put_brokers(brokers).build()
 
     def with_topics(self, topics: Iterable[TopicImage]) -> MetadataImage:
-        """The same with these topics put in or replaced."""
+        """The same with these topics added or replaced."""
         return self.edit().put_topics(topics).build()
 
     def without_topics(self, names: Iterable[str]) -> MetadataImage:
@@ -213,7 +215,7 @@ class MetadataImage:
 
 
 class ImageEditor:
-    """The next image in the making: copies a table when it first changes it."""
+    """Builds the next image: copies a table when it first changes it."""
 
     def __init__(self, base: MetadataImage) -> None:
         self._base = base
@@ -225,12 +227,12 @@ class ImageEditor:
         self._touched_configs: set[tuple[str, str]] = set()
 
     def put_cluster_id(self, cluster_id: str) -> ImageEditor:
-        """Name the cluster."""
+        """Set the cluster id."""
         self._values["cluster_id"] = cluster_id
         return self
 
     def put_controller(self, controller_id: int) -> ImageEditor:
-        """Name the controller."""
+        """Set the controller."""
         self._values["controller_id"] = controller_id
         return self
 
@@ -252,11 +254,11 @@ class ImageEditor:
         return self._topics
 
     def topic(self, name: str) -> TopicImage | None:
-        """The topic as it is in the making."""
+        """The topic as edited so far."""
         return (self._base.topics if self._topics is None else self._topics).get(name)
 
     def put_topics(self, topics: Iterable[TopicImage]) -> ImageEditor:
-        """Put topics in, or replace those of the same name."""
+        """Add topics, or replace those of the same name."""
         table = self._topic_tables()
         for topic in topics:
             before = table.get(topic.name)
@@ -268,14 +270,14 @@ class ImageEditor:
         return self
 
     def put_partitions(self, name: str, partitions: Iterable[PartitionImage]) -> ImageEditor:
-        """Put partitions into a topic that is there, or replace those of the same number."""
+        """Add partitions to an existing topic, or replace those of the same number."""
         topic = self._topic_tables()[name]
         merged = dict(topic.partitions)
         merged.update((partition.partition, partition) for partition in partitions)
         return self.put_topics([topic._replace(partitions=sorted_partitions(merged))])
 
     def remove_topics(self, names: Iterable[str]) -> ImageEditor:
-        """Take topics out; those that are not there are passed over."""
+        """Remove topics; unknown ones are ignored."""
         table = self._topic_tables()
         for name in names:
             topic = table.pop(name, None)
@@ -285,7 +287,7 @@ class ImageEditor:
         return self
 
     def put_config(self, entity_type: str, name: str, config: Mapping[str, str]) -> ImageEditor:
-        """Replace the config of an entity; an empty one takes it out."""
+        """Replace the config of an entity; an empty one removes it."""
         table = self._configs.get(entity_type)
         if table is None:
             table = self._configs[entity_type] = dict(self._base.configs.get(entity_type, EMPTY))
@@ -297,7 +299,7 @@ class ImageEditor:
         return self
 
     def build(self) -> MetadataImage:
-        """The next image, or the base itself when nothing differs from it."""
+        """The next image, or the base itself if nothing differs."""
         base = self._base
         values = self._values
         if self._topics is not None:
@@ -320,7 +322,7 @@ def compare(
     topics: Iterable[str] | None = None,
     configs: Iterable[tuple[str, str]] | None = None,
 ) -> ImageDelta:
-    """In what two images differ; `topics` and `configs` say where to look, None is everywhere."""
+    """The differences between two images; `topics` and `configs` limit the search."""
     if topics is None:
         topics = {*before.topics, *after.topics}
     if configs is None:

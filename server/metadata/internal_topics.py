@@ -1,4 +1,4 @@
-"""The topics that the broker keeps for itself. Source: org.apache.kafka.common.internals.Topic."""
+"""The topics that the broker uses internally. Source: org.apache.kafka.common.internals.Topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands each new image to the rooms of this broker."""
+"""Passes each new image to its listeners in this broker."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TypeAlias
 
 from .image import MetadataImage
 
-#: Called with the image before and the new one; `new.changes_since(old)` says what to look at.
+#: Called with the previous image and the new one; `new.changes_since(old)` gives the differences.
 ImageListener: TypeAlias = Callable[[MetadataImage, MetadataImage], None]
 
 
 class MetadataPublisher:
-    """Holds the current image; listeners hear of each one in the order they subscribed.
+    """Holds the current image; listeners get each one in the order in which they subscribed.
 
     A listener is a plain function on the event loop. When `publish` returns, every listener has
-    done its part, so whoever waits for a new topic can be answered.
+    done its part, so requests that wait for a new topic can be answered.
     """
 
     def __init__(self) -> None:
@@ -28,15 +28,15 @@ class MetadataPublisher:
         return self._image
 
     def current(self) -> MetadataImage:
-        """The current image, as a function to hand on."""
+        """The current image, as a function to pass on."""
         return self._image
 
     def subscribe(self, *listeners: ImageListener) -> None:
-        """Tell listeners of every image from the next one on, in this order."""
+        """Call listeners with every image from the next one on, in this order."""
         self._listeners.extend(listeners)
 
     def publish(self, image: MetadataImage) -> None:
-        """Make `image` the current one and tell everybody; the same image again tells nobody.
+        """Make `image` the current one and call all listeners; the same image again calls none.
 
         Errors: the first exception of a listener, after all have been called.
         """
@@ -47,7 +47,7 @@ class MetadataPublisher:
         for listener in self._listeners:
             try:
                 listener(before, image)
-            except Exception as error:  # noqa: BLE001 - one room's mistake must not stop the others
+            except Exception as error:  # noqa: BLE001 - its failure must not stop the others
                 failure = failure or error
         if failure is not None:
             raise failure

@@ -1,4 +1,4 @@
-"""What a controller's UpdateMetadata says, put into the image; pure."""
+"""Applies a controller's UpdateMetadata to the image; pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from .image import (
     sorted_partitions,
 )
 
-#: In place of a leader: the partition's topic is being deleted. Source: LeaderAndIsr.LeaderDuringDelete.
+#: In place of a leader: the partition's topic is being deleted. Source:
+#: LeaderAndIsr.LeaderDuringDelete.
 LEADER_DURING_DELETE = -2
 
 #: Names of org.apache.kafka.common.security.auth.SecurityProtocol by id.
@@ -32,7 +33,7 @@ def updated(image: MetadataImage, request: UpdateMetadataRequest) -> MetadataIma
     """The image after a request of any version.
 
     Shape: the request names all live brokers and the partitions that changed. Before version 5 it
-    has no topics, before 7 no topic ids: those known already are kept.
+    has no topics, before 7 no topic ids: known ones are kept.
     Source: ZkMetadataCache.updateMetadata.
     """
     edit = image.edit().put_controller(request.controller_id)
@@ -66,7 +67,7 @@ def updated(image: MetadataImage, request: UpdateMetadataRequest) -> MetadataIma
 
 
 def registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
-    """A live broker as the controller tells of it; its epoch is not told."""
+    """A live broker as the controller describes it, which does not include its epoch."""
     endpoints = [
         Endpoint(
             endpoint.listener or SECURITY_PROTOCOLS[endpoint.security_protocol],
@@ -83,7 +84,7 @@ def registration(broker: UpdateMetadataBroker) -> BrokerRegistration:
 
 
 def partition_image(state: UpdateMetadataPartitionState) -> PartitionImage:
-    """A partition as the controller tells of it."""
+    """A partition as the controller describes it."""
     return PartitionImage(
         state.partition_index,
         state.leader,

@@ -72,8 +72,8 @@ def test_header_or_config_may_hold_an_equals_sign_in_its_value() -> None:
     [
         (key_value, "a", "'a' is not KEY=VALUE"),
         (key_value, "=a", "not KEY=VALUE"),
-        (whole_number, "-1", "not a number from 0"),
-        (whole_number, "x", "not a number from 0"),
+        (whole_number, "-1", "not a number, 0 or more"),
+        (whole_number, "x", "not a number, 0 or more"),
         (bootstrap_address, "", "not HOST:PORT"),
         (bootstrap_address, "host:abc", "not HOST:PORT"),
         (bootstrap_address, "host:0", "not HOST:PORT"),

@@ -73,7 +73,7 @@ def test_override_goes_to_every_broker() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--brokers", "0"), "one broker at least"),
+        (("--brokers", "0"), "at least one broker"),
         (("--listen", "localhost:65534"), "no 3 ports"),
         (("--listen", "localhost"), "HOST:PORT"),
         (("--zookeeper", ""), "leave it out"),

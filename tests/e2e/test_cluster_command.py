@@ -130,7 +130,7 @@ def test_cluster_runs_loses_a_broker_and_says_so(cluster: ClusterCommand) -> Non
     found = cluster.until_logged(r"broker (\d) \(process (\d+)\) was killed by SIGKILL; .* 2 go on")
     assert found[2] == pids[1]
     dead = int(found[1])
-    again = cluster.until_logged(r"to start it again: kwire (.*)")[1]
+    again = cluster.until_logged(r"to restart it: kwire (.*)")[1]
     assert again.startswith(f"serve --node-id {dead} --listen {addresses[dead]} --data-dir ")
     assert f"/broker-{dead} --zookeeper {cluster.zookeeper} " in again
     assert [answers(address) for address in addresses] == [n != dead for n in range(BROKERS)]
