@@ -1,4 +1,4 @@
-"""The broker's settings: what a file and the command line said, what was changed at run time, and what topics make of it.
+"""The broker's settings: from file and command line, changed at run time, and as topics inherit them.
 
 Layers, later ones win: defaults, static (file, command line), dynamic default (all brokers), dynamic
 (this broker). A dynamic value also hides its synonyms below: a dynamic log.retention.ms hides a
@@ -75,57 +75,57 @@ class BrokerConfig:
         return self.values[name]
 
     def get_int(self, name: str) -> int:
-        """A number that has a value. Errors: TypeError if it has none or is no whole number."""
+        """A whole number. Errors: TypeError if there is no value or another type."""
         value = self.values[name]
         if type(value) is not int:
             raise TypeError(f"{name} is {value!r}, not a whole number")
         return value
 
     def get_float(self, name: str) -> float:
-        """A number with a fraction."""
+        """A number that may have a fraction."""
         value = self.values[name]
         if not isinstance(value, int | float):
             raise TypeError(f"{name} is {value!r}, not a number")
         return float(value)
 
     def get_bool(self, name: str) -> bool:
-        """A switch."""
+        """true or false."""
         value = self.values[name]
         if not isinstance(value, bool):
             raise TypeError(f"{name} is {value!r}, neither true nor false")
         return value
 
     def get_str(self, name: str) -> str:
-        """A string that has a value."""
+        """A string, which must be set or have a default."""
         value = self.values[name]
         if not isinstance(value, str):
             raise TypeError(f"{name} is {value!r}, not a string")
         return value
 
     def get_optional_str(self, name: str) -> str | None:
-        """A string, or None where nothing was set and there is no default."""
+        """A string; None if it is not set and has no default."""
         return None if self.values[name] is None else self.get_str(name)
 
     # Settings that are more than one value
 
     @property
     def node_id(self) -> int:
-        """broker.id; -1 when none was set."""
+        """broker.id; -1 if it is not set."""
         return self.get_int("broker.id")
 
     @property
     def log_dirs(self) -> list[str]:
-        """The data directories, the first of which also holds the embedded store."""
+        """The data directories; the first one also holds the embedded store."""
         return log_dirs(self.values)
 
     @property
     def zookeeper_connect(self) -> str | None:
-        """Where the cluster's ZooKeeper is; None for a broker that stands alone."""
+        """The address of the cluster's ZooKeeper; None for a single broker."""
         return self.get_optional_str("zookeeper.connect") or None
 
     @property
     def listeners(self) -> tuple[Endpoint, ...]:
-        """Where to listen; a KRaft controller's listeners are left out."""
+        """The listeners to open; without those of a KRaft controller."""
         controller = str(self.values["controller.listener.names"] or "").upper()
         names = {name.strip() for name in controller.split(",")} if controller else set()
         endpoints = parse_endpoints("listeners", self.get_str("listeners"), self._protocols())
@@ -133,7 +133,7 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> tuple[Endpoint, ...]:
-        """What clients are told; empty when each is to be told the address it connected to."""
+        """The addresses given to clients; empty if each is given the address it connected to."""
         key = "advertised.listeners"
         text = self.get_optional_str(key)
         if text is None:
@@ -144,7 +144,7 @@ class BrokerConfig:
 
     @property
     def inter_broker_listener(self) -> Endpoint:
-        """The listener that other brokers are to use."""
+        """The listener that other brokers use."""
         name = self.get_optional_str("inter.broker.listener.name")
         protocol = self.get_str("security.inter.broker.protocol")
         for endpoint in self.listeners:
@@ -166,7 +166,7 @@ class BrokerConfig:
         key = "listener.security.protocol.map"
         protocols = parse_protocol_map(self.get_str(key))
         if key not in self.effective:
-            # With KRaft's default map, controller listeners need no entry of their own.
+            # As in KRaft's default map, controller listeners need no entry of their own.
             for name in str(self.values["controller.listener.names"] or "").split(","):
                 protocols.setdefault(name.strip().upper(), "PLAINTEXT")
         return protocols
@@ -204,9 +204,9 @@ class BrokerConfig:
     # Changes at run time
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have `listener(changed names)` called after each change; returns how to end it.
+        """Call `listener(changed names)` after each change; returns a function that ends this.
 
-        Shape: names of broker keys whose effective value is another than before.
+        Shape: the names of broker keys whose effective value has changed.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -214,7 +214,7 @@ class BrokerConfig:
     def set_dynamic(
         self, *, broker: Properties | None = None, default: Properties | None = None
     ) -> frozenset[str]:
-        """Take over what is stored for this broker or for all; None leaves that layer as it is.
+        """Apply what is stored for this broker or for all; None leaves that layer unchanged.
 
         Stored values that are wrong are logged and left out, so that a bad entry cannot keep a
         broker from starting. Returns the names whose effective value changed.
@@ -261,7 +261,7 @@ class BrokerConfig:
                 parse_endpoints(key, str(values[key]), parse_protocols)
 
     def replication_rate(self, name: str) -> int:
-        """A replication quota in bytes/s: no file can give one. Source: BrokerConfigHandler."""
+        """A replication quota in bytes/s: it cannot be set in a file. Source: BrokerConfigHandler."""
         text = self.dynamic_broker.get(name, self.dynamic_default.get(name))
         return cast(int, QUOTA[name].parse(QUOTA[name].default if text is None else text))
 
@@ -280,7 +280,7 @@ class BrokerConfig:
         return values
 
     def topic_default(self, name: str) -> Value:
-        """The value a topic without an override of `name` has. Source: KafkaConfig.extractLogConfigMap."""
+        """The value of `name` for a topic without an override. Source: KafkaConfig.extractLogConfigMap."""
         for synonym, factor in SERVER_SYNONYMS.get(name, ()):
             value = self.values[synonym]
             if value is not None:
@@ -294,10 +294,10 @@ class BrokerConfig:
                 raise UnknownConfigError(f"Unknown topic config name: {name}", name)
         check_topic_values(self.topic_config(overrides))
 
-    # What to tell the operator
+    # Notices for the operator
 
     def notices(self) -> list[str]:
-        """One sentence for all keys without effect, and one for each that nobody knows."""
+        """One sentence for all keys without effect, and one for each unknown key."""
         sentences = []
         idle = sorted(name for name in self.static if _is_idle(name))
         if idle:
@@ -365,13 +365,13 @@ def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
 
 
 def usable_dynamic(stored: Properties, *, per_broker: bool) -> dict[str, str]:
-    """A stored dynamic layer without the entries that may not be there, which are logged."""
+    """A stored dynamic layer without its invalid entries, which are logged."""
     usable: dict[str, str] = {}
     for name, text in stored.items():
         try:
             _check_dynamic_names({name: text}, per_broker)
         except ConfigError as error:
-            logger.error("A stored dynamic config is left out: %s", error)
+            logger.error("A stored dynamic config is invalid and ignored: %s", error)
         else:
             usable[name] = text
     return usable

@@ -1,4 +1,4 @@
-"""Changes of a resource's stored configs: what AlterConfigs and IncrementalAlterConfigs may do to them.
+"""Changes of a resource's stored configs: the rules of AlterConfigs and IncrementalAlterConfigs.
 
 Source: ConfigAdminManager and ZkAdminManager of 3.9; codes and sentences are those of a 3.9.2 broker.
 """
@@ -22,7 +22,7 @@ NEED_RESTART = frozenset({"listeners", "advertised.listeners", "listener.securit
 
 
 class ResourceType(IntEnum):
-    """What a config belongs to. Source: ConfigResource.Type."""
+    """The type of a resource. Source: ConfigResource.Type."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -33,7 +33,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What IncrementalAlterConfigs does with one key. Source: AlterConfigOp.OpType."""
+    """An operation of IncrementalAlterConfigs on one key. Source: AlterConfigOp.OpType."""
 
     SET = 0
     DELETE = 1
@@ -42,7 +42,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One key's change; `operation` may be a number that means nothing."""
+    """One key's change; `operation` may be an unknown number."""
 
     name: str
     operation: int
@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 class Refused(Exception):
-    """A resource's change is refused with this code and sentence."""
+    """A resource's change is refused with this error code and message."""
 
     def __init__(self, error: ErrorCode, message: str | None) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class Refused(Exception):
 
 
 def check_changes(changes: Iterable[Change]) -> None:
-    """Refuse keys given twice and values that are missing. Errors: Refused."""
+    """Refuse duplicate keys and missing values. Errors: Refused."""
     changes = list(changes)
     counts = Counter(change.name for change in changes)
     if any(count > 1 for count in counts.values()):
@@ -71,14 +71,14 @@ def check_changes(changes: Iterable[Change]) -> None:
 
 
 def check_operation(change: Change) -> None:
-    """Refuse an operation that means nothing. Errors: Refused."""
+    """Refuse an unknown operation. Errors: Refused."""
     if not 0 <= change.operation <= 3:
         message = f"Unknown operations type {change.operation}"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
 def replaced(changes: Iterable[Change]) -> dict[str, str]:
-    """The configs after AlterConfigs: these and no others."""
+    """The configs after AlterConfigs: only these."""
     return {change.name: change.value for change in changes if change.value is not None}
 
 
@@ -87,7 +87,7 @@ def changed(
 ) -> dict[str, str]:
     """The configs after IncrementalAlterConfigs.
 
-    Errors: Refused for an unknown operation, and for append or subtract on what is no list,
+    Errors: Refused for an unknown operation, and for append or subtract on a key that is not a list,
     whichever comes first.
     """
     after = dict(current)
@@ -120,7 +120,7 @@ def changed(
 
 
 def find_topic_key(name: str) -> ConfigKey | None:
-    """The row of a topic config."""
+    """The definition of a topic config."""
     return TOPIC.get(name)
 
 
@@ -145,12 +145,12 @@ def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool
     for name in proposed:
         key = find_broker_key(name)
         if key is not None and key.sensitive:
-            # Kafka encrypts them with password.encoder.secret; in the clear they would be readable for all.
+            # Kafka encrypts them with password.encoder.secret; unencrypted, everybody could read them.
             message = f"kwire does not store passwords: {name} can be set only in the broker's file"
             raise Refused(ErrorCode.INVALID_REQUEST, message)
     fixed = sorted(NEED_RESTART.intersection(proposed))
     if fixed:
-        message = f"kwire takes {', '.join(fixed)} only from its file or command line, at start"
+        message = f"kwire reads {', '.join(fixed)} only at start, from its file or command line"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -1,4 +1,4 @@
-"""What a configuration key is: its type, what it allows, and who may change it when.
+"""The definition of a configuration key: its type, allowed values, and when it may change.
 
 Texts of refusals are Apache Kafka's (ConfigDef), because clients show them and tools match on them.
 """
@@ -69,11 +69,11 @@ class ConfigError(ValueError):
 
     @property
     def wire_message(self) -> str:
-        """The sentence as a Kafka client gets it."""
+        """The message as a Kafka client gets it."""
         return str(self)
 
     def explain(self) -> str:
-        """The same for a person: `key=value: reason; allowed: range`."""
+        """The message for a terminal: `key=value: reason; allowed: range`."""
         if self.key is None:
             return str(self)
         said = f"{self.key}={self.value}: {self.reason or self}"
@@ -81,11 +81,11 @@ class ConfigError(ValueError):
 
 
 class UnmetRequirement(ConfigError):
-    """Values that are each allowed and do not go together, or that one more rule forbids."""
+    """Values that are allowed individually but not together, or that an extra rule forbids."""
 
     @property
     def wire_message(self) -> str:
-        """Scala's `require` puts two words in front, and clients see them."""
+        """The message with the two words that Scala's `require` puts in front."""
         return f"requirement failed: {self}"
 
 
@@ -108,12 +108,12 @@ class Validator:
         self.text = text
 
     def refusal(self, name: str, value: Value) -> str | None:
-        """The reason why `value` is not allowed, or None."""
+        """The reason why `value` is not allowed; None if it is."""
         raise AssertionError(f"{type(self).__name__} checks nothing")
 
 
 class Between(Validator):
-    """Numbers from `low` to `high`, both included; None leaves that end open."""
+    """Numbers from `low` to `high`, both included; with None there is no upper limit."""
 
     __slots__ = ("high", "low")
 
@@ -133,7 +133,7 @@ class Between(Validator):
 
 
 class OneOf(Validator):
-    """One of some words, or, for a list, only those words."""
+    """One of some words; a list may contain only those words."""
 
     __slots__ = ("fold", "words")
 
@@ -169,7 +169,7 @@ class Matching(Validator):
 
 
 class Present(Validator):
-    """Anything but nothing: `empty` tells whether an empty string or list passes."""
+    """Any value except null; `empty` says whether an empty string or list is allowed."""
 
     __slots__ = ("empty", "reason")
 
@@ -185,7 +185,7 @@ class Present(Validator):
 
 
 class NumberIn(Validator):
-    """A number of a range or one number that stands for something else."""
+    """A number in a range, or one with a special meaning."""
 
     __slots__ = ("allowed", "reason")
 
@@ -242,9 +242,9 @@ VERSION = Matching(
 
 
 class ConfigKey:
-    """One row of the tables.
+    """One row of the tables: a key.
 
-    `default` is text, as it would stand in a properties file. `doc` is the sentence DescribeConfigs
+    `default` is text, as it would stand in a properties file. `doc` is the text DescribeConfigs
     gives; a key without one, or one that is `idle`, is accepted and shown and has no effect in kwire.
     """
 

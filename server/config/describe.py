@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: effective value, where it comes from, what else would give one.
+"""Settings as DescribeConfigs shows them: effective value, its source, and its synonyms.
 
 Source: ConfigHelper of 3.9 (createBrokerConfigEntry, createTopicConfigEntry, configSynonyms).
 """
@@ -15,7 +15,7 @@ from .topic_keys import SERVER_SYNONYMS
 
 
 class Synonym(NamedTuple):
-    """One place that gives a value; the first of a list is the one in force."""
+    """One source of a value; the first in a list is the one in effect."""
 
     name: str
     value: str | None
@@ -23,7 +23,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One config of a broker or topic; `value` is None when sensitive or not set."""
+    """One config of a broker or topic; `value` is None if sensitive or not set."""
 
     name: str
     value: str | None
@@ -38,7 +38,7 @@ class ConfigEntry(NamedTuple):
 def describe_broker(
     config: BrokerConfig, wanted: Container[str] | None = None
 ) -> Iterator[ConfigEntry]:
-    """Everything in force on this broker, keys that nobody knows included (as sensitive)."""
+    """Everything in effect on this broker, including unknown keys (as sensitive)."""
     names = [name for name in config.effective if name not in BROKER or BROKER[name].internal]
     names += [name for name, key in BROKER.items() if not key.internal]
     for name in names:

@@ -1,4 +1,4 @@
-"""Listeners: `NAME://host:port` and which security protocol a name stands for."""
+"""Listeners: `NAME://host:port` and the security protocol of each name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_endpoints(key: str, text: str, protocols: dict[str, str]) -> tuple[Endpoint, ...]:
-    """The listeners that `text` lists. Errors: ConfigError, with Kafka's words where it has them."""
+    """The listeners that `text` lists. Errors: ConfigError, with Kafka's message if it has one."""
     endpoints = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(ENDPOINT, part)

@@ -1,4 +1,4 @@
-"""Apache Kafka's broker configs that kwire accepts, checks and shows, and that change nothing here.
+"""Apache Kafka's broker configs that kwire accepts, checks and shows, but that have no effect.
 
 Columns as in broker_keys.py, without the last. `NEWER_NAMES` are keys that came after 3.9 and are only recognised.
 """

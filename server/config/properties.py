@@ -1,4 +1,4 @@
-"""Java's .properties format: what server.properties and meta.properties are written in.
+"""Java's .properties format, used by server.properties and meta.properties.
 
 Source: java.util.Properties.load and store. Keys end at the first unescaped `=`, `:` or blank; a
 backslash at the end of a line joins the next one without its indentation; `#` and `!` begin a comment.
@@ -11,11 +11,11 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(ValueError):
-    """Text that is no .properties file; the message names the line."""
+    """The text is not a .properties file; the message names the line."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read keys and values; of a key given twice the last one counts. Errors: PropertiesError for a bad \\u escape."""
+    """Read keys and values; the last of duplicate keys counts. Errors: PropertiesError for a bad \\u escape."""
     result: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end = _key_end(line)

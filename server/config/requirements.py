@@ -10,7 +10,7 @@ INT_MAX = 2**31 - 1
 
 
 def check_broker_values(values: Mapping[str, Value]) -> None:
-    """Refuse broker settings that do not go together. Errors: UnmetRequirement, ConfigError."""
+    """Refuse broker settings that contradict each other. Errors: UnmetRequirement, ConfigError."""
 
     def require(holds: bool, key: str, message: str) -> None:
         if not holds:
@@ -79,7 +79,7 @@ def check_broker_values(values: Mapping[str, Value]) -> None:
 
 
 def check_topic_values(values: Mapping[str, Value]) -> None:
-    """Refuse topic settings that do not go together. Source: LogConfig.validateValues."""
+    """Refuse topic settings that contradict each other. Source: LogConfig.validateValues."""
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if isinstance(low, int) and isinstance(high, int) and low > high:
         raise TopicConflict(
@@ -97,7 +97,7 @@ class TopicConflict(ConfigError):
 
 
 def log_dirs(values: Mapping[str, Value]) -> list[str]:
-    """The data directories: log.dirs, or log.dir where it is not set."""
+    """The data directories: log.dirs, or log.dir if it is not set."""
     # Empty is not "not set": it is what an unset variable of a script becomes.
     text = values["log.dir"] if values["log.dirs"] is None else values["log.dirs"]
     return [part.strip() for part in str(text or "").split(",") if part.strip()]

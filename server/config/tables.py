@@ -1,4 +1,4 @@
-"""The tables by name, and what follows from them alone."""
+"""The tables by name, and what can be derived from them."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ CLUSTER_LISTENER_KEYS = ("max.connections", "max.connection.creation.rate", "num
 
 
 def listener_base(name: str) -> str | None:
-    """The plain key that `listener.name.<listener>.<key>` is about, None for other names."""
+    """The plain key that `listener.name.<listener>.<key>` sets; None for other names."""
     if not name.startswith(LISTENER_PREFIX):
         return None
     return name[len(LISTENER_PREFIX) :].partition(".")[2] or None
 
 
 def broker_synonyms(name: str, with_listener: bool = True) -> tuple[str, ...]:
-    """Every broker key that may give the value of `name`, `name` itself among them."""
+    """Every broker key that can set the value of `name`, including itself."""
     family = BROKER_SYNONYMS.get(name)
     if family is not None:
         return family
@@ -87,7 +87,7 @@ def is_newer_name(name: str) -> bool:
 
 
 def nearest(name: str) -> str | None:
-    """The known broker key that is spelled most like `name`, if any comes near."""
+    """The known broker key spelled most like `name`; None if none is similar."""
     from difflib import get_close_matches
 
     matches = get_close_matches(name, BROKER, n=1, cutoff=0.7)

@@ -299,7 +299,7 @@ def test_password_is_not_stored(bench: Bench) -> None:
 def test_listeners_are_not_changed_at_run_time(bench: Bench) -> None:
     ((error, message),) = bench.alter(BROKER, "0", {"listeners": "PLAINTEXT://:9999"})
     assert error == REFUSED
-    assert message == "kwire takes listeners only from its file or command line, at start"
+    assert message == "kwire reads listeners only at start, from its file or command line"
 
 
 def test_refused_resource_does_not_spoil_its_neighbour(bench: Bench) -> None:
