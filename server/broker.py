@@ -1,4 +1,4 @@
-"""One broker: opened, then rooms, then serving; and stopped, from wherever it has come to."""
+"""One broker: its three phases of starting (`composition/`), and stopping from any of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long the ready line waits for the controller to tell this broker of the cluster.
+#: How long the start waits for the controller to send this broker the cluster's metadata.
 FIRST_METADATA_S = 10.0
 
 
@@ -60,7 +60,10 @@ class Broker:
         self._cleanup = AsyncExitStack()
 
     async def start(self) -> None:
-        """Come up until clients can be served. Errors: those of the rooms, as they name them."""
+        """Start until clients can be served.
+
+        Errors: as for `open_world`, and BrokerIdInUse.
+        """
         config, cleanup = self.config, self._cleanup
         self.failed = asyncio.get_running_loop().create_future()
         opened = self.opened = await open_world(
@@ -81,9 +84,9 @@ class Broker:
         return endpoint.address
 
     async def stop(self) -> None:
-        """Hand over to others, stop serving, put everything on disk, mark the directories clean.
+        """Hand leadership to other brokers, stop serving, flush everything, mark the directories clean.
 
-        Shape: at any point of the start, and after a start that failed, it closes what was opened.
+        Shape: may be called at any point of the start, and after a start that failed; it closes what was opened.
         """
         try:
             if self._serves and self.rooms is not None and self.rooms.clients is not None:
@@ -100,9 +103,9 @@ class Broker:
             self.failed.set_result(reason)
 
     def _directory_failed(self) -> None:
-        # While it starts, it is asked for its replicas anyway.
+        # During the start nothing has to be reported: the controller asks for all replicas anyway.
         if self._serves and self.rooms is not None:
-            # In a moment: whoever met the error is in the middle of something.
+            # Not within this call: the code that met the error is still at work.
             loop = asyncio.get_running_loop()
             loop.call_soon(self.rooms.replica_manager.directory_failed)
             self.rooms.controller.log_directory_failed()

@@ -1,4 +1,4 @@
-"""Where work that must not stall the loop is done: a few threads, and one process for Python work.
+"""Runs work that must not stall the event loop: a few threads, and one process for Python work.
 
 System calls that block (fsync, reads of cold pages) release the interpreter lock and go to threads.
 Python work over records would hold it and stall the loop, so it goes to a worker process.
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 IDLE_PROCESS_S = 60.0
 
-#: A worker process that dies is replaced once for the same work, in case something else killed it.
+#: If the worker process dies, its work is tried once more in a new one, in case something else killed it.
 ATTEMPTS = 2
 
 
 class Executor:
-    """Threads and the worker process, made on first use; the process ends again when idle."""
+    """Threads and the worker process, started on first use; the process ends when idle."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Executor:
         self._closed = False
 
     def separate(self, *, niceness: int) -> Executor:
-        """Another executor, whose process has at least this niceness."""
+        """Return another executor, whose process has at least this niceness."""
         return Executor(self._max_threads, self._idle_process_s, niceness=niceness)
 
     def in_thread(
@@ -58,9 +58,9 @@ class Executor:
     async def in_process(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run Python work in the worker process, in the order of the calls.
 
-        Shape: a function of a module, and arguments that can be pickled. Errors: what the function
-        raises; BrokenExecutor if the process died of it, also the second time; CancelledError when
-        the executor is closed.
+        Shape: a module-level function, and arguments that can be pickled. Errors: what the function
+        raises; BrokenExecutor if the process died twice while running it; CancelledError when the
+        executor is closed.
         """
         from concurrent.futures import BrokenExecutor
 
@@ -92,7 +92,7 @@ class Executor:
             from concurrent.futures import ProcessPoolExecutor
             from multiprocessing import get_context
 
-            # fork would copy sockets and locks of a running broker.
+            # fork would copy the sockets and locks of a running broker.
             self._processes = ProcessPoolExecutor(
                 1, get_context("spawn"), initializer=begin_worker, initargs=(self._niceness,)
             )
@@ -105,13 +105,13 @@ class Executor:
             self._processes = None
 
     def close(self) -> None:
-        """End threads and process at once; what was queued or under way is dropped."""
+        """End the threads and the process at once; queued and running work is dropped."""
         self._closed = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
         if self._processes is not None:
-            # Without this the interpreter would wait at its exit for the work under way.
+            # Otherwise the interpreter would wait at exit for the running work.
             for process in list((self._processes._processes or {}).values()):
                 process.kill()
             self._processes.shutdown(wait=False, cancel_futures=True)
@@ -122,10 +122,10 @@ class Executor:
 
 
 def begin_worker(niceness: int = 0) -> None:
-    """Make a worker process live and die with the broker's.
+    """Tie the life of a worker process to that of the broker.
 
-    Shape: signals to the whole process group (Ctrl-C, a service manager's stop) are the broker's
-    to act on; when the broker is gone, however it went, so is the worker.
+    Shape: the worker ignores signals to the whole process group (Ctrl-C, a service manager's stop), which
+    the broker acts on. When the broker process has ended, for whatever reason, the worker ends too.
     """
     import os
     import signal

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: New objects after which the youngest of them are looked through. With CPython's 700, an answer
-#: that has a row for each of 10,000 partitions begins several full rounds of 0.1 s.
+#: The number of new objects that starts a collection of the youngest generation. With CPython's 700, a
+#: response with a row for each of 10,000 partitions causes several full collections of 0.1 s.
 GC_THRESHOLD = 20_000
 
-#: A signal this soon after the first is the same wish: a terminal, `timeout` and service managers send it
-#: to the process and to its group.
+#: A signal this soon after the first counts as the same one: a terminal, `timeout` and service managers send
+#: it both to the process and to its group.
 AGAIN_S = 0.5
 
 
 def run(config: BrokerConfig) -> int:
     """Run one broker until SIGTERM or SIGINT; return the exit status."""
     from .broker import (
-        Broker,  # the largest import there is: `kwire cluster` needs only what is below
+        Broker,  # the largest import: `kwire cluster` needs only the functions below
     )
 
     raise_descriptor_limit()  # before the file layer takes its share
@@ -44,15 +44,15 @@ def run(config: BrokerConfig) -> int:
 def run_until_stopped(broker: Broker) -> int:
     """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or SIGHUP.
 
-    Shape: 0 after a clean stop, 1 when it could not start or go on; a second signal, some time after
-    the first, ends it at once.
+    Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second signal at least
+    AGAIN_S after the first ends the process at once.
     """
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     return asyncio.run(_run(broker))
 
 
 def raise_descriptor_limit() -> None:
-    """Allow as many open files as the system lets a process ask for.
+    """Raise the limit of open files to the hard limit.
 
     Partitions and connections both take descriptors, and the usual soft limit is 1024.
     """
@@ -62,17 +62,17 @@ def raise_descriptor_limit() -> None:
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError) as error:  # macOS refuses what its kernel cannot do
+        except (ValueError, OSError) as error:  # macOS refuses more than its kernel supports
             logger.warning("cannot raise the limit of open files from %d: %s", soft, error)
 
 
 def say_ready(line: str) -> None:
-    """Print the line; clients can be served whether anybody reads it or not."""
+    """Print the line; if nobody reads standard output, the broker serves clients all the same."""
     try:
         print(line, flush=True)
     except OSError as error:
         logger.warning("cannot write %r to standard output: %s", line, error)
-        sys.stdout = None  # or Python would try once more when it ends
+        sys.stdout = None  # otherwise Python would try to flush it again at exit
 
 
 async def _run(broker: Broker) -> int:
@@ -94,7 +94,7 @@ async def _run(broker: Broker) -> int:
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # nohup has a process ignore that its terminal is gone.
+        # nohup makes a process ignore SIGHUP, so that it outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop, number)
     told = loop.create_task(stopping.wait())
@@ -108,7 +108,7 @@ async def _run(broker: Broker) -> int:
             return 0
         starting.result()
         say_ready(f"kwire ready {broker.address}")
-        gc.freeze()  # what lives by now lives on, so no round has to look at it again
+        gc.freeze()  # what exists by now stays, so no collection has to look at it again
         assert broker.failed is not None
         either: list[asyncio.Future[Any]] = [told, broker.failed]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What the rooms are told of a new image where they do not read images themselves."""
+"""Passes on what a new metadata image means to components that do not read images themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..replication.replica_manager import ReplicaManager
 
 
 class TopicSettings:
-    """The settings of topics, as they are now."""
+    """The current settings of topics."""
 
     def __init__(self, config: BrokerConfig, publisher: MetadataPublisher) -> None:
         self._config = config
@@ -40,7 +40,7 @@ class TopicSettings:
 
 
 class BrokerSettings:
-    """Takes what an image says of this broker's settings to who works by them."""
+    """Applies the dynamic settings that an image has for this broker."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BrokerSettings:
         self._begun = False
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Take up dynamic settings: those of the first image, and what has changed later."""
+        """Apply the settings of the first image, and later changes."""
         if not self._begun:
             self._begun = True
             self._take(after)
@@ -77,7 +77,7 @@ class BrokerSettings:
 
 
 class LogLoading:
-    """Loads the logs with the first image, which names the settings of their topics."""
+    """Loads the logs when the first image has brought the settings of their topics."""
 
     def __init__(self, logs: LogManager, settings: TopicSettings, clock: Clock) -> None:
         self._logs = logs
@@ -86,21 +86,21 @@ class LogLoading:
         self._loaded = False
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Load once."""
+        """Load the logs; only the first call does."""
         if not self._loaded:
             self._loaded = True
             self._logs.load(self._settings.log_config, self._clock.now_ms())
 
 
 class CoordinatorTopics:
-    """Tells the coordinators of the topics they keep their state in, and of deleted ones."""
+    """Tells the coordinators about changes of their internal topics, and about deleted topics."""
 
     def __init__(self, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
         self._groups = groups
         self._transactions = transactions
 
     def on_leadership(self, partition: Partition, leads: bool) -> None:
-        """This broker begins or ceases to lead a partition."""
+        """This broker has become the leader of a partition, or is no longer."""
         coordinator: GroupCoordinator | TransactionCoordinator
         if partition.tp.topic == GROUP_METADATA_TOPIC:
             coordinator = self._groups
@@ -114,7 +114,7 @@ class CoordinatorTopics:
             coordinator.resign(partition.tp.partition)
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Topics are deleted, or have other partitions."""
+        """Topics were deleted, or an internal topic has a new number of partitions."""
         delta = after.changes_since(before)
         if delta.deleted:
             self._groups.partitions_deleted(

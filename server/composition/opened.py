@@ -1,6 +1,7 @@
-"""The first phase: what a broker holds of the world before it has anything to do with it.
+"""The first phase: everything outside the process that a broker has to open or lock before it is built.
 
-Directories are locked, the store is open, the broker knows who it is, and its addresses are bound.
+At its end, the log directories are locked, the store is open, the broker and cluster ids are known, and the
+listeners' addresses are bound.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """What stands between a broker and the world. Shape: no `store` is the one that the settings name."""
+    """The interfaces through which a broker does I/O. Shape: without `store`, the settings choose it."""
 
     clock: Clock
     file_layer: FileLayer
@@ -39,10 +40,10 @@ class Seams:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What the broker holds, and who it is.
+    """What the first phase has opened, and the ids of the broker and its cluster.
 
-    Shape: `kept_cluster_id` is what the directories of a lone broker say, for a store that has no cluster
-    yet; `endpoints` have the ports that were found.
+    Shape: `kept_cluster_id` is the cluster id in the log directories of a broker with the embedded store, used
+    if the store has no cluster id yet; `endpoints` have the actual ports.
     """
 
     seams: Seams
@@ -67,8 +68,8 @@ async def open_world(
 ) -> Opened:
     """Open everything, and have `cleanup` close what was opened.
 
-    Shape: `fail` is told when the broker cannot go on, `directory_failed` when one of several log
-    directories is lost. Errors: those of the rooms, as they name them.
+    Shape: `fail` is called when the broker cannot continue, `directory_failed` when one of several log
+    directories fails. Errors: LogDirectoryError, CorruptMetaProperties, StoreError, ConfigError, OSError.
     """
 
     def went_offline(directory: LogDirectory) -> None:
@@ -88,7 +89,7 @@ async def open_world(
         log_manager.shutdown(seams.clock.now_ms(), threads=threads)
 
     cleanup.callback(close_logs)
-    # Before the logs close, which nobody may write to afterwards.
+    # Pushed after close_logs, so it runs before it: no work may write to the logs once they are closed.
     cleanup.callback(seams.executor.close)
     cluster = Cluster(store, seams.clock)
     await cluster.ensure_paths()
@@ -144,7 +145,7 @@ async def open_store(
 
 
 async def generated_id(config: BrokerConfig, cluster: Cluster, known: int | None) -> int:
-    """The id of a broker whose settings give it none. Shape: `known` is what its directories say."""
+    """The id of a broker that is configured without one. Shape: `known` is the id in its log directories."""
     if known is not None:
         return known
     if config.zookeeper_connect is None:

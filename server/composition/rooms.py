@@ -1,4 +1,4 @@
-"""The second phase: the rooms of a broker, built from below and told of each other. It does no I/O."""
+"""The second phase: builds the components of a broker, lowest layer first, and connects them. It does no I/O."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ STRAY_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """All that is plain calls. Shape: `clients` and `peers` are None where no other broker may be.
+    """The components of a broker. Shape: `clients` and `peers` are None if there can be no other broker.
 
-    `image_listeners` are told of each new image, in this order.
+    `image_listeners` are called with each new image, in this order.
     """
 
     publisher: MetadataPublisher
@@ -79,11 +79,11 @@ def build_rooms(
     *,
     fail: Callable[[Exception], None],
 ) -> Rooms:
-    """Build the rooms, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
+    """Build the components, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
     clock, executor = seams.clock, seams.executor
     alone = config.zookeeper_connect is None
-    # Which release this broker stands in for: Apache Kafka brokers may stand beside ZooKeeper.
+    # The Apache Kafka release that this broker acts as: with ZooKeeper, 3.9 brokers may be in the cluster.
     ceiling = CEILING_4_3 if alone else CEILING_3_9
     publisher = MetadataPublisher()
     upkeep = LogUpkeep(config, logs, executor, clock)
@@ -93,7 +93,7 @@ def build_rooms(
     if not alone:
         from ..interbroker.clients import InterBrokerClients
 
-        # The controller is asked only once the broker is registered.
+        # A lambda, since the controller is built later; it is called only once the broker is registered.
         clients = InterBrokerClients(
             node_id, config, clock, seams.network, publisher.current, lambda: controller
         )
@@ -169,7 +169,8 @@ def build_rooms(
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
-        # In a cluster all brokers have to name the same address: clients drop a connection whose address changes.
+        # In a cluster all brokers have to advertise the same address for a broker: clients drop a connection
+        # when its broker's address changes.
         advertises=bool(config.advertised_listeners) or not alone,
         ceiling=ceiling.name,
         features=Features.of(ceiling.features),
@@ -223,7 +224,7 @@ def build_rooms(
             verifier.on_image,
             own_settings.on_image,
             loading.on_image,
-            clients.quotas.on_image,  # by the settings of this broker
+            clients.quotas.on_image,  # uses the settings that `own_settings` has applied
             replicas.on_image,
             topics.on_image,
             controller.on_image,
@@ -254,7 +255,7 @@ def build_rooms(
 
 
 def controller_settings(config: BrokerConfig) -> ControllerSettings:
-    """What the controller goes by."""
+    """The settings of the controller."""
     alone = config.zookeeper_connect is None
     return ControllerSettings(
         listener="" if alone else config.inter_broker_listener.listener,
@@ -267,7 +268,7 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
 
 
 def registration_of(config: BrokerConfig, opened: Opened) -> BrokerRegistration:
-    """What other brokers are told: always a fixed address, whatever clients are told."""
+    """The registration that other brokers see. Its addresses are fixed, whatever clients are told."""
     advertised = {endpoint.listener: endpoint for endpoint in config.advertised_listeners}
     endpoints = []
     for own in opened.endpoints:

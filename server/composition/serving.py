@@ -1,4 +1,4 @@
-"""The last phase: logs are opened, the broker takes its place in the cluster, and requests are answered."""
+"""The last phase: opens the logs, joins the cluster, and begins to answer requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOP_GRACE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What clients reach. Shape: `quotas` count the connections of all listeners."""
+    """What clients connect to. Shape: `quotas` count the connections of all listeners."""
 
     listeners: tuple[Listener, ...]
     quotas: ConnectionQuotas
@@ -33,7 +33,7 @@ class Serving:
 async def serve(
     config: BrokerConfig, opened: Opened, rooms: Rooms, cleanup: AsyncExitStack
 ) -> Serving:
-    """Come up until clients can be served, and have `cleanup` end it. Errors: as `open_world`."""
+    """Start everything that serves clients, and have `cleanup` stop it. Errors: as for `open_world`."""
     clock = opened.seams.clock
     memory = frame_memory(opened.limits, clock)
     quotas = ConnectionQuotas(opened.limits, descriptors_for_connections())
@@ -75,14 +75,14 @@ async def serve(
 
 
 async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStack) -> None:
-    """Read, and after an unclean stop mend, what is on disk; the loop stays awake."""
+    """Open the logs in a thread, and recover them after an unclean stop."""
     logs, processes = opened.log_manager, None
     count = config.get_int("num.recovery.threads.per.data.dir")
     if count > 1:
         from ..log.recovery.process import RecoveryProcesses
 
         processes = RecoveryProcesses(count)
-    plain = LogConfig.of(config, {})  # those of the topics are known later
+    plain = LogConfig.of(config, {})  # the topics' own settings are known later
     opening = opened.seams.executor.in_thread(
         logs.open_logs,
         lambda _: plain,
@@ -104,7 +104,7 @@ async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStac
 def take_up(
     changed: frozenset[str], config: BrokerConfig, rooms: Rooms, quotas: ConnectionQuotas
 ) -> None:
-    """Work by settings that were changed at run time."""
+    """Apply settings that were changed at run time."""
     if any(name.startswith("max.connections") for name in changed):
         quotas.limits = NetLimits.of(config)
     if "unclean.leader.election.enable" in changed:
@@ -116,7 +116,7 @@ def take_up(
 
 async def clean(config: BrokerConfig, opened: Opened) -> None:
     """Compact logs from time to time, until cancelled."""
-    await asyncio.sleep(CLEANER_START_S)  # nothing of it is needed to come up
+    await asyncio.sleep(CLEANER_START_S)  # its imports must not slow down the start
     from ..log.cleaner.task import CleanerTask
 
     seams = opened.seams
@@ -128,20 +128,20 @@ async def clean(config: BrokerConfig, opened: Opened) -> None:
 
 
 async def end(task: asyncio.Task[None]) -> None:
-    """Cancel a task, and wait until it has put away what it had."""
+    """Cancel a task, and wait until it has ended."""
     task.cancel()
     await asyncio.wait([task])
 
 
 def report_addresses(config: BrokerConfig, opened: Opened) -> None:
-    """Say what clients are told where an address stands for all interfaces."""
+    """Log which address clients are given, for each listener on all interfaces."""
     for endpoint in opened.endpoints:
         if endpoint.host not in WILDCARDS or config.advertised_listeners:
             continue
         if config.zookeeper_connect is not None:
             logger.info(
-                "listening on every interface; clients and other brokers are told to come to %s:%d. "
-                "Where they cannot, start with --advertise HOST:%d",
+                "listening on every interface; clients and other brokers are told to connect to %s:%d. "
+                "If they cannot reach it, start with --advertise HOST:%d",
                 socket.getfqdn(),
                 endpoint.port,
                 endpoint.port,
@@ -149,7 +149,7 @@ def report_addresses(config: BrokerConfig, opened: Opened) -> None:
         else:
             logger.info(
                 "listening on every interface; clients are told the address they connected "
-                "to. Where address or port is translated on the way (a container's published "
-                "port, a tunnel to another port) start with --advertise HOST:%d",
+                "to. If the address or port is translated on the way (a container's published "
+                "port, a tunnel to another port), start with --advertise HOST:%d",
                 endpoint.port,
             )
