@@ -210,6 +210,17 @@ class GroupCoordinator:
             partition, lambda shard, token, now_ms: shard.commit_offsets(request, token, now_ms)
         )
 
+    def ensure_group(self, group_id: str) -> ErrorCode:
+        """Make a group that is not known, which Apache Kafka does before it verifies a transaction.
+
+        Errors: those of find.
+        """
+        _, shard = self.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        shard.ensure(group_id, self.runtime.now_ms())
+        return ErrorCode.NONE
+
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:

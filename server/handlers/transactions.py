@@ -310,9 +310,9 @@ def verify_offsets(
 
     Errors: those of finding the group's coordinator come before those of the transaction.
     """
-    _, shard = ctx.services.group_coordinator.find(request.group_id)
-    if isinstance(shard, ErrorCode):
-        return shard
+    error = ctx.services.group_coordinator.ensure_group(request.group_id)
+    if error is not ErrorCode.NONE:
+        return error
     coordinator = ctx.services.transaction_coordinator
     if not coordinator.config.partition_verification:
         return ErrorCode.NONE

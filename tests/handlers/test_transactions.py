@@ -306,6 +306,9 @@ def test_offsets_of_a_group_that_was_not_added_are_refused(tmp_path: Path) -> No
             assert errors == [expected, UNKNOWN]
         assert await broker.commit_offsets((producer[0], 9), {FIRST: 1}) == [OLD]
         assert await broker.commit_offsets(producer, {("none", 0): 1}) == [UNKNOWN]
+        # The group is there all the same, as in Apache Kafka, which makes it before it verifies.
+        (row,) = broker.broker.rooms.group_coordinator.list_groups()[1]
+        assert row.group_state == "Empty"
 
     run(tmp_path, test)
 

@@ -174,7 +174,7 @@ class GroupShard:
     ) -> Result[TxnOffsetCommitResponse]:
         """Store offsets in a transaction, which the caller has verified."""
         out: Result[TxnOffsetCommitResponse] = Result()
-        group = self.groups.get(request.group_id) or self.create(request.group_id, now_ms)
+        group = self.ensure(request.group_id, now_ms)
         self.write_id += 1
         offsets.commit_transactional_offsets(
             self.config, group, request, token, self.write_id, now_ms, out
@@ -440,6 +440,10 @@ class GroupShard:
                 member.deadline_ms += delta_ms
                 if member.timer_at_ms is not None:
                     member.timer_at_ms += delta_ms
+
+    def ensure(self, group_id: str, now_ms: int) -> Group:
+        """Return a group, an empty one if it is not known yet."""
+        return self.groups.get(group_id) or self.create(group_id, now_ms)
 
     def create(self, group_id: str, now_ms: int) -> Group:
         group = self.groups[group_id] = Group(group_id, now_ms)
