@@ -227,7 +227,7 @@ class ClusterProcesses:
             logger.error("%s before the cluster was ready; stopping the others", child.epitaph())
             self._give_up()
         elif left:
-            logger.error("%s; it is not restarted, %d keep running", child.epitaph(), len(left))
+            logger.error("%s; it is not restarted, %d still running", child.epitaph(), len(left))
             serve = self.plan.serve(child.broker_id, self._zookeeper, child.ready.result())
             logger.info("to restart it: kwire %s", shlex.join(serve))
         else:
