@@ -1,7 +1,7 @@
-"""Requests of this broker to another: one connection, made when needed, replies in request order.
+"""Requests from this broker to another: one connection, opened when needed, replies in request order.
 
-A reply's frame has memory of its own, so that fetched batches are written to the log from where they
-were received. There is no retry here: who sends knows what a lost reply means.
+A reply's frame has its own memory, so that fetched batches are written to the log from where they
+were received. There is no retry here: only the sender knows what a lost reply means.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class ChannelError(OSError):
-    """The request or its reply did not get through; whether the other broker acted is unknown."""
+    """The request or its reply was lost; whether the other broker acted on it is unknown."""
 
 
 class _Waiting(NamedTuple):
-    """A request without a reply. Shape: `until` is the loop's time at which it is given up."""
+    """A request that waits for its reply. Shape: `until` is the loop time at which it times out."""
 
     request: object
     reply: asyncio.Future[Any]
@@ -35,7 +35,7 @@ class _Waiting(NamedTuple):
 
 
 class _Connection:
-    """One connection of a channel: what its transport hands over becomes replies."""
+    """One connection of a channel: turns received bytes into replies."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class _Connection:
         self.client = ClientConnection(client_id)
         #: By correlation id, the oldest first.
         self.waiting: dict[int, _Waiting] = {}
-        #: One for all requests: they are answered, and given up, in their order.
+        #: One timer for all requests, which are answered, and time out, in order.
         self.timer: asyncio.TimerHandle | None = None
         self._on_end = on_end
 
@@ -74,7 +74,7 @@ class _Connection:
 
 
 class BrokerChannel:
-    """A way to one broker. Unit: the timeout is `request.timeout.ms` of whoever sends."""
+    """A channel to one broker. Unit: `request_timeout_ms` is the sender's `request.timeout.ms`."""
 
     def __init__(
         self, network: Network, endpoint: Endpoint, *, client_id: str, request_timeout_ms: int
@@ -93,8 +93,8 @@ class BrokerChannel:
     async def send(self, request: object, version: int) -> Any:
         """Send a request message and return the response message.
 
-        Shape: requests may be under way at the same time; they are answered in order. Views in the
-        response are of memory that is its own. Errors: ChannelError.
+        Shape: several requests may be in flight; they are answered in order. Views in the response
+        point into memory that belongs to it alone. Errors: ChannelError.
         """
         connection = self._connection
         if connection is None:
@@ -110,7 +110,7 @@ class BrokerChannel:
         return await reply
 
     def close(self) -> None:
-        """Close the connection; what waits for a reply fails, and nothing can be sent any more."""
+        """Close the connection; requests in flight fail, and nothing can be sent any more."""
         self._closed = True
         if self._connection is not None:
             self._end(self._connection, "the channel was closed")
@@ -126,8 +126,8 @@ class BrokerChannel:
         connecting = self._connecting
         if connecting is None:
             connecting = self._connecting = asyncio.ensure_future(self._open())
-            # Not where it is awaited: who began it may be cancelled, and what was connected is lost
-            # one day.
+            # A callback, not the code after the await: the first caller may be cancelled meanwhile, and
+            # `_connecting` has to be reset all the same.
             connecting.add_done_callback(self._connected)
         connection = await asyncio.shield(connecting)
         if connection is not self._connection:
@@ -137,7 +137,7 @@ class BrokerChannel:
     def _connected(self, connecting: asyncio.Future[_Connection]) -> None:
         self._connecting = None
         if not connecting.cancelled():
-            connecting.exception()  # nobody may be left to look at it
+            connecting.exception()  # marks it as retrieved, since no caller may be left
 
     async def _open(self) -> _Connection:
         try:
@@ -153,7 +153,7 @@ class BrokerChannel:
         return connection
 
     def _time_out(self, connection: _Connection) -> None:
-        """Give the connection up if its oldest request is due, else look again when it will be."""
+        """Close the connection if its oldest request has timed out, else check again when it will."""
         connection.timer = None
         if not connection.waiting:
             return
@@ -165,7 +165,7 @@ class BrokerChannel:
         self._end(connection, f"did not answer within {self._timeout_s:g} s (API key {key})")
 
     def _end(self, connection: _Connection, reason: str) -> None:
-        """Give a connection up, and fail what has no reply."""
+        """Close a connection, and fail the requests that have no reply."""
         if connection is self._connection:
             self._connection = None
         connection.transport.close()
@@ -180,8 +180,8 @@ class BrokerChannel:
 class BrokerChannels:
     """Channels to other brokers for one purpose, by broker id.
 
-    Shape: `metadata()` gives the image that says where brokers are, on the listener named. A broker
-    that has moved gets another channel.
+    Shape: `metadata()` returns the image with the brokers' addresses on the named listener. A broker
+    whose address has changed gets a new channel.
     """
 
     def __init__(
@@ -201,11 +201,11 @@ class BrokerChannels:
         self._channels: dict[int, BrokerChannel] = {}
 
     async def send(self, broker_id: int, request: object, version: int) -> Any:
-        """Send a request to a broker. Errors: ChannelError, also when it is not known where it is."""
+        """Send a request to a broker. Errors: ChannelError, also if its address is unknown."""
         return await self.channel(broker_id).send(request, version)
 
     def channel(self, broker_id: int) -> BrokerChannel:
-        """The channel to a broker. Errors: ChannelError when it is not known where it is."""
+        """The channel to a broker. Errors: ChannelError if its address is unknown."""
         broker = self._metadata().brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(self._listener)
         channel = self._channels.get(broker_id)

@@ -7,9 +7,9 @@ class ConnectionInfo:
     """One connection as handlers see it.
 
     Shape: `connection_id` is unique while the broker runs, in Kafka's form
-    `local:port-remote:port-n`; `local_host` is the address the client reached us by; the software
-    name and version are what ApiVersions v3 said, "unknown" before (KIP-511). `listener` and
-    `security_protocol` are those of the endpoint it came to; `principal` is whom it speaks for.
+    `local:port-remote:port-n`; `local_host` is the address by which the client reached this broker; the
+    software name and version come from ApiVersions v3 and are "unknown" before it (KIP-511). `listener`
+    and `security_protocol` are those of the endpoint; `principal` is the client's identity.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""What the network layer asks of whoever answers requests."""
+"""The interface between the network layer and the code that answers requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 class Close:
-    """Close the connection instead of replying; `reason` is for the log, "" for no line."""
+    """Close the connection instead of replying; `reason` is logged unless it is empty."""
 
     __slots__ = ("kind", "reason")
 
@@ -27,12 +27,11 @@ class Later(Generic[R]):
     """A response that is not ready yet; its connection keeps the reply's place in the order.
 
     Shape: a handler makes it with `ctx.later`, and the dispatcher passes it on to the session.
-    `ctx` is what the dispatcher knows of the request. What
-    `awaitable` gives is the response, or with `finish` what is handed to `finish` on the loop,
-    which returns the response. `overlap` lets the connection's next request start meanwhile;
-    `on_disconnect` is called when the connection ends first. No view into the request may live on
-    in any of them: the frame's memory is used again as soon as the handler has returned.
-    Errors: an exception of the awaitable or of `finish` is treated as one of the handler's.
+    `ctx` is the dispatcher's context of the request. The result of `awaitable` is the response; with
+    `finish`, it is passed to `finish` on the loop, which returns the response. `overlap` lets the
+    connection's next request start meanwhile; `on_disconnect` is called if the connection ends first.
+    None of them may keep a view into the request: the frame's memory is reused as soon as the handler
+    has returned. Errors: an exception of the awaitable or of `finish` is treated as one of the handler's.
     """
 
     __slots__ = ("awaitable", "ctx", "finish", "on_disconnect", "overlap")
@@ -58,9 +57,9 @@ class Dispatcher(Protocol):
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
     ) -> Sequence[Part] | Later[Any] | Close:
-        """Return the whole response frame in parts (none at all for no reply), or what to do."""
+        """Return the response frame in parts (no parts for no reply), or a Later or Close."""
         ...
 
     def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Sequence[Part] | Close:
-        """Return the reply to a request that had to wait, once what it waited for is done."""
+        """Return the reply to a request that had to wait, once its `awaitable` is done."""
         ...

@@ -1,23 +1,24 @@
-"""The memory of all frames in flight: pooled, bounded, and the oldest first when it is short.
+"""The memory of all frames in flight: pooled, bounded, and given to the oldest frame first when it is short.
 
-Memory committed follows the bytes that arrived. A frame of any announced size begins in a block that
-all connections share in turn; what has to stay moves to a home: up to 64 KiB a bytearray that grows
-with what arrives, above that an anonymous mapping of the announced size, of which the kernel commits
-only pages that were written. Mappings up to 4 MiB are used again, since filling fresh pages costs ten
-times what filling warm ones does; what a used one already has committed is charged to its holder.
+Memory is committed only for bytes that have arrived. A frame of any announced size begins in a block that
+the connections use in turn; a frame that has to stay moves to a block of its own, its home: up to 64 KiB a
+bytearray that grows with the bytes that arrive, above that an anonymous mapping of the announced size, of
+which the kernel commits only pages that were written. Mappings up to 4 MiB are reused, since filling fresh
+pages costs ten times as much as filling warm ones; pages that a reused mapping has already committed are
+charged to its new holder.
 
 All homes together are bounded by `queued.max.request.bytes`. So that large frames cannot starve small
-ones, frames are in tiers by announced size, and a tier may not use what is kept for those below it:
+ones, frames are in tiers by announced size, and a tier may not use what is reserved for the tiers below it:
 
     tier    announced size      may use, with the tiers above
     large   any                 5/8 of the bound
     small   <= bound / 32       7/8
     tiny    <= bound / 1024     all of it
 
-When its share is used up, reading pauses for the frames of a tier and only the oldest incomplete one
-goes on, above the bound if it must, so that some frame always progresses. While others wait for it, the
-oldest has to progress in each window of time or its connection is closed; each such closing halves the
-window until a frame completes, so that a crowd of frames that never end is worked off in seconds.
+When a tier has used up its share, reading pauses for its frames. Only the oldest incomplete frame is read
+on, above the bound if necessary, so that some frame always progresses. While others wait for it, the
+oldest frame has to progress in each window of time, or its connection is closed. Each such closing halves
+the window until a frame completes, so that many frames that never end are cleared within seconds.
 A bound of 64 MiB with frames of at most 100 MiB keeps frames below 170 MiB in all, whatever peers do.
 """
 
@@ -30,15 +31,15 @@ from typing import Any, Protocol
 
 #: The shared block: a few requests of 16 KiB batches in one piece.
 SCRATCH_BYTES = 256 * 1024
-#: What a connection may bring in while memory is short, before its frame can be weighed.
+#: What a connection may read while memory is short, before the size of its frame is known.
 SHORT_SCRATCH_BYTES = 4096
 GROWING_BYTES = 64 * 1024
 POOLED_BYTES = 4 * 1024 * 1024
 NO_HUGE_PAGES_BYTES = 2 * 1024 * 1024
-#: Less room than this is not worth a system call.
+#: A smaller read than this is not worth a system call.
 SMALLEST_READ_BYTES = 4096
 RESUME_BYTES = 64 * 1024
-#: The oldest frame has to bring this part of its size in each window while others wait.
+#: While others wait, the oldest frame has to receive this fraction (1/n) of its size in each window.
 PROGRESS_PARTS = 32
 DEADLINE_SCAN_MS = 1000
 
@@ -49,15 +50,15 @@ MADV_NOHUGEPAGE = getattr(mmap, "MADV_NOHUGEPAGE", None)
 class FrameOwner(Protocol):
     """The connection that a frame belongs to."""
 
-    #: It does not read now, for reasons that are not the peer's.
+    #: It does not read at present, for reasons that are not the peer's fault.
     blocked: bool
 
     def room(self) -> None:
-        """There may be memory again: read on the next occasion, not within this call."""
+        """There may be memory again: resume reading, but not within this call."""
         ...
 
     def evict(self, reason: str) -> None:
-        """Close, since the frame takes memory that others wait for, or too long."""
+        """Close the connection: its frame holds memory that others wait for, or takes too long."""
         ...
 
 
@@ -66,7 +67,7 @@ def map_memory(size: int) -> mmap.mmap:
     mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
     if size >= NO_HUGE_PAGES_BYTES and MADV_NOHUGEPAGE is not None:
         try:
-            # Where huge pages are "always" on, one byte written would commit 2 MiB.
+            # With transparent huge pages set to "always", writing one byte would commit 2 MiB.
             mapping.madvise(MADV_NOHUGEPAGE)
         except OSError:
             pass
@@ -74,7 +75,7 @@ def map_memory(size: int) -> mmap.mmap:
 
 
 class Tier:
-    """Frames of like size: what they use, and the incomplete ones, oldest first."""
+    """Frames of similar size: the memory they use, and the incomplete ones, oldest first."""
 
     __slots__ = ("incomplete", "max_frame_bytes", "name", "paused", "share", "used", "window_ms")
 
@@ -89,7 +90,7 @@ class Tier:
 
 
 class FrameBlock:
-    """One block: shared for the moment, or (with a tier) the home of one frame.
+    """One block: shared by all connections, or (with a tier) the home of one frame.
 
     Shape: see kwire.framing.Block.
     """
@@ -117,7 +118,7 @@ class FrameBlock:
         self.buffer = buffer
         self.view = memoryview(buffer)
         self.warm = 0  # how much of it is committed, from its beginning
-        self.expected = 0  # as shared block: what may be read into it at once
+        self.expected = 0  # if shared: how much may be read into it at once
         self.owner: FrameOwner | None = None
         self.tier: Tier | None = None
         self.need = 0
@@ -126,7 +127,7 @@ class FrameBlock:
         self.sequence = 0  # age, 0 once complete
         self.deadline_ms = 0
         self.paused = False
-        self.mark_ms = -1  # since when others have waited for it, and what it had then
+        self.mark_ms = -1  # when the current window began, and how much had arrived by then
         self.mark_bytes = 0
 
     def limit(self, end: int, need: int) -> int:
@@ -155,7 +156,7 @@ class FrameBlock:
 
 
 def references(block: FrameBlock) -> int:
-    """Count the references to a block's buffer; more than those of an unseen one means a view."""
+    """Count the references to a block's buffer; more than for a block without views means a view."""
     return sys.getrefcount(block.buffer)
 
 
@@ -163,7 +164,7 @@ class FrameMemory:
     """All receive memory of a broker; it does no I/O and reads no clock.
 
     Unit: bytes. `limit_bytes` is `queued.max.request.bytes`, at least 1 MiB. `tick(now_ms)` is
-    called about each second, and ten times as often while `waiting`.
+    called about every second, and ten times as often while `waiting`.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class FrameMemory:
         return block
 
     def settle(self, block: Any, need: int, end: int, owner: Any) -> bool:
-        """Let a frame stay in the block it began in, when that holds little more than moving."""
+        """Let a frame stay in the block it began in, if that wastes little memory; return whether it does."""
         if self.short or need > len(block.view) or end * 4 < min(need, len(block.view)):
             return False
         block.filled(end)
@@ -222,7 +223,7 @@ class FrameMemory:
     def home(
         self, need: int, held: memoryview, owner: Any, complete: bool, grown_from: Any = None
     ) -> FrameBlock:
-        """Return a home that begins with a copy of `held`; see kwire.framing.ReceiveMemory."""
+        """Return a home whose content begins with a copy of `held`; see kwire.framing.ReceiveMemory."""
         size = len(held)
         if need <= GROWING_BYTES:
             block = FrameBlock(self, bytearray(max(size, min(need, max(512, 4 * size)))))
@@ -240,7 +241,7 @@ class FrameMemory:
         return block
 
     def give_back(self, block: FrameBlock) -> None:
-        """Keep a block for another frame, unless someone still looks into it."""
+        """Keep a block for another frame, unless a view of it still exists."""
         size = len(block.view)
         try:
             block.view.release()
@@ -291,21 +292,21 @@ class FrameMemory:
 
     @property
     def used(self) -> int:
-        """Bytes committed for frames that are incomplete, waiting or still looked into."""
+        """Bytes committed for frames that are incomplete, waiting or still referenced by views."""
         return sum(tier.used for tier in self.tiers) + self.leaked
 
     @property
     def waiting(self) -> bool:
-        """Some connection does not read for want of memory."""
+        """Whether some connection has paused reading for lack of memory."""
         return any(tier.paused for tier in self.tiers)
 
     def charge(self, tier: Tier, count: int) -> None:
-        """Add to what a tier uses."""
+        """Add to the memory that a tier uses."""
         tier.used += count
         self.short = self.short or self._room(tier) < SCRATCH_BYTES
 
     def may_fill(self, block: FrameBlock, end: int, need: int) -> int:
-        """Return up to where a home may be filled now; note that it waits when that is `end`."""
+        """Return the position up to which a home may be filled now; at `end`, mark it as paused."""
         tier = block.tier
         assert tier is not None
         allowed = max(block.charged, end) + max(0, self._room(tier))
@@ -319,7 +320,7 @@ class FrameMemory:
         return end
 
     def completed(self, block: FrameBlock) -> None:
-        """A frame has arrived: it keeps its memory and no longer its place among the incomplete."""
+        """A frame is complete: it keeps its memory, but leaves the list of incomplete frames."""
         tier = block.tier
         if tier is None or not block.sequence:
             return
@@ -328,7 +329,7 @@ class FrameMemory:
         self._resume()
 
     def release(self, block: FrameBlock) -> None:
-        """A home is given up."""
+        """A home is no longer needed."""
         tier = block.tier
         assert tier is not None
         if block.sequence:
@@ -364,7 +365,7 @@ class FrameMemory:
             block.deadline_ms = (
                 self._now_ms + self._frame_timeout_ms + need * 1000 // self._min_bytes_per_second
             )
-        else:  # it grew, or its size is known now: the age stays
+        else:  # it has grown, or its size is now known: it keeps its age
             block.sequence = old.sequence
             block.deadline_ms = old.deadline_ms
             if old.tier is not None:
@@ -415,7 +416,7 @@ class FrameMemory:
     # -- time
 
     def tick(self, now_ms: int) -> None:
-        """Close the connections whose frames hold others up, or have taken too long."""
+        """Close the connections whose frames hold up others, or have taken too long."""
         self._now_ms = now_ms
         for tier in self.tiers:
             if tier.paused:
@@ -429,7 +430,7 @@ class FrameMemory:
         oldest = self._oldest(tier)
         if oldest is None:
             return
-        if oldest.paused:  # it became the oldest since
+        if oldest.paused:  # it has become the oldest since it was paused
             self._wake(tier, oldest)
         progress = oldest.end - oldest.mark_bytes
         if oldest.mark_ms < 0:
@@ -439,7 +440,7 @@ class FrameMemory:
                 tier.window_ms = max(self._min_stall_ms, tier.window_ms // 2)
                 self._evict(
                     oldest,
-                    f"it brought {progress} bytes in {now_ms - oldest.mark_ms} ms while "
+                    f"only {progress} bytes arrived in {now_ms - oldest.mark_ms} ms while "
                     "others waited for memory (queued.max.request.bytes)",
                 )
             else:

@@ -1,4 +1,4 @@
-"""The bounds of the network layer, by Kafka's config names, and the count of connections."""
+"""The limits of the network layer, by Kafka's config names, and the counts of connections."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..config import BrokerConfig
 
-#: Without a bound, a few hundred connections that send nearly all of a large frame take all memory.
+#: Without a limit, a few hundred connections that send nearly all of a large frame would use up all memory.
 DEFAULT_QUEUED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class NetLimits:
-    """How much a listener and each of its connections may take.
+    """How much a listener and each of its connections may use.
 
     Unit: as named. The first group are Kafka's configs (`socket.request.max.bytes`, ...), the
-    second kwire's own. `queued_max_request_bytes` of -1, which in Kafka is no bound, is 64 MiB.
+    second kwire's own. A `queued_max_request_bytes` of -1, which is no limit in Kafka, means 64 MiB.
     Buffer sizes of -1 are left to the operating system.
     """
 
@@ -34,16 +34,16 @@ class NetLimits:
 
     max_overlapping: int = 64  # requests of one connection whose replies cannot be sent yet
     max_unsent_bytes: int = 1024 * 1024  # output of one connection before its requests wait
-    frame_timeout_ms: int = 60_000  # besides what a frame's size is worth at 16 KiB/s
-    stall_ms: int = 2_000  # see frame_memory
-    max_batch: int = (
-        16  # requests of one connection in one turn of the loop, before others get theirs
+    frame_timeout_ms: int = (
+        60_000  # in addition to the time that the frame's size takes at 16 KiB/s
     )
+    stall_ms: int = 2_000  # see frame_memory
+    max_batch: int = 16  # requests of one connection in one turn of the loop, before other connections get theirs
 
     @classmethod
     def of(cls, config: BrokerConfig) -> NetLimits:
         """What the settings say."""
-        receive_buffer_bytes = -1  # 102400 would have clients wait for a window to open
+        receive_buffer_bytes = -1  # with 102400, clients would wait for the TCP window to open
         if "socket.receive.buffer.bytes" in config.effective:
             receive_buffer_bytes = config.get_int("socket.receive.buffer.bytes")
         return cls(
@@ -60,9 +60,9 @@ class NetLimits:
 
 
 def descriptors_for_connections() -> int | None:
-    """How many of the process's descriptors connections may have; None if there is no limit.
+    """How many of the process's descriptors connections may use; None if there is no limit.
 
-    Shape: the rest is for files and pipes, without which what the broker does comes to an end.
+    Shape: the rest is reserved for files and pipes, without which the broker cannot continue.
     """
     try:
         import resource
@@ -78,7 +78,7 @@ def descriptors_for_connections() -> int | None:
 class ConnectionQuotas:
     """Counts the connections of a broker by address. Source: kafka.network.ConnectionQuotas.
 
-    Shape: `most` bounds their number beside `max.connections`; None does not.
+    Shape: `most` limits their number in addition to `max.connections`, unless it is None.
     """
 
     def __init__(self, limits: NetLimits, most: int | None = None) -> None:
@@ -89,14 +89,14 @@ class ConnectionQuotas:
 
     @property
     def full(self) -> bool:
-        """No connection may be accepted (`max.connections`); accepting waits."""
+        """Whether accepting has to wait, since no more connections are allowed."""
         return self.count >= self.limits.max_connections or (
             self._most is not None and self.count >= self._most
         )
 
     @property
     def reason(self) -> str:
-        """What makes it full, for the log."""
+        """The limit that has been reached, for the log."""
         if self.count >= self.limits.max_connections:
             return "max.connections"
         return "the process's limit of open files"

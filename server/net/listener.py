@@ -1,4 +1,4 @@
-"""One listener of a broker: counts its connections in and out, and keeps their sessions."""
+"""One listener of a broker: accepts and counts its connections, and keeps their sessions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Listener:
         self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._housekeeping)
 
     async def close(self, grace_s: float = 1.0) -> None:
-        """Accept no more, let what is ready be sent for a short time, and close everything."""
+        """Stop accepting, allow `grace_s` for sending the replies that are ready, then close everything."""
         self.stop_accepting()
         if self._timer is not None:
             self._timer.cancel()
@@ -88,7 +88,7 @@ class Listener:
             session.close("", None)
 
     def stop_accepting(self) -> None:
-        """Accept no more and free the address; connections go on."""
+        """Stop accepting and free the address; existing connections continue."""
         self._acceptor.close()
 
     # -- ConnectionOwner, called by the acceptor
@@ -163,7 +163,7 @@ class Listener:
         pressed = self.memory.waiting
         try:
             self._keep_house(self._clock.monotonic_ms())
-        except Exception:  # a mistake of ours must not end housekeeping
+        except Exception:  # a bug of kwire's must not end housekeeping
             logger.exception("housekeeping of listener %s failed", self.endpoint.listener)
         pressed = pressed or self.memory.waiting
         self._timer = asyncio.get_running_loop().call_later(
@@ -180,7 +180,7 @@ class Listener:
 
 
 def frame_memory(limits: NetLimits, clock: Clock) -> FrameMemory:
-    """Make the frame memory that these limits ask for."""
+    """Make the frame memory for these limits."""
     bound = limits.queued_max_request_bytes
     return FrameMemory(
         bound if bound > 0 else DEFAULT_QUEUED_BYTES,

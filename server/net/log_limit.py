@@ -1,4 +1,4 @@
-"""Log lines that peers can cause, bounded in number."""
+"""Limits the number of log lines that peers can cause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LineLimiter:
         self._kinds: dict[object, list[int]] = {}  # kind -> [window's start, lines, left out]
 
     def log(self, level: int, kind: object, message: str, *arguments: object) -> bool:
-        """Log one line, unless too many of its kind came lately; return whether it was logged."""
+        """Log one line, unless there were too many of its kind recently; return whether it was logged."""
         now_ms = self._monotonic_ms()
         state = self._kinds.get(kind)
         if state is None:

@@ -1,6 +1,6 @@
-"""The seam between a broker and the network: who listens, who connects, and nothing of how.
+"""The seam between a broker and the network: listening and connecting, without the implementation.
 
-`sockets.py` has the real one. The simulation's is in memory.
+`sockets.py` has the real network. The simulation has its own, in memory.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from ..metadata.endpoint import Endpoint
 from .limits import NetLimits
 from .transport import Transport
 
-#: A host, in numbers, and a port.
+#: A numeric host address, and a port.
 Address = tuple[str, int]
 
 
 class ConnectionOwner(Protocol):
-    """Who takes what an acceptor accepts."""
+    """The receiver of the connections that an acceptor accepts."""
 
     def may_accept(self) -> bool:
         """Whether one more connection may be taken; if not, accepting stops until `resume`."""
@@ -27,14 +27,14 @@ class ConnectionOwner(Protocol):
         ...
 
     def cannot_accept(self, error: OSError) -> None:
-        """The system refuses to hand out a connection; it is asked again later."""
+        """The system could not accept a connection; the acceptor tries again later."""
         ...
 
 
 class Acceptor(Protocol):
     """A bound address."""
 
-    #: The one asked for, or the free one that was found for 0.
+    #: The requested port, or the free port that was chosen for 0.
     port: int
 
     def start(self, owner: ConnectionOwner) -> None:
@@ -46,7 +46,7 @@ class Acceptor(Protocol):
         ...
 
     def close(self) -> None:
-        """Accept no more and free the address; connections go on."""
+        """Stop accepting and free the address; existing connections continue."""
         ...
 
 
@@ -54,13 +54,13 @@ class Network(Protocol):
     """Transports to and from peers."""
 
     def listen(self, endpoint: Endpoint, limits: NetLimits) -> Acceptor:
-        """Bind an address. Errors: OSError when it cannot be had, with the address in its words."""
+        """Bind an address. Errors: OSError if that fails; its message names the address."""
         ...
 
     async def connect(self, endpoint: Endpoint) -> Transport:
-        """Connect to an address; there is no bound on the time but the caller's.
+        """Connect to an address; only the caller limits the time.
 
-        Errors: ConnectionRefusedError if a host is there and says that nobody listens, at each of its
-        addresses; another OSError if it cannot be reached.
+        Errors: ConnectionRefusedError if the host refuses the connection at each of its addresses; another
+        OSError if it cannot be reached.
         """
         ...

@@ -1,4 +1,4 @@
-"""What differs between operating systems in moving bytes; Linux first, with ways around elsewhere."""
+"""Differences between operating systems in sending and reading bytes: written for Linux, with fallbacks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import os
 import socket
 import sys
 
-#: Tells the kernel that more follows at once, so that a header does not leave in a packet alone.
+#: Tells the kernel that more data follows at once, so that a header is not sent in a packet of its own.
 MSG_MORE: int = getattr(socket, "MSG_MORE", 0)
-#: Tells the kernel to fail rather than wait for a disk; macOS has nothing like it.
+#: Tells the kernel to fail rather than wait for a disk; macOS has no equivalent.
 RWF_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 IOV_MAX = 1024
-#: How far apart pages are looked at; the kernel reads ahead at least this far.
+#: The distance between the pages that are checked; the kernel reads ahead at least this far.
 PROBE_STRIDE_BYTES = 128 * 1024
 
 _probe = bytearray(1)
@@ -19,9 +19,9 @@ _probing = bool(RWF_NOWAIT)
 
 
 def is_cached(fd: int, position: int, count: int) -> bool:
-    """Return whether reading these bytes of a file would not wait for a disk, as far as one can tell.
+    """Return whether these bytes of a file can probably be read without waiting for a disk.
 
-    Shape: looks at one page in each 128 KiB and at the last. True where there is no way to tell.
+    Shape: checks one page in each 128 KiB, and the last. True if the system offers no way to tell.
     """
     global _probing
     if not _probing:
@@ -34,13 +34,13 @@ def is_cached(fd: int, position: int, count: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        # Some file systems know no such flag; then a cold page is waited for.
+        # Some file systems do not support the flag; then reading a cold page blocks.
         _probing = False
     return True
 
 
 def read_cached(fd: int, position: int, count: int) -> bytearray | None:
-    """Read bytes that are in the page cache; None when they are not all there."""
+    """Read bytes from the page cache; None if they are not all there."""
     data = bytearray(count)
     if _probing:
         try:
@@ -53,7 +53,7 @@ def read_cached(fd: int, position: int, count: int) -> bytearray | None:
 
 
 def fault_in(fd: int, position: int, count: int) -> None:
-    """Bring bytes of a file into the page cache, waiting for the disk; for a thread."""
+    """Read bytes of a file into the page cache. It waits for the disk, so call it in a thread."""
     buffer = bytearray(min(count, PROBE_STRIDE_BYTES))
     end = position + count
     if hasattr(os, "posix_fadvise"):
@@ -66,7 +66,7 @@ def fault_in(fd: int, position: int, count: int) -> None:
 
 
 def send_file(sock_fd: int, file_fd: int, position: int, count: int) -> int:
-    """Send from a file as much as the socket takes. Errors: BlockingIOError; 0 at the file's end."""
+    """Send as much of a file as the socket takes; 0 at the file's end. Errors: BlockingIOError."""
     return os.sendfile(sock_fd, file_fd, position, count)
 
 

@@ -1,8 +1,8 @@
 """Drives one connection: requests from its transport to the dispatcher, replies back in order.
 
-One request at a time is taken up. The next one waits while one without `overlap` has no reply yet, while
-too many have none or one that an earlier request's holds up, or while the peer does not read its replies; what
-it has sent by then stays in the kernel, but for what was received together with the last request.
+Requests are taken up one at a time. The next one waits while a request without `overlap` has no reply yet,
+while too many replies are missing or held up by an earlier one, or while the peer does not read its replies.
+What the peer sends meanwhile stays in the kernel, except for what was received together with the last request.
 """
 
 from __future__ import annotations
@@ -112,16 +112,16 @@ class Session:
 
     @property
     def blocked(self) -> bool:
-        """It does not read, for reasons other than memory."""
+        """Whether it does not read, for reasons other than memory."""
         return self._waits != 0
 
     def room(self) -> None:
-        """Read again when there is something to read."""
+        """Resume reading, unless requests have to wait."""
         if not self._waits:
             self.transport.resume_reading()
 
     def evict(self, reason: str) -> None:
-        """Close for the sake of others."""
+        """Close, because other connections need the memory."""
         guess = looks_like(self._connection.frames.beginning)
         self.close(f"looks like {guess}; {reason}" if guess else reason, "evict")
 
@@ -164,13 +164,13 @@ class Session:
                 return
             connection.frames.rest()
         except WireError as error:
-            self._send()  # what was asked before it in the same batch has its reply
+            self._send()  # the earlier requests of the same batch still get their replies
             self._broken(error)
             return
         except OSError as error:
             self.close(f"no memory for its request: {error}", "memory")
             return
-        except Exception:  # a mistake of ours must cost this connection only
+        except Exception:  # a bug of kwire's must not affect other connections
             logger.exception("connection of %s ends with an internal error", self.info.peer)
             self.close("", None)
             return
@@ -188,7 +188,7 @@ class Session:
         self._go_on(WAITS_FOR_TURN)
 
     def _go_on(self, reason: int) -> None:
-        """One reason to wait is gone: take up what waits here, then read again."""
+        """One reason to wait is gone: process the requests that were received, then resume reading."""
         self._waits &= ~reason
         if not self._waits:
             if self._connection.frames.held_bytes:
@@ -216,7 +216,7 @@ class Session:
             self._pending.pop(later, None)
             if self.closed:
                 if not future.cancelled():
-                    future.exception()  # seen: there is nobody to tell
+                    future.exception()  # marks it as retrieved; there is nobody to tell
                 return
             reason = 0
             if later.overlap:
@@ -233,7 +233,7 @@ class Session:
         future.add_done_callback(done)
 
     def _has_many_replies(self) -> bool:
-        """Whether too many requests have no reply, or one that an earlier request's holds up."""
+        """Whether too many requests have no reply yet, or a reply that an earlier request holds up."""
         return self._connection.pending >= self._limits.max_overlapping
 
     def _finish(
@@ -270,7 +270,7 @@ class Session:
         self.close(result.reason, result.kind)
 
     def close(self, reason: str, kind: object) -> None:
-        """Close with one log line, of which too many of a kind and host are left out."""
+        """Close and log one line; the number of lines of a kind and host is limited."""
         if self.closed:
             return
         if reason:
@@ -285,7 +285,7 @@ class Session:
         self._end()
 
     def finish(self) -> None:
-        """Take up nothing more, and close when what is ready has been sent."""
+        """Take up no more requests, and close when the replies that are ready have been sent."""
         if not self.closed:
             self._waits |= ENDS
             self.transport.close_when_sent()
@@ -308,7 +308,7 @@ class Session:
     # -- housekeeping
 
     def check_idle(self, now_ms: int) -> None:
-        """Close when nothing has moved for `connections.max.idle.ms`."""
+        """Close if nothing was sent or received for `connections.max.idle.ms`."""
         idle_ms = now_ms - self.last_active_ms
         if idle_ms < self._limits.idle_ms:
             return

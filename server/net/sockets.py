@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from .network import ConnectionOwner
 
 ACCEPT_AGAIN_S = 0.25
-#: accept() fails with these when something is short for all of us, not for this connection.
+#: accept() fails with these when the process or system lacks a resource, not because of the connection.
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class SocketNetwork:
-    """Sockets. Shape: `threads` read what is to be sent of files that are not in the page cache."""
+    """TCP sockets. Shape: `threads` read file slices that are to be sent but not in the page cache."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
 
     def listen(self, endpoint: Endpoint, limits: NetLimits) -> SocketAcceptor:
-        """Bind an address; "" and wildcards are all interfaces, IPv6 too where there is any."""
+        """Bind an address; "" and wildcards mean all interfaces, IPv6 included if the system has it."""
         return SocketAcceptor(self, endpoint, limits)
 
     async def connect(self, endpoint: Endpoint) -> Transport:
@@ -89,7 +89,7 @@ class SocketAcceptor:
             loop.add_reader(self._sock.fileno(), self._accept, loop, self._sock, self._owner)
 
     def close(self) -> None:
-        """Close the listening socket; connections go on."""
+        """Close the listening socket; existing connections continue."""
         self._pause()
         if self._sock is not None:
             self._sock.close()
@@ -124,7 +124,7 @@ class SocketAcceptor:
                 limits = self._limits
                 platform.tune(accepted, limits.send_buffer_bytes, limits.receive_buffer_bytes)
                 local = accepted.getsockname()
-            except OSError:  # it went away meanwhile
+            except OSError:  # the peer has gone meanwhile
                 accepted.close()
                 continue
             owner.accepted(
@@ -135,7 +135,7 @@ class SocketAcceptor:
 
 
 async def resolve(host: str, port: int) -> list[Any]:
-    """The addresses of a host, as getaddrinfo gives them; no thread is asked for one in numbers."""
+    """The addresses of a host, as getaddrinfo returns them; a numeric host needs no thread."""
     try:
         return socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -145,7 +145,7 @@ async def resolve(host: str, port: int) -> list[Any]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a bound, non-blocking socket; a wildcard takes IPv4 and IPv6 where both exist."""
+    """Return a bound, non-blocking socket; a wildcard binds IPv4 and IPv6 where both exist."""
     if host in ("", "::", "[::]"):
         if socket.has_dualstack_ipv6():
             return open_socket(socket.AF_INET6, ("::", port), dual=True)
@@ -154,13 +154,13 @@ def bind(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-    # A name that has both ("localhost") is taken at its IPv4 address, as the JVM does.
+    # For a name with both kinds of address ("localhost"), the IPv4 address is used, as in the JVM.
     family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
     return open_socket(family, address)
 
 
 def open_socket(family: int, address: Any, dual: bool = False) -> socket.socket:
-    """Create and bind one listening socket. Errors: OSError, with the address in its words."""
+    """Create and bind one listening socket. Errors: OSError, whose message names the address."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -177,7 +177,7 @@ def open_socket(family: int, address: Any, dual: bool = False) -> socket.socket:
 
 
 def plain_host(host: str) -> str:
-    """Return an address as its owner writes it: IPv4 not wrapped in IPv6, no zone."""
+    """Return an address in its usual form: IPv4 not mapped into IPv6, no zone."""
     if host.startswith("::ffff:") and "." in host:
         return host[7:]
     return host.partition("%")[0]

@@ -1,4 +1,4 @@
-"""Bytes in and out of one socket, on the loop's readiness callbacks.
+"""Reads and writes the bytes of one socket, on the loop's readiness callbacks.
 
 asyncio's own transports join buffers before they send and cannot send files without waiting for an empty
 buffer, so this is a non-blocking socket on `add_reader` and `add_writer`: `recv_into` straight into the
@@ -44,7 +44,7 @@ class StoredSlice(Protocol):
 
 
 class Threads(Protocol):
-    """What is needed of the executor."""
+    """The part of the executor that a transport needs."""
 
     def in_thread(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
@@ -52,10 +52,10 @@ class Threads(Protocol):
 
 
 class Receiver(Protocol):
-    """Who takes what a transport receives."""
+    """The receiver of the bytes that a transport reads."""
 
     def get_buffer(self) -> memoryview | None:
-        """Where the next bytes go; None to stop reading until `resume_reading`."""
+        """The buffer for the next bytes; None to stop reading until `resume_reading`."""
         ...
 
     def received(self, count: int) -> None:
@@ -115,7 +115,7 @@ class SocketTransport:
         self._receiver: Receiver | None = None
         self._queue: list[Any] = []  # a deque would take 600 bytes of each idle connection
         self._slice_sent = 0  # bytes sent of the slice at the head of the queue
-        self._cached_end = 0  # up to which position that slice is known to be in the page cache
+        self._cached_end = 0  # the position up to which that slice is known to be in the page cache
         self._faulting = False
         self._reading = False
         self._writing = False
@@ -137,7 +137,7 @@ class SocketTransport:
             self._loop.remove_reader(self._fd)
 
     def resume_reading(self) -> None:
-        """Read again when there is something to read."""
+        """Resume reading."""
         if not self._reading and not self.closed and not self._closing:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
@@ -186,7 +186,7 @@ class SocketTransport:
     # -- out
 
     def send(self, parts: Sequence[Any]) -> None:
-        """Send buffers and stored slices in order; keeps what the kernel does not take now.
+        """Send buffers and stored slices in order; queue what the kernel does not take now.
 
         Shape: buffers must not change afterwards; slices are closed once sent.
         """
@@ -223,7 +223,7 @@ class SocketTransport:
 
     def _writable(self) -> None:
         self._flush()
-        # Not `unsent_bytes`: a turn may end before an empty part, and what is sent next would stay behind it.
+        # Not `unsent_bytes`: a turn may end before an empty part, and later output would be stuck behind it.
         if not self._queue and not self.closed:
             if self._writing:
                 self._writing = False
@@ -239,7 +239,7 @@ class SocketTransport:
             self._loop.add_writer(self._fd, self._writable)
 
     def _flush(self) -> None:
-        """Send until the queue is empty, the kernel takes no more, or it is others' turn."""
+        """Send until the queue is empty, the kernel takes no more, or this connection's turn is over."""
         if self._faulting:
             return
         turn = TURN_BYTES
@@ -272,7 +272,7 @@ class SocketTransport:
             self._loop.remove_writer(self._fd)
 
     def _send_buffers(self) -> int:
-        """Send what stands before the next large slice in one call."""
+        """Send everything before the next large slice in one call."""
         queue = self._queue
         gathered = number = flags = 0
         for part in queue:
@@ -288,7 +288,7 @@ class SocketTransport:
         return sent
 
     def _drop_sent(self, sent: int, number: int) -> None:
-        """Take what was sent of the first buffers from the queue."""
+        """Remove the bytes that were sent from the front of the queue."""
         queue = self._queue
         left = sent
         whole = 0
@@ -300,7 +300,7 @@ class SocketTransport:
             queue[0] = memoryview(queue[0])[left:]
 
     def _copy_slice(self, part: StoredSlice, number: int) -> bool:
-        """Put a small cached slice's bytes in its place in the queue."""
+        """Replace a small cached slice in the queue with its bytes; return whether that was possible."""
         start = 0 if number else self._slice_sent
         left = len(part) - start
         if left > COPY_SLICE_BYTES:
@@ -315,7 +315,7 @@ class SocketTransport:
         return True
 
     def _send_slice(self, head: StoredSlice) -> int:
-        """Send from the slice's file; -1 when a thread has to read it first."""
+        """Send from the slice's file; -1 if a thread has to read it first."""
         fd = head.fileno()
         position = head.position + self._slice_sent
         left = len(head) - self._slice_sent
@@ -341,7 +341,7 @@ class SocketTransport:
         return sent
 
     def _fault(self, head: StoredSlice, position: int, count: int) -> None:
-        """Have a thread read what is not in the page cache, and go on after that."""
+        """Have a thread read what is not in the page cache, then continue sending."""
         self._faulting = True
 
         def done(future: asyncio.Future[None]) -> None:
@@ -353,7 +353,7 @@ class SocketTransport:
             elif isinstance(error, OSError):
                 self._lost(error)
             else:
-                # Not looked at again: the pages may have gone already, and then sendfile waits.
+                # Not checked again: if the pages have already been evicted, sendfile waits for the disk.
                 self._cached_end = position + count
                 self._writable()
 
@@ -363,7 +363,7 @@ class SocketTransport:
     # -- end
 
     def close_when_sent(self) -> None:
-        """Read no more, and close when all output has gone."""
+        """Stop reading, and close when all output has been sent."""
         self._closing = True
         self.pause_reading()
         if not self._queue:
