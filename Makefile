@@ -14,7 +14,7 @@ RUN_READY := $(VENV)/.ready-to-serve
 .PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars bench bench-long docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
-	@echo 'make test    everything that is tested in under 15 minutes; what needs Java or kcat says so when skipped'
+	@echo 'make test    everything that is tested; what needs Java or kcat says so when skipped'
 	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
 	@echo 'make fmt | golden | test-long | test-pythons | e2e | bench | bench-long | docs | compat | pipeline-demo | release | clean'
 

@@ -3,7 +3,7 @@
 Behavior: that of a broker without an authorizer: SECURITY_DISABLED, in one row for each creation
 and filter. From this, applications know that ACLs are off, not out of reach: MirrorMaker 2 then
 leaves them alone. A type, operation or permission of 0 (unknown) closes the connection.
-Omissions: there is no authorizer, so there is nothing else to answer.
+Omitted: there is no authorizer, so there is nothing else to answer.
 Source: AclApis; DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest (Java); KIP-140, KIP-290.
 """
 
