@@ -34,6 +34,7 @@ from kwire.messages.metadata import (
 from kwire.types import ZERO_UUID
 
 from ..controller.topics import invalid_topic_name
+from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
@@ -121,7 +122,8 @@ def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded:
     kept = image.answers
     body = kept.get(key)
     if body is None:
-        rows = [_topic(ctx, request, image, topic) for topic in image.topics.values()]
+        described = (_topic(ctx, request, image, topic) for topic in image.topics.values())
+        rows = [row for row in described if row is not None]
         body = encode(_response(request, image, brokers, rows), ctx.version)
         kept[key] = body
         while len(kept) > KEPT_ANSWERS or sum(map(len, kept.values())) > KEPT_BYTES:
@@ -183,8 +185,9 @@ def _asked(
 ) -> MetadataResponseTopic:
     if asked.topic_id != ZERO_UUID:
         topic = image.topics_by_id.get(asked.topic_id)
-        if topic is not None:
-            return _topic(ctx, request, image, topic)
+        row = None if topic is None else _topic(ctx, request, image, topic)
+        if row is not None:
+            return row
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID,
             name=None,
@@ -195,8 +198,9 @@ def _asked(
     if name is None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=None, partitions=[])
     topic = image.topics.get(name)
-    if topic is not None:
-        return _topic(ctx, request, image, topic)
+    row = None if topic is None else _topic(ctx, request, image, topic)
+    if row is not None:
+        return row
     error = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if invalid_topic_name(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -216,13 +220,17 @@ def _topic_operations(request: MetadataRequest) -> int:
 
 def _topic(
     ctx: RequestContext, request: MetadataRequest, image: MetadataImage, topic: TopicImage
-) -> MetadataResponseTopic:
+) -> MetadataResponseTopic | None:
+    """Describe a topic, or return None if none of its partitions ever had a leader."""
+    partitions = _partitions(ctx, image, topic.partitions.values())
+    if not partitions and topic.partitions:
+        return None
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=_partitions(ctx, image, topic.partitions.values()),
+        partitions=partitions,
         topic_authorized_operations=_topic_operations(request),
     )
 
@@ -235,6 +243,9 @@ def _partitions(
     reachable = {broker for broker in alive if address_for(ctx, image, broker) is not None}
     for partition in partitions:
         leader = partition.leader
+        if leader == NO_LEADER and not partition.isr:
+            # It was assigned to nobody who lives. A ZooKeeper broker is not told of such partitions.
+            continue
         error = ErrorCode.NONE
         if leader not in reachable:
             known = leader in alive

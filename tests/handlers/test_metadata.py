@@ -189,6 +189,20 @@ def test_partition_whose_leader_is_not_alive_has_none(room: Replicas) -> None:
     assert (row.replica_nodes, row.isr_nodes, row.offline_replicas) == ([5, 0], [5], [5])
 
 
+def test_partition_that_never_had_a_leader_is_not_shown(room: Replicas) -> None:
+    """As by a ZooKeeper broker of 3.9.2, which its controller does not tell of it."""
+    image = room.publisher.image
+    room.publisher.publish(
+        image.with_topics([topic_image("a", 1, leader=-1, replicas=(5,), isr=())])
+    )
+    (named,) = ask(room, request("a")).topics
+    assert named.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics = [MetadataRequestTopic(name=None, topic_id=topic_id("a"))]
+    (row,) = ask(room, MetadataRequest(topics=topics)).topics
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert ask(room, request(topics=None)).topics == []
+
+
 def test_ten_thousand_partitions_are_answered_quickly(room: Replicas) -> None:
     """The loop stands still meanwhile; measured at 20 ms, of CPU time."""
     wide = topic_image("wide", 10_000, leader=1, replicas=(1,))

@@ -65,7 +65,9 @@ def topic_image(
         name,
         topic_id(name) if id is None else id,
         {
-            number: PartitionImage(number, leader, epoch, replicas, isr or replicas)
+            number: PartitionImage(
+                number, leader, epoch, replicas, replicas if isr is None else isr
+            )
             for number in range(partitions)
         },
     )
