@@ -255,6 +255,10 @@ class ClientConnection:
             raise WireError(f"response {correlation_id} to request {sent.correlation_id}")
         return ResponseReceived(*sent, frame, body)
 
+    def close(self) -> None:
+        """Give the memory of an incomplete response back; nothing can be received any more."""
+        self._frames.close()
+
     @property
     def pending(self) -> int:
         """Number of requests without a response."""

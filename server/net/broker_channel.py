@@ -169,6 +169,8 @@ class BrokerChannel:
         if connection is self._connection:
             self._connection = None
         connection.transport.close()
+        # Who is told of the error may hold the connection for long: by a traceback, for one.
+        connection.client.close()
         if connection.timer is not None:
             connection.timer.cancel()
         waiting, connection.waiting = connection.waiting, {}

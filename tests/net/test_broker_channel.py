@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -216,3 +218,29 @@ def test_reply_that_breaks_the_decoder_fails_its_sender(monkeypatch: pytest.Monk
                 await asyncio.wait_for(channel.send(MetadataRequest(topics=[]), 12), 5)
 
     asyncio.run(run())
+
+
+def test_memory_of_an_unfinished_reply_goes_with_its_connection() -> None:
+    announced = 20_000_000
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, _, correlation_id = await read_request(reader)
+        writer.write(announced.to_bytes(4, "big") + correlation_id.to_bytes(4, "big"))
+        await writer.drain()
+
+    async def main() -> None:
+        async with listening(serve) as channel:
+            before, _ = tracemalloc.get_traced_memory()
+            with pytest.raises(ChannelError, match="closed by the other side"):
+                await channel.send(MetadataRequest(topics=[]), 12)
+            now, highest = tracemalloc.get_traced_memory()
+            assert highest - before > announced
+            assert now - before < announced // 10
+
+    gc.disable()  # it would come, but after many such replies
+    tracemalloc.start()
+    try:
+        asyncio.run(main())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
