@@ -1,6 +1,6 @@
-"""What is checked and stamped of batches before they are written, as bytes. Pure.
+"""Checks batches before they are written, and stamps offsets and epochs into their bytes. Pure.
 
-The leader's way for whatever is not plain enough for `Log.append_as_leader` itself, and the follower's.
+Used by leaders for batches that the fast path of `Log.append_as_leader` does not cover, and by followers.
 Source: UnifiedLog.append, UnifiedLog.analyzeAndValidateRecords.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Written(NamedTuple):
-    """Batches as they are to be written: the bytes, where each lies in them, and what they are together."""
+    """Batches ready to be written: the bytes, the position of each batch, and totals over all of them."""
 
     records: memoryview
     batches: Batches
@@ -59,9 +59,10 @@ def check_as_leader(
     origin: AppendOrigin,
     prepared: bool,
 ) -> tuple[memoryview, Batches] | AppendError:
-    """Check batches without any assumption, and rewrite them first where the topic demands it.
+    """Check batches in full, and rewrite them first where the topic requires it.
 
-    Shape: the bytes to be stamped, and the batches in them. Errors: as value; those of `Log.append_as_leader` but the producers'.
+    Shape: the bytes to be stamped, and the batches in them. Errors: as value; those of `Log.append_as_leader` except
+    the producer errors.
     """
     if not prepared and origin is AppendOrigin.CLIENT and needs_rewrite(records, config):
         rewritten = prepare(records, config, str(tp), now_ms, origin)
@@ -101,7 +102,7 @@ def stamp(
 ) -> Written:
     """Give batches their offsets from `offset` on, their leader epoch and their timestamp type.
 
-    Shape: in the buffer where they lie, if it is writable, else in a copy.
+    Shape: in place if the buffer is writable, else in a copy.
     """
     if records.readonly:
         records = memoryview(bytearray(records))
@@ -132,7 +133,7 @@ def check_as_follower(
 ) -> Written | AppendError:
     """Check batches that carry their offsets, for a log that ends at end_offset.
 
-    Shape: a cut last batch is left out; perhaps no batch is left. Errors: as value; CORRUPT_MESSAGE;
+    Shape: an incomplete last batch is left out; there may be no batch left. Errors: as value; CORRUPT_MESSAGE;
     OFFSET_OUT_OF_RANGE for a batch below the end.
     """
     batches: Batches = []

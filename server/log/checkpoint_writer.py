@@ -1,8 +1,8 @@
-"""Writes the checkpoint files of one log directory, in the order in which their content was taken.
+"""Writes the checkpoint files of one log directory, in the order in which their content was collected.
 
-The content is taken on the broker's loop, where offsets stand still; forcing it to the device takes
-a thread. Two writes of one file may meet: a timer's in a thread, and one that somebody waits for. Each
-has a number, and one that was overtaken writes nothing. Source: LogManager, OffsetCheckpointFile.
+The content is collected on the broker's loop, where offsets do not change meanwhile; a thread forces it to
+the device. Two writes of one file may overlap: a timer's in a thread, and one that a caller waits for. Each
+has a number, and a write that a later one has overtaken does nothing. Source: LogManager, OffsetCheckpointFile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CheckpointWrite:
 
 
 class CheckpointWriter:
-    """The checkpoint files of one directory: what each holds, and what is on its way there."""
+    """The checkpoint files of one directory: the content of each, and the writes that have begun."""
 
     def __init__(self, layer: FileLayer, directory: str) -> None:
         self._layer = layer
@@ -60,9 +60,9 @@ class CheckpointWriter:
         return offsets
 
     def begin(self, name: str, offsets: Offsets) -> CheckpointWrite | None:
-        """Make this the file's next content; None if it has it already. To be called on the loop.
+        """Make this the file's next content; None if it has it already. Call it on the loop.
 
-        Shape: offsets are kept and must not change any more.
+        Shape: `offsets` is kept and must not change afterwards.
         """
         number = self._begun.get(name, 0)
         if number == self._written.get(name, 0) and self._held.get(name) == offsets:
@@ -88,7 +88,7 @@ class CheckpointWriter:
             self._pending.pop(write.number, None)
 
     def names(self, tp: TopicPartition) -> bool:
-        """Whether a file has an entry for this partition, or may have by a write that waits."""
+        """Whether a file has an entry for this partition, or may get one from a write that has begun."""
         return any(tp in held for held in list(self._held.values())) or any(
             tp in write.offsets for write in list(self._pending.values())
         )

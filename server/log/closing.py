@@ -1,8 +1,8 @@
 """Closes the logs of a broker at a clean stop, with several fsyncs at a time.
 
-File systems put fsyncs that come together into one commit, so thousands of new partitions are on the
-device sooner by some threads than by one. Source: LogManager.shutdown, which takes
-num.recovery.threads.per.data.dir of them for each directory.
+File systems combine simultaneous fsyncs into one commit, so several threads bring thousands of new
+partitions to the device sooner than one. Source: LogManager.shutdown, which uses
+num.recovery.threads.per.data.dir threads for each directory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def close_logs(
 ) -> set[LogDirectory]:
     """Write what the logs have in memory and force all of it to the device, in groups.
 
-    Shape: returns the directories of which a log could not be closed; `fail` was told of each such
-    log. Those that are offline are passed over.
+    Shape: returns the directories with a log that could not be closed; `fail` was called for each such
+    log. Logs that are offline are skipped.
     """
     failed: set[LogDirectory] = set()
     left = iter(logs)

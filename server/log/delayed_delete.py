@@ -1,4 +1,4 @@
-"""Files and directories that have left the log and wait for file.delete.delay.ms to be removed."""
+"""Files and directories that no longer belong to a log and are removed after file.delete.delay.ms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .file_layer import FileLayer
 
 
 class DelayedDeletes:
-    """Paths by the time when they may go. After a crash the names (`.deleted`, `-delete`) tell."""
+    """Paths by the time at which they may be removed. After a crash their names (`.deleted`, `-delete`) show them."""
 
     __slots__ = ("_heap", "_layer")
 
@@ -30,11 +30,11 @@ class DelayedDeletes:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next one may go, None if nothing waits."""
+        """When the next path is due, None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def take(self, now_ms: int) -> list[tuple[str, bool]]:
-        """What is due, oldest first: (path, whether it is a directory); the caller removes it."""
+        """Take the paths that are due, oldest first: (path, whether it is a directory); the caller removes them."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             _, path, is_directory = heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""What of a log is on the device, what a flush has to force there, and whether one is due.
+"""Which part of a log is on the device, what a flush has to force there, and whether a flush is due.
 
 Source: UnifiedLog.flush, LocalLog.recoveryPoint.
 """
@@ -82,7 +82,7 @@ class FlushState:
     def __init__(
         self, recovery_point: int, stable_offset: int, now_ms: int, *, doubtful: bool
     ) -> None:
-        """With doubtful the log was opened after a crash: what was read may be in memory only."""
+        """With `doubtful`, the log was opened after a crash: what was read may be only in memory."""
         self.recovery_point = recovery_point
         self.stable_offset = 0 if doubtful else stable_offset
         """Offsets below it are decided by markers that are on the device."""
@@ -99,17 +99,17 @@ class FlushState:
         self.last_ms = now_ms
 
     def is_due(self, end_offset: int, flush_ms: int, now_ms: int) -> bool:
-        """Whether the log is to be flushed now, by a roll, flush.messages or flush.ms."""
+        """Whether the log has to be flushed now, because of a roll, flush.messages or flush.ms."""
         return self.wanted or (
             self.recovery_point < end_offset and now_ms - self.last_ms >= flush_ms
         )
 
     def has_unflushed(self, end_offset: int) -> bool:
-        """Whether segments hold what the device may not have."""
+        """Whether segments hold data that may not be on the device."""
         return self.recovery_point < end_offset or self.synced_cuts != self.cuts
 
     def complete(self, task: FlushTask, end_offset: int, flush_messages: int, now_ms: int) -> None:
-        """A task ran without an error: move the recovery point, unless the log was cut meanwhile."""
+        """A task ran without an error: move the recovery point, unless the log was truncated meanwhile."""
         self.name_synced = self.name_synced or task.has_work
         if task.cuts == self.cuts:
             self.synced_cuts = task.cuts
@@ -119,7 +119,7 @@ class FlushState:
         self.awaited = end_offset - self.recovery_point >= flush_messages
 
     def complete_close(self, end_offset: int) -> None:
-        """All of the log is on the device, and nothing comes any more."""
+        """All of the log is on the device, and nothing more will be appended."""
         self.recovery_point = end_offset
         self.synced_cuts = self.cuts
         self.name_synced = True

@@ -1,4 +1,4 @@
-"""What a log is made of when its directory has been read."""
+"""The parts of a log after its directory has been read."""
 
 from __future__ import annotations
 

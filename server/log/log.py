@@ -1,13 +1,13 @@
 """The log of one partition: append, read, roll, truncate, delete.
 
 A directory `<topic>-<partition>` of segments (segment.py), `leader-epoch-checkpoint`,
-`partition.metadata` and producer snapshots. Offsets below `log_start_offset` are gone, those from
-`high_watermark` on may still go. Appends go to the page cache: a killed process loses nothing, a
-power cut what lies above `recovery_point`.
+`partition.metadata` and producer snapshots. Offsets below `log_start_offset` have been deleted; those from
+`high_watermark` on may still be truncated. Appends go to the page cache: a killed process loses nothing, and a
+power cut loses what lies above `recovery_point`.
 
-What a log is made of, each by itself: `log_segments.py` the segments, `reader.py` how they are read,
-`producer_state.py` and `producer_snapshots.py` the producers, `leader_epoch_cache.py`, `flush_state.py` what
-is on the device. What is checked before a write is in `append.py`, `validator.py`, `producer_checks.py`.
+The parts of a log have modules of their own: `log_segments.py` the segments, `reader.py` reading them,
+`producer_state.py` and `producer_snapshots.py` the producers, `leader_epoch_cache.py` the epochs, `flush_state.py`
+what is on the device. The checks before a write are in `append.py`, `validator.py` and `producer_checks.py`.
 Source: UnifiedLog, LocalLog.
 """
 
@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 
 class Log:
-    """One partition's log on this broker. Every call is plain and takes the time it needs."""
+    """One partition's log on this broker. All calls are synchronous and may block on the disk."""
 
     __slots__ = (
         "_codec_ok",
@@ -121,7 +121,7 @@ class Log:
         topic_id: bytes | None = None,
         io_error: Callable[[OSError], None] | None = None,
     ) -> None:
-        """Take over what the loader found; io_error is told when the disk fails."""
+        """Take over what the loader found; `io_error` is called when the disk fails."""
         self.tp = tp
         self.dir = directory
         self.layer = layer
@@ -154,7 +154,7 @@ class Log:
         return f"Log({self.tp}, [{self.log_start_offset}, {self.log_end_offset}))"
 
     def update_config(self, config: LogConfig) -> None:
-        """Go on with these settings; what is on disk stays as it is until the next roll."""
+        """Use these settings from now on; what is on disk stays as it is until the next roll."""
         self.config = config
         self._max_message_bytes = config.max_message_bytes
         self._segment_bytes = config.segment_bytes
@@ -178,7 +178,7 @@ class Log:
         return crc32_of_name(name) % min(self.config.segment_jitter_ms, self.config.segment_ms)
 
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write down the topic id of a log that had none. Errors: OSError."""
+        """Store the topic id of a log that had none. Errors: OSError."""
         write_topic_id(self.layer, self.dir, topic_id)
         self.topic_id = topic_id
 
@@ -242,7 +242,7 @@ class Log:
     ) -> AppendInfo | AppendError:
         """Give a producer's batches the next offsets and write them to the page cache, all or none.
 
-        Shape: offset and epoch are patched into records where it lies if it is writable. The view
+        Shape: offset and epoch are written into `records` in place if it is writable. The view
         is not kept. Errors: as value; CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, the producer
         errors, KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsLeader.
@@ -514,10 +514,10 @@ class Log:
         self.flush_state.wanted = True
 
     def on_io_error(self, error: OSError) -> AppendError:
-        """Take the log offline, tell the log directory, and give the answer for the client.
+        """Take the log offline, tell the log directory, and return the answer for the client.
 
-        Shape: a lack of descriptors is no fault of the disk, and only this answer is spoilt. Work
-        that was under way when the log was deleted misses its files: no fault of the disk either.
+        Shape: a lack of descriptors is not a disk failure: only this request fails. Nor is it one if
+        work that was in progress when the log was deleted does not find its files.
         """
         if error.errno in OUT_OF_DESCRIPTORS:
             return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp}: {error}")
@@ -557,7 +557,7 @@ class Log:
             return self.on_io_error(e).error
 
     def forget_positions(self) -> None:
-        """Drop what reads remember, since segments were cut or removed."""
+        """Drop the positions that reads remember, since segments were truncated or removed."""
         self._reader.forget()
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
@@ -580,7 +580,7 @@ class Log:
         return self.leader_epoch_cache.end_offset_for(epoch, self.log_end_offset)
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """What is known of each producer, for DescribeProducers."""
+        """The state of each producer, for DescribeProducers."""
         return list(self.producers.producers.values())
 
     # -- truncation --------------------------------------------------------------------------------
@@ -607,7 +607,7 @@ class Log:
             self.high_watermark = end_offset
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Remove everything and go on at offset. Errors: OSError."""
+        """Remove everything and continue at offset. Errors: OSError."""
         self._begin_truncation(0, offset)
         self.active_segment = self._segments.start_at(offset, now_ms)
         self.log_end_offset = self.log_start_offset = offset
@@ -618,7 +618,7 @@ class Log:
         self.update_config(self.config)
 
     def close_gap(self, now_ms: int) -> None:
-        """Cut an unflushed log that was opened after a crash where offsets are missing. Errors: OSError.
+        """Truncate an unflushed log, opened after a crash, at the first gap in its offsets. Errors: OSError.
 
         Shape: only for logs that are not compacted. A power cut may take the end of a segment just
         after a batch, and leave the next one.
@@ -668,7 +668,7 @@ class Log:
     # -- deletion ----------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> ErrorCode:
-        """Raise the log start offset; segments go at the next retention round.
+        """Raise the log start offset; segments are removed in the next retention round.
 
         Errors: OFFSET_OUT_OF_RANGE beyond the high watermark. Source: KIP-107.
         """
@@ -685,7 +685,7 @@ class Log:
             self.producers.on_log_start_offset_incremented(offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Apply retention; return how many segments went. Errors: OSError.
+        """Apply retention; return how many segments were removed. Errors: OSError.
 
         Source: UnifiedLog.deleteOldSegments.
         """
@@ -750,13 +750,13 @@ class Log:
         self.flush_state.complete(task, self.log_end_offset, self.config.flush_messages, now_ms)
 
     def flush(self, now_ms: int) -> None:
-        """Force everything to the device, here and now. Errors: OSError."""
+        """Force everything to the device, in this call. Errors: OSError."""
         task = self.prepare_flush()
         task.run()
         self.complete_flush(task, now_ms)
 
     def prepare_close(self) -> FlushTask:
-        """Write snapshot and index files, give descriptors back; the task has what is to be forced.
+        """Write snapshot and index files and close descriptors; return the task that forces files to the device.
 
         Errors: OSError. When the task has run, call `complete_close`.
         """

@@ -87,24 +87,24 @@ class LogConfig:
 
     @property
     def is_compacted(self) -> bool:
-        """True where records without a key have no place."""
+        """Whether the topic is compacted, so that records without a key are refused."""
         return "compact" in self.cleanup_policy
 
     @property
     def is_deleting(self) -> bool:
-        """True where old segments go by time and size."""
+        """Whether old segments are deleted by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """Age at which a segment is sealed: only then can what is overdue in it be compacted."""
+        """Age at which a segment is sealed, since only sealed segments can be compacted in time."""
         if self.is_compacted and self.max_compaction_lag_ms > 0:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms
 
     @property
     def log_append_time(self) -> bool:
-        """True where the broker's clock stamps the records."""
+        """Whether the broker's clock stamps the records."""
         return self.message_timestamp_type == "LogAppendTime"
 
 

@@ -92,7 +92,7 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
     def is_there(self) -> bool:
-        """Whether the directory can still be looked into: it holds the file that `lock` made."""
+        """Whether the directory is still accessible: it has the file that `lock` made."""
         try:
             return self.layer.file_size(self.file(LOCK)) is not None
         except OSError:
@@ -111,13 +111,13 @@ class LogDirectory:
             )
 
     def unlock(self) -> None:
-        """Give the lock back; safe to call twice."""
+        """Release the lock; safe to call twice."""
         if self._lock is not None:
             self.layer.unlock(self._lock)
             self._lock = None
 
     def meta_properties(self) -> MetaProperties | None:
-        """Whose directory it is; None if it is new. Errors: CorruptMetaProperties."""
+        """The broker and cluster that the directory belongs to; None if it is new. Errors: CorruptMetaProperties."""
         try:
             data = self.layer.read_file(self.file(META_PROPERTIES))
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class LogDirectory:
         return parse_meta_properties(data, self.file(META_PROPERTIES))
 
     def claim(self, broker_id: int, cluster_id: str) -> None:
-        """Check that the directory is this broker's, and write so into a new one.
+        """Check that the directory is this broker's, or write the ids into a new one.
 
         Errors: InconsistentBrokerId, InconsistentClusterId, CorruptMetaProperties.
         """
@@ -157,11 +157,11 @@ class LogDirectory:
         self.clean = self.was_stopped_cleanly()
         if self.clean:
             self.layer.unlink(self.file(CLEAN_SHUTDOWN))
-            # Were it there again after a power cut, what is torn would be taken for whole.
+            # If a power cut brought it back, incomplete files would be taken for complete ones.
             self.layer.sync_directory(self.path)
 
     def mark_clean_shutdown(self, broker_epoch: int = -1) -> None:
-        """Leave the marker of a clean stop; everything else must be on the device by now."""
+        """Write the marker of a clean stop; everything else must be on the device by now."""
         text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
         self.layer.replace_file(self.file(CLEAN_SHUTDOWN), text.encode())
 
@@ -182,7 +182,7 @@ class LogDirectory:
         return self._checkpoints.begin(name, offsets)
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace a checkpoint file here and now; what waits to be written is older. Errors: OSError."""
+        """Replace a checkpoint file at once; it supersedes writes that have not run yet. Errors: OSError."""
         write = self._checkpoints.begin(name, offsets)
         if write is not None:
             write.run()
@@ -198,12 +198,12 @@ class LogDirectory:
         return self._cleaned().get(tp)
 
     def begin_cleaned_to(self, tp: TopicPartition, offset: int) -> CheckpointWrite | None:
-        """A round over a log has ended at offset: the write that says so, to be run off the loop."""
+        """Record that a round over a log has ended at offset; returns the write, to be run off the loop."""
         self._cleaned()[tp] = offset
         return self.begin_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
 
     def lower_cleaned_to(self, tp: TopicPartition, offset: int) -> None:
-        """The log is cut at offset: what comes there was never cleaned. On the device when this returns.
+        """The log is truncated to offset: what follows has not been cleaned. On the device when this returns.
 
         Errors: OSError. Source: LogCleanerManager.maybeTruncateCheckpoint.
         """
@@ -212,7 +212,7 @@ class LogDirectory:
             self.write_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
 
     def forget_cleaned_to(self, tp: TopicPartition) -> None:
-        """The log is gone, and one of the same name begins anew. Errors: OSError."""
+        """The log was deleted; a new one of the same name starts uncleaned. Errors: OSError."""
         if self._cleaned().pop(tp, None) is not None:
             self.write_checkpoint(CLEANER_OFFSET, dict(self._cleaned()))
 

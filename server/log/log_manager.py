@@ -1,9 +1,9 @@
 """All logs of a broker: opening the log directories, creating and deleting logs, checkpoints.
 
-Every call is plain; the broker schedules them: `flush_due` and `retention` every
+All calls are synchronous, and the broker schedules them: `flush_due` and `retention` every
 log.flush.scheduler.interval.ms and log.retention.check.interval.ms, `checkpoint_high_watermarks`
-every 5 s, `checkpoint` every 60 s. A directory whose disk fails goes offline with its logs, the
-others go on. Source: LogManager.
+every 5 s, `checkpoint` every 60 s. A directory whose disk fails goes offline with its logs; the
+others continue. Source: LogManager.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LogManager:
         *,
         on_offline: Callable[[LogDirectory], None] | None = None,
     ) -> None:
-        """Touches nothing yet; on_offline is told once when a directory fails."""
+        """Does no I/O yet; `on_offline` is called once for each directory that fails."""
         self.layer = layer
         self.directories = [LogDirectory(layer, path) for path in log_dirs]
         for directory in self.directories:
@@ -58,9 +58,9 @@ class LogManager:
     # -- start -------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Lock all directories, or none; one that cannot be used is offline, as long as others can.
+        """Lock all directories, or none. A directory that cannot be used goes offline if there are others.
 
-        Errors: LogDirInUse; OSError where no directory is left.
+        Errors: LogDirInUse; OSError if no directory is left.
         """
         try:
             for directory in self.directories:
@@ -82,12 +82,12 @@ class LogManager:
             return None
 
     def unlock(self) -> None:
-        """Give all locks back."""
+        """Release all locks."""
         for directory in self.directories:
             directory.unlock()
 
     def meta_properties(self) -> MetaProperties | None:
-        """What the first directory that says anything says; None if all are new."""
+        """The properties of the first directory that has any; None if all are new."""
         for directory in self.directories:
             meta = self._try(directory, directory.meta_properties)
             if meta is not None:
@@ -95,15 +95,18 @@ class LogManager:
         return None
 
     def claim(self, broker_id: int, cluster_id: str) -> None:
-        """Check and write whose the directories are. Errors: InconsistentBrokerId or ClusterId."""
+        """Check that the directories are this broker's, and mark new ones.
+
+        Errors: InconsistentBrokerId, InconsistentClusterId.
+        """
         for directory in self.directories:
             self._try(directory, partial(directory.claim, broker_id, cluster_id))
 
     def open_logs(self, configs: LogConfigs, now_ms: int, recover: Recover | None = None) -> None:
-        """Read what the directories hold, and mend it after an unclean stop, ahead of `load`.
+        """Read the directories before `load`, and recover their logs after an unclean stop.
 
-        Shape: for a thread; configs need not have the topics' own settings yet. Directories are
-        read beside each other. Errors: none; `load` tells which disks have failed.
+        Shape: runs in a thread; `configs` need not have the topics' own settings yet. Directories are
+        read in parallel. Errors: none; `load` reports disks that have failed.
         """
         online = [directory for directory in self.directories if not directory.offline]
 
@@ -121,7 +124,7 @@ class LogManager:
             self._opened = list(threads.map(open_one, online))
 
     def abandon_opening(self) -> None:
-        """Have `open_logs` end after the logs it is at: the start is given up."""
+        """Have `open_logs` end after the logs it is working on, since the start was aborted."""
         self._abandoned = True
 
     def load(self, configs: LogConfigs, now_ms: int) -> None:
@@ -129,7 +132,7 @@ class LogManager:
 
         Shape: high watermarks are the checkpointed ones, at most the log's end.
         """
-        configs = cache(configs)  # working a topic's settings out costs more than opening a log
+        configs = cache(configs)  # computing the settings of a topic costs more than opening a log
         if self._opened is None:
             self.open_logs(configs, now_ms)
         for opened in self._opened or []:
@@ -219,9 +222,9 @@ class LogManager:
     def create(
         self, tp: TopicPartition, topic_id: bytes | None, config: LogConfig, now_ms: int = 0
     ) -> Log:
-        """Return the partition's log, made if it is new, in the directory with the fewest logs.
+        """Return the partition's log; a new one is created in the directory with the fewest logs.
 
-        Errors: OSError; with no directory online too.
+        Errors: OSError, also if no directory is online.
         """
         log = self._logs.get(tp)
         if log is not None:
@@ -273,9 +276,9 @@ class LogManager:
         return min(online, key=lambda directory: directory.log_count)
 
     def delete(self, tp: TopicPartition, now_ms: int) -> None:
-        """Take a log away: its directory is renamed at once and removed later.
+        """Delete a log: its directory is renamed at once and removed later.
 
-        Shape: slices that readers hold stay good; a log made again has nothing of the old one.
+        Shape: slices that readers hold stay valid; a new log of the same name starts empty.
         Errors: OSError.
         """
         log = self._logs.get(tp)
@@ -284,7 +287,7 @@ class LogManager:
             self.deletes.add_directory(path, now_ms + log.config.file_delete_delay_ms)
 
     def set_aside(self, tp: TopicPartition) -> str:
-        """Take a log away whose topic nobody knows, and keep it; returns its directory's new path.
+        """Set aside a log whose topic is unknown, without deleting it; return its directory's new path.
 
         Errors: KeyError, OSError.
         """
@@ -315,21 +318,21 @@ class LogManager:
     # -- what the broker schedules -----------------------------------------------------------------
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write recovery points, log start offsets and high watermarks, here and now."""
+        """Write recovery points, log start offsets and high watermarks, in this call."""
         self._write(self.begin_checkpoint(RECOVERY_POINT, LOG_START_OFFSET, HIGH_WATERMARK))
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all directories, here and now."""
+        """Write the high watermarks of all directories, in this call."""
         self._write(self.begin_checkpoint(HIGH_WATERMARK))
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write the log start offsets, as DeleteRecords wants before it answers."""
+        """Write the log start offsets, as DeleteRecords needs before it answers."""
         self._write(self.begin_checkpoint(LOG_START_OFFSET))
 
     def begin_checkpoint(self, *names: str) -> list[tuple[LogDirectory, CheckpointWrite]]:
-        """The offsets as they are now: writes of these files, where they have changed.
+        """Collect the current offsets; return the writes of those files that change.
 
-        Shape: run each off the loop; where one raises OSError, tell `checkpoint_failed`.
+        Shape: run each off the loop; if one raises OSError, call `checkpoint_failed`.
         """
         if not self._loaded:
             return []  # what is there is still what counts
@@ -403,13 +406,13 @@ class LogManager:
         return count
 
     def run_deletes(self, now_ms: int) -> int:
-        """Remove files and directories whose time has come, here and now; return how many."""
+        """Remove the files and directories that are due, in this call; return how many."""
         return self.remove(self.deletes.take(now_ms))
 
     def remove(self, due: Iterable[tuple[str, bool]]) -> int:
-        """Remove what `deletes.take` gave, on any thread; return how many.
+        """Remove what `deletes.take` returned, on any thread; return how many.
 
-        Shape: what cannot be removed is logged, and found again by its name at the next start.
+        Shape: paths that cannot be removed are logged, and found again by name at the next start.
         """
         count = 0
         for path, is_directory in due:
@@ -421,7 +424,7 @@ class LogManager:
         return count
 
     def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that were idle for producer.id.expiration.ms."""
+        """Forget producers that have been idle for producer.id.expiration.ms."""
         for log in self._logs.values():
             if log.producers.producers:
                 log.producers.remove_expired(now_ms)

@@ -1,4 +1,4 @@
-"""The segments of one log, in order: what begins, cuts and removes them. Source: LogSegments, LocalLog."""
+"""The segments of one log, in order: creating, truncating and removing them. Source: LogSegments, LocalLog."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LogSegments:
         del self.in_order[keep:]
         segment = self.in_order[-1]
         if segment.truncate_to(offset):
-            # Now, since a new segment may follow: what was cut off must not come back before it.
+            # At once, since a new segment may follow: after a crash, the removed part must not reappear before it.
             segment.log.sync()
             for path in segment.save_indexes():
                 self._layer.sync_path(path)
@@ -62,7 +62,7 @@ class LogSegments:
         return segment
 
     def start_at(self, offset: int, now_ms: int) -> LogSegment:
-        """Remove everything and begin anew at offset; return the active segment. Errors: OSError."""
+        """Remove everything and start again at offset; return the active segment. Errors: OSError."""
         self.reader.forget()
         self._remove(self.in_order)
         self.in_order.clear()
@@ -78,7 +78,7 @@ class LogSegments:
                 self._layer.unlink(path)
 
     def take_first(self, count: int, due_ms: int) -> list[LogSegment]:
-        """Take the oldest segments out; their files go when it is time. Errors: OSError."""
+        """Remove the oldest segments; their files are deleted later. Errors: OSError."""
         taken = self.in_order[:count]
         del self.in_order[:count]
         self.reader.forget()
@@ -87,9 +87,9 @@ class LogSegments:
         return taken
 
     def first_gap(self, offset: int, log_start_offset: int) -> tuple[int, int] | None:
-        """Where offsets are missing between segments, from the one that holds offset on.
+        """The first gap in the offsets between segments, from the segment that holds offset on.
 
-        Shape: the end of what is there, exclusive, and where the next segment begins.
+        Shape: (the exclusive end of the segment before the gap, the beginning of the next).
         """
         for segment, later in pairwise(self.from_offset(offset)):
             end_offset = segment.next_offset()
@@ -98,7 +98,7 @@ class LogSegments:
         return None
 
     def infos(self, end_offset: int, *, times: bool) -> Iterator[SegmentInfo]:
-        """What retention looks at, one by one: a largest timestamp may have to be read from its index."""
+        """Yield what retention needs, segment by segment: a largest timestamp may have to be read from an index."""
         segments = self.in_order
         last = len(segments) - 1
         for number, segment in enumerate(segments):
@@ -107,9 +107,9 @@ class LogSegments:
             yield SegmentInfo(segment.size, end, newest, number == last)
 
     def unflushed(self, recovery_point: int, *, was_cut: bool) -> tuple[list[OpenFile], list[str]]:
-        """Files above the recovery point, open and closed ones; the active segment's entries are written.
+        """Files above the recovery point, open and closed ones; writes the active segment's index entries.
 
-        With them in the index files recovery need not read what is below the recovery point.
+        With these entries in the index files, recovery need not read below the recovery point.
         """
         files: list[OpenFile] = []
         paths: list[str] = []
@@ -126,7 +126,7 @@ class LogSegments:
         return files, paths
 
     def close(self) -> list[str]:
-        """Write index files, give descriptors back; return the files that were written."""
+        """Write index files and close descriptors; return the files that were written."""
         self.reader.forget()
         return [path for segment in self.in_order for path in segment.close()]
 
