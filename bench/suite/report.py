@@ -1,4 +1,4 @@
-"""Writes what was measured into two pages, one with the goals and one with all tables, and draws the plots."""
+"""Writes the results into two pages, one with the goals and one with all tables, and draws the plots."""
 
 from __future__ import annotations
 
@@ -57,49 +57,49 @@ TABLES = (
     Table(
         "catch-up",
         "Consume: catch-up",
-        "Reading 1 KB records of six partitions from the first to the last, by as many consumers as named, each all of it; "
-        "`discard` walks the headers of the batches it gets and looks at no record, over two connections when it is one consumer.",
+        "Reading 1 KB records of six partitions from the first to the last. Each of the given number of consumers reads all of them; "
+        "`discard` reads only the headers of the batches, not the records, and uses two connections if there is one consumer.",
         (Column("mb_s", "MB/s", max), CPU, KERNEL),
     ),
     Table(
         "tail",
         "Consume: tail",
-        "20 MB/s come in and are read as they come by clients that discard. The CPU time of the same load without consumers, "
-        "in the first row, is taken off before it is divided by the GB read.",
+        "20 MB/s are produced and read immediately by clients that discard. The CPU time of the same load without consumers, "
+        "in the first row, is subtracted before dividing by the GB read.",
         (CPU,),
     ),
     Table(
         "latency",
         "End-to-end latency",
-        "From when a record of 100 bytes was to be sent to when the consumer has it; one process (franz-go, acks=all, no linger) "
-        "does both. Records that had to wait because the broker, or the client, was late count from their intended time.",
+        "From the time at which a record of 100 bytes was due to be sent until the consumer has it; one process (franz-go, acks=all, "
+        "no linger) does both. Records that had to wait because the broker or the client was late count from their intended time.",
         (Column("p50_us", "p50 µs"), Column("p99_us", "p99 µs"), Column("p999_us", "p99.9 µs")),
     ),
     Table(
         "rebalance",
         "Rebalance",
-        "Members on connections of their own. Forming: until all are in one generation, with heartbeats every 200 ms. Rebalance: "
-        "the leader asks for it, and when a heartbeat tells of it all others join at once; until the last has its assignment.",
+        "Each member has its own connection. Forming: until all are in one generation, with heartbeats every 200 ms. Rebalance: "
+        "the leader triggers it, and the others join as soon as a heartbeat reports it; until the last one has its assignment.",
         (Column("rebalance_ms", "ms for a rebalance"), Column("form_ms", "ms to form")),
     ),
     Table(
         "transactions",
         "Transactions",
-        "One record and a commit each, by franz-go. A broker that still writes the markers of one transaction when the same producer "
-        "begins the next refuses for the moment; the client then waits some ms and asks again, and the wait is in the figure.",
+        "One record and a commit each, by franz-go. If a broker is still writing the markers of a transaction when the same producer "
+        "begins the next, it refuses; the client then waits some ms and retries, and the wait is included in the figure.",
         (Column("per_s", "transactions/s", max),),
     ),
     Table(
         "idle",
         "Idle connections",
-        "What the resident set grows by, for each connection that was used once and then kept.",
+        "The growth of the resident set for each connection that was used once and then kept open.",
         (Column("kb_each", "KB each"), Column("ping_max_ms", "longest ping in ms beside them")),
     ),
     Table(
         "partitions",
         "Many partitions",
-        "Created 100 topics at a time; memory 5 s later; then a clean stop and a start, until the end offset of every partition "
-        "could be asked for.",
+        "Created 100 topics at a time; memory 5 s later; then a clean stop and a start, until the broker could return the end offset "
+        "of every partition.",
         (
             Column("create_s", "s to create"),
             Column("memory_mb", "MB"),
@@ -110,7 +110,7 @@ TABLES = (
     Table(
         "metadata",
         "Metadata requests beside these partitions",
-        "Two connections that ask as fast as they are answered.",
+        "Two connections that send each request as soon as the last is answered.",
         (Column("per_s", "requests/s", max),),
     ),
 )
@@ -206,8 +206,8 @@ def _limits(results: Results) -> list[str]:
         for case in cases
     ]
     text = (
-        "A C program without a protocol: it receives and writes batches of a size to a file, with a CRC-32C of each or without, "
-        "or sends a file by `sendfile` to two connections that discard. CPU of that process alone."
+        "A C program without a protocol: it receives batches of one size and writes them to a file, with or without a CRC-32C of "
+        "each, or sends a file with `sendfile` to two connections that discard. The CPU time is that of this process alone."
     )
     return ["## The machine's limits", "", text, "", *rows_of(["", "MB/s", "CPU s per GB"], rows)]
 
@@ -232,8 +232,8 @@ def _pings(results: Results) -> list[str]:
     if not rows:
         return []
     text = (
-        "Beside every load a connection of its own asks for ApiVersions every 5 ms. The longest answer in ms of all runs: what a "
-        "stall of kwire's event loop, a pause of a collector, or a machine with too few cores costs a bystander."
+        "During every load, a separate connection requests ApiVersions every 5 ms. The table has the longest response time of all "
+        "runs, in ms: what a stall of kwire's event loop, a garbage collection, or a lack of cores costs another client."
     )
     header = ["load", *(SHORT_NAMES[name] for name in subjects)]
     return ["## The longest stall", "", text, "", *rows_of(header, rows)]
