@@ -2,9 +2,9 @@
 
 10,000 partitions have 30,000 files and the hard limit of descriptors may be 20,000. So a `LogFile`
 is a path that is open only while it is used; `FileLayer` keeps a bounded number of them open and
-takes the descriptor back from one that was not used lately (second chance). A descriptor lives as
-long as somebody holds its `OpenFile`: a `FileSlice` on its way to a socket keeps reading a file
-that was evicted, renamed or deleted meanwhile.
+closes one that was not used recently (second chance). A descriptor stays open as long as its
+`OpenFile` is referenced: a `FileSlice` on its way to a socket can still read a file that was
+evicted, renamed or deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LogFile:
                 while written < len(view):
                     written += self._layer.pwrite(opened.fd, view[written:], position + written)
         except OSError as e:
-            e.filename = e.filename or self.path  # the system call knows the descriptor only
+            e.filename = e.filename or self.path  # the system call knows only the descriptor
             raise
 
     def read_at(self, size: int, position: int) -> bytes:
@@ -104,12 +104,12 @@ class LogFile:
         self._layer.ftruncate(self.open().fd, size)
 
     def rename(self, path: str) -> None:
-        """Give the file another path; an open descriptor stays valid."""
+        """Rename the file; an open descriptor stays valid."""
         self._layer.rename(self.path, path)
         self.path = path
 
     def close(self) -> None:
-        """Give the descriptor back; the next use opens the file again."""
+        """Close the descriptor; the next use opens the file again."""
         self._open = None
 
     def evict(self) -> bool:
@@ -142,7 +142,7 @@ class FileSlice:
         return f"FileSlice(position={self.position}, size={self.size})"
 
     def fileno(self) -> int:
-        """The descriptor to send from; its own file offset means nothing. Errors: ValueError."""
+        """The descriptor to send from; its file offset has no meaning. Errors: ValueError."""
         if self._file is None:
             raise ValueError("this slice is closed")
         return self._file.fd
@@ -165,7 +165,7 @@ class FileSlice:
         return self._layer.pread(self.fileno(), min(size, self.size), self.position)
 
     def close(self) -> None:
-        """Let go of the file; safe to call twice."""
+        """Release the file; safe to call twice."""
         self._file = None
 
 
@@ -243,7 +243,7 @@ class FileLayer:
         os.fsync(fd)
 
     def sync_path(self, path: str) -> None:
-        """Force a closed file to the device; one that is gone needs no more."""
+        """Force a closed file to the device; do nothing if it no longer exists."""
         try:
             fd = self.open_fd(path, os.O_RDWR)
         except FileNotFoundError:
@@ -365,7 +365,7 @@ class FileLayer:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Say when the file was last written, as where it takes the place of an older one."""
+        """Set the time of the last write, for a file that replaces an older one."""
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def lock(self, path: str) -> int | None:
@@ -388,6 +388,6 @@ class FileLayer:
         return fd
 
     def unlock(self, fd: int) -> None:
-        """Give a lock of `lock` back."""
+        """Release a lock taken with `lock`."""
         _LOCKED.pop(fd, None)
         os.close(fd)

@@ -1,6 +1,6 @@
 """Whether a producer may append a batch now: its epoch, its sequence, and whether the batch is there already.
 
-Pure: what is known of the producer and a batch in, an answer or None out. Source:
+Pure: takes the producer's state and a batch, and returns an answer or None. Source:
 UnifiedLog.analyzeAndValidateProducerState, ProducerAppendInfo.
 """
 

@@ -1,6 +1,6 @@
-"""The producer snapshots of one log: which there are, and their files.
+"""The producer snapshots of one log, and their files.
 
-Source: ProducerStateManager, as far as it has to do with files.
+Source: the part of ProducerStateManager that deals with files.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ProducerSnapshots:
             self.offsets.append(offset)
 
     def paths_above(self, offset: int) -> list[str]:
-        """The files of those above an offset."""
+        """The snapshot files above an offset."""
         return [self._path(each) for each in self.offsets if each > offset]
 
     def remove_above(self, offset: int) -> None:
-        """Remove those above an offset, at once. Errors: OSError."""
+        """Remove the snapshots above an offset, at once. Errors: OSError."""
         self._remove({each for each in self.offsets if each > offset})
 
     def _remove(self, gone: Collection[int]) -> None:
@@ -48,7 +48,7 @@ class ProducerSnapshots:
         self._forget(gone)
 
     def retire(self, bases: Iterable[int], deletes: DelayedDeletes, due_ms: int) -> None:
-        """Delete those of segments that are deleted, by their base offsets, when it is time. Errors: OSError."""
+        """Delete, later, the snapshots of deleted segments, given by their base offsets. Errors: OSError."""
         gone = set(bases)
         for offset in [each for each in self.offsets if each in gone]:
             path = self._path(offset)

@@ -1,4 +1,4 @@
-"""Which segments may go, by time, by size and by the log start offset. Pure.
+"""Which segments retention may delete, by time, by size and by the log start offset. Pure.
 
 A log always keeps one segment. Only segments that end at or below the high watermark go, oldest
 first, and the walk ends at the first that has to stay. Source: UnifiedLog.deleteOldSegments.

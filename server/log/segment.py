@@ -5,8 +5,8 @@
     <20 digits>.txnindex   transaction_index.py, once a transaction was aborted
 
 The digits are the base offset: no record in the segment is below it. Recovery rule: batches are
-read from the start, CRCs checked; the file ends after the last whole valid batch, and the indexes
-are made anew. Source: LogSegment, FileRecords, LogFileUtils.
+read from the start and their CRCs checked; the file is truncated after the last whole valid batch,
+and the indexes are rebuilt. Source: LogSegment, FileRecords, LogFileUtils.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def offset_of(name: str) -> int | None:
 
 
 class LogSegment:
-    """A `.log` file and its indexes; knows positions, not what the log's offsets mean."""
+    """A `.log` file and its indexes; it handles positions, not the meaning of the log's offsets."""
 
     __slots__ = (
         "_layer",
@@ -327,7 +327,7 @@ class LogSegment:
         self.time_index.save()
 
     def become_inactive(self) -> None:
-        """Close the books at a roll: last time index entry, index files written, memory freed."""
+        """Seal the segment at a roll: add the last time index entry, write index files, free memory."""
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.bytes_since_index_entry = 0
         self.offset_index.seal()
@@ -335,7 +335,7 @@ class LogSegment:
         self._transaction_index = None
 
     def truncate_to(self, offset: int) -> int:
-        """Remove the batch that holds offset and all after it; return how many bytes went.
+        """Remove the batch that holds offset and all after it; return how many bytes were removed.
 
         Source: LogSegment.truncateTo.
         """
@@ -357,7 +357,7 @@ class LogSegment:
         return removed
 
     def release(self) -> None:
-        """Give back descriptors and whatever can be read again from files that are up to date."""
+        """Close descriptors, and free whatever can be read again from files that are up to date."""
         self.log.close()
         if self._offset_index is not None and self._offset_index.is_saved:
             self._offset_index.close()
@@ -377,7 +377,7 @@ class LogSegment:
         return [self._stem + suffix for suffix in INDEX_SUFFIXES]
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `.deleted`; return the new paths. Readers under way go on."""
+        """Rename the files to `.deleted`; return the new paths. Active readers can continue."""
         renamed = []
         self.close_files()
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
@@ -397,7 +397,7 @@ class LogSegment:
                 index.close_file()
 
     def close(self) -> list[str]:
-        """Write the last time index entry and the index files, give descriptors back.
+        """Write the last time index entry and the index files, and close descriptors.
 
         Shape: returns the index files that were written.
         """

@@ -1,6 +1,6 @@
-"""What the logs need from time to time: checkpoints, flushes, retention, removal of deleted files.
+"""The periodic work on the logs: checkpoints, flushes, retention, removal of deleted files.
 
-Offsets are looked at on the loop; what forces files to the device or removes them runs in threads.
+Offsets are read on the loop; forcing files to the device and removing them runs in threads.
 Source: LogManager.startup, which schedules the same work.
 """
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class FlushesAhead(Protocol):
-    """A partition of which nobody hears anything before it is flushed."""
+    """A partition whose appends are visible to nobody before they are flushed."""
 
     @property
     def log(self) -> Log:
@@ -48,7 +48,7 @@ class FlushesAhead(Protocol):
         ...
 
     def on_flushed(self, now_ms: int) -> None:
-        """The log was flushed, as far as it went when that was asked for."""
+        """The log was flushed up to the end that it had when the flush was requested."""
         ...
 
 
@@ -67,7 +67,7 @@ class LogUpkeep:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin; each work waits for its interval first."""
+        """Start the tasks; each waits for its interval first."""
         for interval_ms, work in (
             (
                 self._ms("replica.high.watermark.checkpoint.interval.ms"),
@@ -125,7 +125,7 @@ class LogUpkeep:
         return run
 
     async def checkpoint(self, *names: str) -> None:
-        """Write these checkpoint files of all directories, as the offsets are now."""
+        """Write these checkpoint files of all directories, with the current offsets."""
         for directory, write in self._manager.begin_checkpoint(*names):
             try:
                 await self._executor.in_thread(write.run)
@@ -158,7 +158,7 @@ class LogUpkeep:
         partition.on_flushed(self._clock.now_ms())
 
     async def flush(self, log: Log) -> None:
-        """Force all that the log has by now to the device; a failing disk takes it offline."""
+        """Force everything in the log to the device; a failing disk takes it offline."""
         end_offset = log.log_end_offset
         while not log.offline:
             under_way = self._flushing.get(log)
@@ -183,14 +183,14 @@ class LogUpkeep:
     # -- retention and deletion --------------------------------------------------------------------
 
     async def retain(self) -> None:
-        """Take segments that are too old or too many out of the logs, with pauses for clients."""
+        """Delete old segments by retention, with pauses in which clients are served."""
         logs = self._manager.logs()
         for first in range(0, len(logs), LOGS_AT_ONCE):
             self._manager.retention(self._clock.now_ms(), logs[first : first + LOGS_AT_ONCE])
             await asyncio.sleep(0)
 
     async def run_deletes(self) -> None:
-        """Remove files and directories whose time has come."""
+        """Remove the deleted files and directories that are due."""
         due = self._manager.deletes.take(self._clock.now_ms())
         if due:
             await self._executor.in_thread(self._manager.remove, due)

@@ -1,4 +1,4 @@
-"""What a leader checks of the batches it is given, and how it rewrites those it must.
+"""How a leader checks the batches that it receives, and how it rewrites them where it must.
 
 Pure: bytes in, bytes or an error out. Always checked, from the header: magic, size, CRC, codec,
 base offset 0, last_offset_delta + 1 = records_count > 0, no control batch from a client, a sequence
@@ -37,7 +37,7 @@ CODEC_BY_NAME = {
 
 
 class AppendOrigin(Enum):
-    """Who appends; clients are checked most."""
+    """Who appends; clients' batches are checked most strictly."""
 
     CLIENT = auto()
     COORDINATOR = auto()
@@ -59,7 +59,7 @@ class AppendError(NamedTuple):
 
 
 class AppendInfo(NamedTuple):
-    """What became of an append.
+    """The result of an append.
 
     Shape: first_offset and last_offset inclusive. log_append_time_ms is -1 with CreateTime, except
     for a duplicate: then it is the original batch's timestamp, as Apache Kafka answers.
@@ -75,7 +75,7 @@ class AppendInfo(NamedTuple):
 
 
 class Refusal(Exception):
-    """Carries an AppendError out of the depth of a check; never leaves this package."""
+    """Carries an AppendError out of nested checks; never leaves this package."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -142,7 +142,7 @@ def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Bat
 
 
 def check_batch(header: BatchHeader, first_magic: int, origin: AppendOrigin) -> None:
-    """Check what a batch says of itself.
+    """Check the header of a batch.
 
     Errors: Refusal with INVALID_RECORD, or UNSUPPORTED_COMPRESSION_TYPE for an unassigned codec.
     """
@@ -337,7 +337,7 @@ def _prepare(
 
 
 def _check_producer_fields(header: BatchHeader) -> None:
-    """Refuse to write a batch anew that no producer could have written: Apache Kafka fails there."""
+    """Refuse to rewrite a batch that no producer could have written; Apache Kafka fails on it."""
     if header.has_producer_id:
         if header.producer_epoch < 0:
             raise Refusal(

@@ -1,4 +1,4 @@
-"""Which compacted log is cleaned next, how far, and what becomes of the result.
+"""Chooses the compacted log to clean next and how far, and puts the result in place.
 
     cleaner-offset-checkpoint    checkpoint.py; first dirty offset of each log: below it every key
                                  has one record at most, as far as compaction has gone
@@ -6,7 +6,7 @@
 A log is cleaned when the new part of it, as a share of what could be cleaned, exceeds
 min.cleanable.dirty.ratio, or when a record in it is older than max.compaction.lag.ms; the dirtiest
 first. Cleaning never reaches the active segment, the last stable offset or a segment with a record
-younger than min.compaction.lag.ms. Plain calls; the work itself is worker.py's.
+younger than min.compaction.lag.ms. All calls are synchronous; the cleaning itself is in worker.py.
 Source: LogCleanerManager, LogToClean.
 """
 
@@ -73,7 +73,7 @@ class LogToClean:
 
 
 def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """What a round over the log would cover; checkpoint is where the last one ended, if known.
+    """The range that a round over the log would cover; `checkpoint` is where the last one ended, if known.
 
     Source: LogCleanerManager.cleanableOffsets, maxCompactionDelay.
     """
@@ -85,7 +85,7 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
         start = log.log_start_offset
     active = log.active_segment.base_offset
     dirty = sealed[max(floor_index(sealed, start), 0) :] if start < active else []
-    # What is not on the device yet may go in a power cut: nothing older may be dropped in its favour.
+    # A power cut may lose what is not on the device yet, so no older record may be dropped for it.
     # That holds for a transaction, too, whose marker may go.
     limit = min(log.last_stable_offset, active, log.recovery_point, log.flush_state.stable_offset)
     if config.min_compaction_lag_ms > 0:
@@ -134,7 +134,7 @@ class LogCleaner:
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
-        """Partitions that are left alone until the broker is started again, and why."""
+        """Partitions that are not cleaned until the broker is restarted, with the reason."""
         return {
             tp: reason
             for tp, (log, reason) in self._uncleanable.items()
@@ -209,7 +209,7 @@ class LogCleaner:
         )
 
     def group(self, round_: CleanRound, sources: tuple[SegmentFile, ...]) -> CleanGroup:
-        """What the worker needs for one group, as it is now."""
+        """What the worker needs for one group, in its current state."""
         last_records = {
             producer_id: LastRecord(entry.last_data_offset, entry.producer_epoch)
             for producer_id, entry in round_.log.producers.producers.items()
