@@ -14,6 +14,7 @@ Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -65,6 +66,9 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the"
     " message was sent to an incompatible broker. See the broker logs for more details."
 )
+#: What no path in ZooKeeper ends with. IncrementalAlterConfigs reads a topic's configs there before
+#: it looks for the topic, so that such a name is an invalid config in Apache Kafka.
+NO_NODE_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
@@ -362,6 +366,11 @@ def _entity(
             if not name:
                 message = "Default topic resources are not allowed."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
+            if is_incremental and NO_NODE_NAME.search(name):
+                raise Refused(ErrorCode.INVALID_CONFIG, f"Invalid path /config/topics/{name}")
+            if not is_incremental and ctx.services.metadata().topic(name) is None:
+                message = f"The topic '{name}' does not exist."
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             return TOPICS, name
         case ResourceType.BROKER:
             if name:

@@ -282,6 +282,14 @@ def test_first_trouble_of_a_topics_changes_is_told(
     assert bench.incremental(TOPIC, name, operations)[0][0] == error
 
 
+@pytest.mark.parametrize("name", [".", "..", "a//b", "/x", "x/", "a\tb"])
+def test_name_that_is_no_node_of_zookeeper_is_not_looked_up_there(bench: Bench, name: str) -> None:
+    """What Apache Kafka 3.9.2 answers; the store would refuse the path."""
+    assert bench.incremental(TOPIC, name, [("retention.ms", 0, "1")])[0][0] == INVALID
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert bench.alter(TOPIC, name, {"retention.ms": "1"})[0][0] == unknown
+
+
 def test_validate_only_changes_nothing(bench: Bench) -> None:
     assert bench.alter(TOPIC, "plain", {"retention.ms": "5"}, validate_only=True) == [(0, None)]
     assert bench.incremental(BROKER, "0", [("log.roll.ms", 0, "5")], True) == [(0, None)]
