@@ -357,7 +357,7 @@ def test_once_ends_well_and_says_what_is_open(
     said, rows = once((0, 1.0), (0, 3.0), (1, 5.0), (3, 7.0))
     assert said[0].startswith("aggregate metrics: 4 records, 0 of them late, 0 malformed, 1 result")
     assert said[1] == (
-        "windows that end after 2026-01-01T00:01:00.000Z, the watermark, are open: later records close them in a"
+        "windows that end after the watermark, 2026-01-01T00:01:00.000Z, are still open; later records close them in a"
         " later run"
     )
     assert [(iso_of(row["window_start"]), row["count"], row["mean"]) for row in rows] == [
