@@ -92,27 +92,25 @@ def decode(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> T:
         else:
             message, pos = _decode_view(cls, codecs, buffer, version, offset)
     except _FAILURES as failure:
-        raise _explain_decode(cls, buffer, version, offset, prefix=False) from failure
+        raise _explain_decode(cls, buffer, version, offset) from failure
     if pos != end:
-        raise _explain_decode(cls, buffer, version, offset, prefix=False)
+        raise _explain_decode(cls, buffer, version, offset)
     return message  # type: ignore[no-any-return]
 
 
 def decode_prefix(cls: type[T], buffer: Buffer, version: int, offset: int = 0) -> tuple[T, int]:
     """Decode a message that may be followed by more bytes; return it and the position after it.
 
-    Shape: bytes in strings that are not UTF-8 become U+FFFD, as in Java: a broker accepts them.
-    Errors: as decode.
+    Shape: read as Java reads it, since a broker accepts that: bytes in strings that are not UTF-8
+    become U+FFFD, and any length below 0 is null where null is allowed. Errors: as decode.
     """
     try:
         codecs = _codecs.get(cls) or _add_codecs(cls)
         message, pos = _decode_view(cls, codecs, buffer, version, offset)
-    except UnicodeDecodeError:
-        return interpreter.decode_prefix(cls, buffer, version, offset, replace=True)
-    except _FAILURES as failure:
-        raise _explain_decode(cls, buffer, version, offset, prefix=True) from failure
+    except _FAILURES:
+        return interpreter.decode_prefix(cls, buffer, version, offset, lenient=True)
     if pos > len(buffer):
-        raise _explain_decode(cls, buffer, version, offset, prefix=True)
+        return interpreter.decode_prefix(cls, buffer, version, offset, lenient=True)
     return message, pos
 
 
@@ -156,11 +154,9 @@ def _explain_encode(message: object, version: int, keep_records: bool) -> WireEr
     return EncodeError("cannot be encoded", api=type(message).__name__, version=version)
 
 
-def _explain_decode(
-    cls: type, buffer: Buffer, version: int, offset: int, prefix: bool
-) -> WireError:
+def _explain_decode(cls: type, buffer: Buffer, version: int, offset: int) -> WireError:
     try:
-        (interpreter.decode_prefix if prefix else interpreter.decode)(cls, buffer, version, offset)
+        interpreter.decode(cls, buffer, version, offset)
     except WireError as error:
         return error
     return WireError("cannot be decoded", api=cls.__name__, version=version, offset=offset)

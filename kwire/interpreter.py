@@ -114,22 +114,23 @@ def decode(cls: type[T], buffer: Any, version: int, offset: int = 0) -> T:
 
 
 def decode_prefix(
-    cls: type[T], buffer: Any, version: int, offset: int = 0, *, replace: bool = False
+    cls: type[T], buffer: Any, version: int, offset: int = 0, *, lenient: bool = False
 ) -> tuple[T, int]:
     """Decode a message that may be followed by more bytes; see codec.decode_prefix.
 
-    Shape: with `replace`, bytes in strings that are not UTF-8 become U+FFFD.
+    Shape: with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, and any length below 0 is
+    null where null is allowed.
     """
     schema = schema_of(cls)
     check_version(schema, version)
     reader = _Reader(schema, version, memoryview(buffer).cast("B"), offset)
-    reader.replaces = replace
+    reader.lenient = lenient
     message = reader.struct(cls)
     return message, reader.pos
 
 
 class _Reader(_Walk):
-    replaces = False
+    lenient = False
 
     def __init__(self, schema: Schema, version: int, buffer: memoryview, pos: int) -> None:
         super().__init__(schema, version)
@@ -158,9 +159,9 @@ class _Reader(_Walk):
         """Read a length or count; None is null."""
         at = self.pos
         size = self.uvarint() - 1 if flexible else int(self.fixed(code))
-        if size < -1:
+        if size < -1 and not (self.lenient and nullable):
             self.fail(BadLength, f"length {size} is negative", at)
-        if size == -1:
+        if size < 0:
             if not nullable:
                 self.fail(BadLength, "is null, which this version does not allow", at)
             return None
@@ -196,7 +197,7 @@ class _Reader(_Walk):
         if type_ is not String:
             return bytes(view)
         try:
-            return str(view, "utf-8", "replace" if self.replaces else "strict")
+            return str(view, "utf-8", "replace" if self.lenient else "strict")
         except UnicodeDecodeError as error:
             self.fail(BadUtf8, error.reason, at + error.start)
 

@@ -17,8 +17,8 @@ from ..coordination.paths import NewTopic, ReplicaAssignment
 from .assignment import Place, assign_replicas
 from .refusal import Refusal
 from .topics import (
-    refuse_no_brokers,
     refuse_unknown_brokers,
+    refuse_unusable,
     validate_assignment,
     validate_partition_growth,
     validate_topic_name,
@@ -111,8 +111,8 @@ def plan_topic(
         config.check_topic(overrides)
     except ConfigError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
-    # Apache Kafka takes both: it lets a topic be made that nobody leads.
-    refused = refuse_no_brokers(assigned)
+    # Apache Kafka looks at neither: it lets a topic be made that nobody leads.
+    refused = refuse_unusable(assigned)
     if refused is None and not any_broker:
         refused = refuse_unknown_brokers(assigned.values(), image.brokers)
     if refused is not None:

@@ -17,6 +17,9 @@ MAX_NAME_LENGTH = 249
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
+NOT_CONSECUTIVE = "partitions should be a consecutive 0-based integer sequence"
+
+
 def invalid_topic_name(name: str) -> str | None:
     """What is wrong with a topic name, in Kafka's words; None if nothing is."""
     if not name:
@@ -104,8 +107,9 @@ def validate_assignment(assignment: Mapping[int, Sequence[int]]) -> Refusal | No
             return refuse_assignment(
                 f"Duplicate replica assignment found: {dict(sorted(assignment.items()))}"
             )
-    if sorted(assignment) != list(range(len(assignment))):
-        return refuse_assignment("partitions should be a consecutive 0-based integer sequence")
+    count = len(assignment)
+    if sum(number for number in assignment if number > 0) != count * (count - 1) // 2:
+        return refuse_assignment(NOT_CONSECUTIVE)
     return None
 
 
@@ -162,8 +166,13 @@ def validate_partition_growth(
     return None
 
 
-def refuse_no_brokers(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
-    """Refuse partitions without replicas. Errors: INVALID_REPLICA_ASSIGNMENT."""
+def refuse_unusable(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
+    """Refuse what Apache Kafka lets pass and then cannot use: partitions without replicas or below 0.
+
+    Errors: INVALID_REPLICA_ASSIGNMENT.
+    """
+    if sorted(assignment) != list(range(len(assignment))):
+        return refuse_assignment(NOT_CONSECUTIVE)
     for partition, replicas in sorted(assignment.items()):
         if not replicas:
             return refuse_assignment(

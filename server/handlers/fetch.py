@@ -56,6 +56,9 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 #: Up to this version a client does not know KAFKA_STORAGE_ERROR.
 NO_STORAGE_ERROR_UP_TO = 5
 
+#: From this version on an answer can say where histories diverge.
+DIVERGES_SINCE = 12
+
 #: From this version on a client that asks the wrong broker is told the right one.
 NAMES_LEADER_SINCE = 16
 
@@ -122,6 +125,10 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
     by_name: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     behind: list[Key] = []
     for key, asked, topic_name, result in reading.rows:
+        if result.diverging is not None and ctx.version < DIVERGES_SINCE:
+            # A session that an earlier request began in a newer version.
+            close_slices(reading)
+            return FetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         has_data = len(result.data) > 0
         diverging, aborted = result.diverging, result.aborted
         if session is not None:

@@ -53,7 +53,7 @@ def check_form(records: RecordsBytes, version: int) -> AppendError | None:
         return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, records[_MAGIC_AT]))
     length, magic, attributes = _FORM(records)
     if magic != 2 or length + 12 != size:
-        return _misshapen(version, length, magic, size, attributes)
+        return _misshapen(records, version, length, magic, attributes)
     if attributes & _ZSTD_OR_TRANSACTIONAL:
         if version < 7 and attributes & _CODEC_MASK == _ZSTD:
             return _no_zstd(version)
@@ -105,16 +105,22 @@ def _no_zstd(version: int) -> AppendError:
     )
 
 
-def _misshapen(version: int, length: int, magic: int, size: int, attributes: int) -> AppendError:
+def _misshapen(
+    records: RecordsBytes, version: int, length: int, magic: int, attributes: int
+) -> AppendError:
     """The error for records that are not one batch of magic 2 from end to end."""
     if length < _MIN_BATCH_LENGTH or not 0 <= magic <= 2:
         return AppendError(ErrorCode.CORRUPT_MESSAGE)  # first_batch gives the message
     if magic < 2:
         return AppendError(ErrorCode.INVALID_RECORD, OLD_MAGIC % (version, magic))
-    if length + 12 > size:
+    end = length + _LOG_OVERHEAD
+    if end > len(records):
         return AppendError(ErrorCode.INVALID_RECORD, NO_BATCH % version)
     if version < 7 and attributes & _CODEC_MASK == _ZSTD:
         return _no_zstd(version)
+    behind = first_batch(records[end:])
+    if behind is not None and behind is not TRANSACTIONAL:
+        return AppendError(behind.error, behind.message)
     return AppendError(
         ErrorCode.INVALID_RECORD,
         f"Produce requests with version {version} are only allowed to contain exactly one record "

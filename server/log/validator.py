@@ -85,6 +85,11 @@ class Refusal(Exception):
 Batches = list[tuple[int, BatchHeader]]
 
 
+WRONG_TYPE = (
+    "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
+)
+
+
 def target_codec(config: LogConfig) -> Codec | None:
     """The codec that `compression.type` demands; None where the producer chooses."""
     return CODEC_BY_NAME.get(config.compression_type)
@@ -211,11 +216,7 @@ def check_timestamps(
     """
     if config.log_append_time:
         if header.is_log_append_time:
-            return AppendError(
-                ErrorCode.INVALID_TIMESTAMP,
-                "Invalid timestamp type in message. Producer should not set timestamp type to "
-                "LogAppendTime.",
-            )
+            return invalid_timestamps(_of_each_record(records, position, header, WRONG_TYPE))
         return None
     for timestamp in (header.base_timestamp, header.max_timestamp):
         problem = timestamp_problem(timestamp, 0, config, now_ms)
@@ -227,6 +228,16 @@ def check_timestamps(
                 issues = []
             return invalid_timestamps([(i.batch_index, i.message) for i in issues])
     return None
+
+
+def _of_each_record(
+    records: memoryview, position: int, header: BatchHeader, message: str
+) -> list[tuple[int, str]]:
+    try:
+        found = validate_records(RecordBatch(records[position : position + header.size]))
+    except RecordError:
+        return []
+    return [(index, message) for index in range(found.count)]
 
 
 def invalid_timestamps(errors: list[tuple[int, str]]) -> AppendError:

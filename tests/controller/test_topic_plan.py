@@ -185,10 +185,16 @@ def test_dead_broker_may_be_named_where_it_can_come_back() -> None:
     assert [row.replicas for row in plan.partitions.values()] == [(9,), (-1,)]
 
 
-@pytest.mark.parametrize("replicas", [[9], []])
-def test_bad_config_is_told_before_brokers_that_are_not_there(replicas: list[int]) -> None:
-    topic = asked(assignment={0: replicas}, configs={"unclean.leader.election.enable": "maybe"})
+@pytest.mark.parametrize("assignment", [{0: [9]}, {0: []}, {-1: [0]}])
+def test_bad_config_is_told_before_what_kafka_does_not_look_at(
+    assignment: dict[int, list[int]],
+) -> None:
+    topic = asked(assignment=assignment, configs={"unclean.leader.election.enable": "maybe"})
     assert refused(topic).error is ErrorCode.INVALID_CONFIG
+
+
+def test_partition_below_0_is_refused() -> None:
+    assert refused(asked(assignment={-1: [0]})).error is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_number_and_assignment_exclude_each_other() -> None:

@@ -137,6 +137,18 @@ def test_request_that_forgets_all_is_answered_without_a_session(room: Replicas) 
     assert client.id == 0 and not room.services.fetch_sessions.sessions
 
 
+def test_session_that_went_on_in_a_version_without_diverging_epochs_is_refused(
+    room: Replicas,
+) -> None:
+    """As by Apache Kafka 3.9.2, whose older answers have no place for one."""
+    room.create("a")
+    client = Client(room)
+    client.epoch = 0
+    client.fetch(("a", 0, 7), last_fetched_epoch=0)
+    answer = room.call(fetch, client.request(), 8)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 def test_topic_that_was_deleted_and_made_again(room: Replicas) -> None:
     room.create("a")
     room.produce("a", b"old")

@@ -316,6 +316,13 @@ def test_what_refuses_the_whole_request_is_told_before_anything_else(room: Repli
     assert room.partition("a").log.log_end_offset == 0
 
 
+def test_cut_batch_before_another_one_is_corrupt(room: Replicas) -> None:
+    """Its length reaches into the next one, which then begins with no batch."""
+    room.create("a")
+    row = refused(room, batch()[:-3] + batch())
+    assert (row.error_code, row.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
 def test_wrong_acks_are_told_after_the_form_and_before_the_leader(room: Replicas) -> None:
     room.create("a")
     room.publisher.publish(

@@ -238,6 +238,16 @@ def test_string_that_is_not_utf8_is_replaced_in_what_a_broker_is_sent() -> None:
         decode(HeartbeatRequest, bad, 0)
 
 
+def test_length_below_minus_1_is_null_where_null_is_allowed_in_what_a_broker_is_sent() -> None:
+    data = encode(MetadataRequest(topics=None), 1)
+    bad = data.replace(b"\xff\xff\xff\xff", b"\xff\xff\xff\xf0")
+    assert decode_prefix(MetadataRequest, bad, 1)[0].topics is None
+    with pytest.raises(BadLength, match="negative"):
+        decode(MetadataRequest, bad, 1)
+    with pytest.raises(BadLength, match="negative"):  # a group id is never null
+        decode_prefix(HeartbeatRequest, b"\xff\xf0", 0)
+
+
 def test_varint_without_end_is_refused() -> None:
     with pytest.raises(BadLength, match="does not end"):
         decode(MetadataRequest, b"\xff" * 64, 9)
