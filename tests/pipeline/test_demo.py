@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
-FOUND = "every record is there once, in its order, as it was\n"
+FOUND = "every record is there once, in order and unchanged\n"
 
 pytestmark = [pytest.mark.timeout(400)]
 
