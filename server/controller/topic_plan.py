@@ -1,4 +1,4 @@
-"""Turns a request for a topic into what the controller is to write; pure.
+"""Turns the request to create or grow a topic into what the controller has to write; pure.
 
 Source: ZkAdminManager.createTopics, createPartitions (3.9).
 """
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..metadata.image import MetadataImage
 
-#: In a request: take the broker's default.
+#: In a request, stands for the broker's default.
 DEFAULT = -1
 
-#: The limit for one request; a few bytes could make the broker plan without end otherwise. Source:
+#: The limit for one request; without it, a few bytes could cause any amount of work. Source:
 #: ReplicationControlManager.MAX_PARTITIONS_PER_BATCH (KRaft).
 MAX_PARTITIONS_PER_REQUEST = 10_000
 TOO_MANY_PARTITIONS = Refusal(
     ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
 )
 
-#: KRaft keeps its metadata in a topic of this name; another one would confuse its tools.
+#: KRaft's own metadata topic; a second topic of this name would confuse its tools.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
@@ -65,10 +65,11 @@ def plan_topic(
 ) -> NewTopic | Refusal:
     """Check a topic to be created and assign its replicas.
 
-    Shape: `taken` are the names it must not collide with: the image's, and those of topics that are
-    to be created with it. With `any_broker` a manual assignment may name brokers that are not there:
-    the partition is led when one of them comes. Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST,
-    INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
+    Shape: `taken` are the names that it must not collide with: those in the image and those of the
+    topics created along with it. With `any_broker`, a manual assignment may name brokers that are
+    not alive; the partition gets a leader when one of them starts.
+    Errors: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_REQUEST, INVALID_PARTITIONS,
+    INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG.
     """
     if topic.name == CLUSTER_METADATA_TOPIC:
         return Refusal(
@@ -111,7 +112,7 @@ def plan_topic(
         config.check_topic(overrides)
     except ConfigError as error:
         return Refusal(ErrorCode.INVALID_CONFIG, error.wire_message)
-    # Apache Kafka looks at neither: it lets a topic be made that nobody leads.
+    # Apache Kafka checks neither of these: it can create a topic without leaders.
     refused = refuse_unusable(assigned)
     if refused is None and not any_broker:
         refused = refuse_unknown_brokers(assigned.values(), image.brokers)
@@ -130,9 +131,9 @@ def plan_partitions(
 ) -> dict[int, tuple[int, ...]] | Refusal:
     """Check a topic's growth and assign the replicas of its new partitions.
 
-    Shape: added partitions by number, at most `room`. Errors: UNKNOWN_TOPIC_OR_PARTITION,
-    INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
-    REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
+    Shape: the replicas of each added partition; at most `room` of them. Errors:
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REPLICATION_FACTOR, REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION.
     """
     topic = image.topics.get(request.name)
     if topic is None:
@@ -156,7 +157,7 @@ def plan_partitions(
         return TOO_MANY_PARTITIONS
     if given is not None:
         return {existing + index: tuple(row) for index, row in enumerate(given)}
-    # Go on where the topic began, or at the next broker if that one is gone.
+    # Start at the first partition's preferred leader, or at the next broker if that one is gone.
     leader = topic.partitions[0].replicas[0]
     alive = sorted(image.brokers)
     first = next((index for index, broker in enumerate(alive) if broker >= leader), 0)
@@ -170,7 +171,7 @@ def plan_partitions(
 
 
 def places(image: MetadataImage) -> list[Place]:
-    """The live brokers, as the assignment wants them."""
+    """The live brokers with their racks, as `assign_replicas` takes them."""
     return [Place(broker.id, broker.rack) for broker in image.brokers.values()]
 
 

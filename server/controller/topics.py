@@ -1,4 +1,4 @@
-"""Rules for topic names and partition assignments; pure, with Kafka's messages.
+"""Rules for topic names and partition assignments, with Kafka's error messages; pure.
 
 Source: org.apache.kafka.common.internals.Topic, AdminZkClient, ZkAdminManager.
 """
@@ -12,7 +12,7 @@ from kwire.errors import ErrorCode
 
 from .refusal import Refusal
 
-#: Leaves room for "-<partition>" and the suffix of a deleted directory in a file name of 255 bytes.
+#: Leaves room for "-<partition>" and for the suffix of a deleted directory in 255 bytes.
 MAX_NAME_LENGTH = 249
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
@@ -39,7 +39,7 @@ def invalid_topic_name(name: str) -> str | None:
 
 
 class TakenNames(Collection[str]):
-    """The names of all topics, collected once to compare many new ones with them."""
+    """The names of all topics, collected once so that many new names can be compared with them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = set(names)
@@ -60,17 +60,17 @@ class TakenNames(Collection[str]):
         self._unified.add(unified_name(name))
 
     def has_similar(self, name: str) -> bool:
-        """Whether this name, or one that collides with it, exists."""
+        """Whether this name or a colliding one exists."""
         return unified_name(name) in self._unified
 
 
 def unified_name(name: str) -> str:
-    """A topic's name in metrics, where '.' and '_' count as one character."""
+    """A topic's name in metrics, where '.' and '_' are the same character."""
     return name.replace(".", "_")
 
 
 def colliding_topics(name: str, topics: Iterable[str]) -> list[str]:
-    """Topics whose metrics would have the same name: '.' and '_' count as one character."""
+    """Topics whose metrics would have the same name, because they differ only in '.' and '_'."""
     if "." not in name and "_" not in name:
         return []
     if isinstance(topics, TakenNames) and not topics.has_similar(name):
@@ -167,8 +167,9 @@ def validate_partition_growth(
 
 
 def refuse_unusable(assignment: Mapping[int, Sequence[int]]) -> Refusal | None:
-    """Refuse what Apache Kafka lets pass and then cannot use: partitions without replicas or below 0.
+    """Refuse partitions without replicas or with negative numbers.
 
+    Apache Kafka creates such topics and cannot use them afterwards.
     Errors: INVALID_REPLICA_ASSIGNMENT.
     """
     if sorted(assignment) != list(range(len(assignment))):
@@ -197,5 +198,5 @@ def refuse_assignment(message: str) -> Refusal:
 
 
 def join(numbers: Iterable[int]) -> str:
-    """Numbers as Kafka lists them."""
+    """A list of numbers in Kafka's format."""
     return ", ".join(map(str, numbers))

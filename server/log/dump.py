@@ -1,8 +1,8 @@
-"""What the files of a log directory hold, as text: `kwire dump-log`.
+"""Prints the files of a log directory as text, for `kwire dump-log`.
 
-One line a batch, record or entry, in the words of Apache Kafka's kafka-dump-log, so that the two
-can be compared. Nothing is changed, and damage ends nothing but the record or batch it is in: it is
-reported and the rest is shown. Source: DumpLogSegments.
+There is one line per batch, record or entry, in the format of Apache Kafka's kafka-dump-log, so
+that the output of the two can be compared. No file is changed. A damaged record or batch is
+reported, and everything else is shown. Source: DumpLogSegments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .producer_state import CorruptSnapshot, parse_snapshot
 from .segment import LogSegment
 
 SHOWN_BYTES = 2000
-"""How much of a key or value is shown."""
+"""The longest part of a key or value that is shown."""
 
 
 class UnknownFile(ValueError):
-    """No file of a log directory has such a name."""
+    """The name is not that of a file in a log directory."""
 
 
 def dump_file(path: str, deep: bool, out: TextIO, layer: FileLayer | None = None) -> None:
@@ -186,7 +186,7 @@ def _optional(value: int | None) -> str:
 
 
 def _text(data: bytes) -> str:
-    # Control characters are escaped: what strangers produced must not steer a terminal.
+    # Control characters are escaped: data from unknown producers must not control the terminal.
     text = data[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
     if not text.isprintable():
         text = "".join(
@@ -203,7 +203,7 @@ def _dump_offset_index(data: bytes, base_offset: int, out: TextIO) -> None:
     width = offset_index.ENTRY_SIZE
     for at in range(0, len(data) - width + 1, width):
         relative, position = offset_index.ENTRY.unpack_from(data, at)
-        if position == 0:  # the zero tail of a preallocated file
+        if position == 0:  # the zeros at the end of a preallocated file
             out.write(f"{(len(data) - at) // width} entries are preallocated\n")
             break
         out.write(f"offset: {base_offset + relative} position: {position}\n")
@@ -223,7 +223,7 @@ def _dump_time_index(data: bytes, base_offset: int, out: TextIO) -> None:
 
 def _left_over(data: bytes, width: int, out: TextIO) -> None:
     if len(data) % width:
-        out.write(f"Found {len(data) % width} bytes at the end that are no whole entry\n")
+        out.write(f"Found {len(data) % width} bytes of an incomplete entry at the end\n")
 
 
 def _dump_transaction_index(data: bytes, out: TextIO) -> None:

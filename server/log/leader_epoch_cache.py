@@ -1,13 +1,14 @@
-"""Leader epochs of a log: which epoch began at which offset (`leader-epoch-checkpoint`).
+"""The leader epochs of a log, with the offset at which each began (`leader-epoch-checkpoint`).
 
     0                     version
     <count>
     <epoch> <start offset>     one line each, both strictly increasing
 
-Batches carry their leader's epoch, so recovery can rebuild entries from them, and new ones are kept in
-memory until a flush or a clean stop: `unsynced_path` has the file written and forced to the device
-before a recovery point moves past what it describes (and compaction may take batches away). The file is
-replaced atomically; where entries are cut away while the log is open, at once.
+Batches carry their leader's epoch, so recovery can rebuild entries from them. New entries are
+therefore kept in memory until a flush or a clean stop: `unsynced_path` makes sure that the file is
+written and forced to the device before a recovery point moves past the batches it describes, after
+which compaction may remove those. The file is replaced atomically, at once if entries are removed
+while the log is open.
 Source: LeaderEpochFileCache, LeaderEpochCheckpointFile.
 """
 
@@ -49,7 +50,7 @@ class LeaderEpochCache:
         self.latest = UNDEFINED_EPOCH
         """The newest epoch with an entry, or -1."""
         self.read_to = 0
-        """While batches are read anew: where the last one ended."""
+        """During recovery: the offset after the last batch that was read."""
 
     @property
     def path(self) -> str:
@@ -76,9 +77,9 @@ class LeaderEpochCache:
     def assign(self, epoch: int, start_offset: int) -> None:
         """Record that epoch began at start_offset, unless that is known.
 
-        Shape: entries that contradict the new one (higher epoch or offset) go. The file does not
-        have it yet: after a crash the epoch's first batch tells of it, and a broker may begin
-        thousands of epochs at once.
+        Shape: entries that contradict the new one (higher epoch or offset) are removed. The file is
+        not written yet: a broker may begin thousands of epochs at once, and after a crash an
+        epoch's first batch shows that it began.
         """
         if self._put(epoch, start_offset):
             self.latest = epoch
@@ -96,10 +97,10 @@ class LeaderEpochCache:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Largest known epoch not above the given one, and where it ended (exclusive).
+        """The largest known epoch at or below the given one, and where it ended (exclusive).
 
-        Shape: (-1, -1) if nothing is known of it; where only later epochs are known, the given
-        epoch and the start of the first later one. Source: LeaderEpochFileCache.endOffsetFor.
+        Shape: (-1, -1) if it is not known; the given epoch and the start of the first later one if
+        only later epochs are known. Source: LeaderEpochFileCache.endOffsetFor.
         """
         if epoch == UNDEFINED_EPOCH:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -113,15 +114,15 @@ class LeaderEpochCache:
         return self._epochs[higher - 1], self._starts[higher]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch in which an offset was written, -1 if not known."""
+        """The epoch in which an offset was written; -1 if it is not known."""
         number = bisect_right(self._starts, offset)
         return self._epochs[number - 1] if number else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int, *, write: bool = True) -> None:
-        """Drop epochs that began at or after end_offset.
+        """Remove the epochs that began at or after end_offset.
 
-        Shape: without `write` the file goes on naming them until it is saved; who reads it then
-        does as is done here, since the log ends where it did.
+        Shape: without `write` they stay in the file until it is saved. Whoever opens the log before
+        that removes them again, since the log still ends at the same offset.
         """
         if not self._starts or self._starts[-1] < end_offset:
             return
@@ -131,7 +132,7 @@ class LeaderEpochCache:
         self._changed(write=write)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop epochs that ended by start_offset; the one it lies in begins there now."""
+        """Remove the epochs that ended by start_offset; the one it lies in now begins there."""
         number = bisect_right(self._starts, start_offset)
         if number == 0 or (number == 1 and self._starts[0] == start_offset):
             return
@@ -148,9 +149,10 @@ class LeaderEpochCache:
             self._changed()
 
     def read_anew(self, start_offset: int) -> None:
-        """What began at or after start_offset counts again as far as the batches from there agree.
+        """Set aside the epochs that began at or after start_offset, until batches confirm them.
 
-        Shape: `read_batch_of` follows for the batches, in order, and read_to is moved behind each.
+        Shape: the caller then calls `read_batch_of` for the batches from there on, in order, and
+        sets `read_to` after each.
         """
         moved = [entry for entry in self.entries() if entry[1] >= start_offset]
         self._doubted = sorted({*self._doubted, *moved})
@@ -158,11 +160,11 @@ class LeaderEpochCache:
         self.truncate_from_end(start_offset, write=False)
 
     def read_batch_of(self, epoch: int, base_offset: int) -> None:
-        """Record that a batch of an epoch was read which is later than the latest.
+        """Record that recovery read a batch with an epoch later than the latest.
 
-        An epoch may have begun before its first batch: compaction takes batches away, and in some
-        epochs nothing was written. Followers are cut by these offsets, so a doubted entry comes back
-        if it lies between the batch before and this one.
+        An epoch may have begun before its first batch: compaction removes batches, and in some
+        epochs nothing was written. Since followers truncate by these offsets, an entry that was set
+        aside is restored if it lies between the previous batch and this one.
         """
         for known, start_offset in self._doubted:
             if self.latest < known <= epoch and self.read_to <= start_offset <= base_offset:
@@ -177,7 +179,7 @@ class LeaderEpochCache:
             self.save()
 
     def save(self) -> None:
-        """Have the file say what is known, if it does not. Errors: OSError."""
+        """Write the file if it is not up to date. Errors: OSError."""
         if not self._written:
             self._layer.replace_file(self.path, self._format(), sync=False)
             self._written = True
@@ -186,14 +188,14 @@ class LeaderEpochCache:
         return format_checkpoint(zip(self._epochs, self._starts, strict=True))
 
     def doubt(self) -> None:
-        """The file was read after a crash: the device may not have it as it was read."""
+        """Note that the file was read after a crash, so the device may have other content."""
         self._synced = False
 
     def unsynced_path(self) -> str | None:
-        """The file to force to the device before a recovery point moves, None if it is there.
+        """The file to force to the device before a recovery point moves; None if that was done.
 
-        Shape: the caller must sync it (and its directory) or take the log offline: it counts as
-        synced from now on. Errors: OSError.
+        Shape: the caller must sync the file and its directory, or take the log offline: from now on
+        the file counts as synced. Errors: OSError.
         """
         if self._synced:
             return None

@@ -64,7 +64,7 @@ def test_files_of_others_beside_segments_are_left_alone(
     log = again.get(TP)
     assert log is not None and log.log_end_offset == 1
     assert all((tmp_path / "a-0" / name).read_bytes() == b"foreign" for name in names)
-    assert "is no segment and is left alone" in caplog.text
+    assert "is not a segment and is ignored" in caplog.text
     again.unlock()
 
 

@@ -103,7 +103,7 @@ def test_damaged_and_preallocated_files_are_told(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.timeindex").write_bytes(b"\0\0\0\0\0\0\0\x05\0\0\0\x01" + bytes(17))
     assert dump(tmp_path / f"{0:020d}.timeindex").endswith(
         "timestamp: 5 offset: 1\n1 entries are preallocated\n"
-        "Found 5 bytes at the end that are no whole entry\n"
+        "Found 5 bytes of an incomplete entry at the end\n"
     )
     for name in (f"{5:020d}.snapshot", f"{5:020d}.txnindex", "leader-epoch-checkpoint"):
         (tmp_path / name).write_bytes(b"not so")

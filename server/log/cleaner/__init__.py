@@ -1,1 +1,1 @@
-"""Log compaction: which logs are due, what stays of their records, and how the result takes its place."""
+"""Log compaction: which log is cleaned next, which records are kept, how segments are replaced."""

@@ -1,7 +1,7 @@
 """Chooses the compacted log to clean next and how far, and puts the result in place.
 
-    cleaner-offset-checkpoint    checkpoint.py; first dirty offset of each log: below it every key
-                                 has one record at most, as far as compaction has gone
+    cleaner-offset-checkpoint    checkpoint.py; the first dirty offset of each log: everything below
+                                 it is compacted
 
 A log is cleaned when the new part of it, as a share of what could be cleaned, exceeds
 min.cleanable.dirty.ratio, or when a record in it is older than max.compaction.lag.ms; the dirtiest
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from ..log_manager import LogManager
 
 MAX_GROUP_SEGMENTS = 64
-"""A swap renames four files a segment on the event loop."""
+"""A bound on one swap, which renames four files per segment on the event loop."""
 RETRY_MS = 10 * 60 * 1000
-"""When a log is tried again after the disk was full."""
+"""How long a log is left alone after the disk was full."""
 CHANGED_RETRY_MS = 60 * 1000
-"""When a log is tried again whose files went away under the worker."""
+"""How long a log is left alone after its files disappeared while the worker read them."""
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -52,10 +52,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A compacted log and the range that a round would cover; both offsets begin segments or
-    lie where the last round ended.
+    """A compacted log, and the range that a round would cover.
 
-    Shape: end_offset is exclusive. Unit: bytes.
+    Shape: each offset is the base of a segment, or where the last round ended; end_offset is
+    exclusive. Unit: bytes.
     """
 
     log: Log
@@ -73,7 +73,9 @@ class LogToClean:
 
 
 def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
-    """The range that a round over the log would cover; `checkpoint` is where the last one ended, if known.
+    """The range that a round over the log would cover.
+
+    Shape: `checkpoint` is where the last round ended, if that is known.
 
     Source: LogCleanerManager.cleanableOffsets, maxCompactionDelay.
     """
@@ -86,7 +88,7 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
     active = log.active_segment.base_offset
     dirty = sealed[max(floor_index(sealed, start), 0) :] if start < active else []
     # A power cut may lose what is not on the device yet, so no older record may be dropped for it.
-    # That holds for a transaction, too, whose marker may go.
+    # The same holds for a transaction's marker.
     limit = min(log.last_stable_offset, active, log.recovery_point, log.flush_state.stable_offset)
     if config.min_compaction_lag_ms > 0:
         youngest = now_ms - config.min_compaction_lag_ms
@@ -94,7 +96,7 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
             if segment.largest_timestamp > youngest:
                 limit = min(limit, segment.base_offset)
                 break
-    # Down to the beginning of a segment: one is cleaned as a whole or not at all.
+    # Round down to the beginning of a segment: a segment is cleaned as a whole or not at all.
     end = max(segments[max(floor_index(segments, limit), 0)].base_offset, start)
     clean = sum(segment.size for segment in sealed if segment.base_offset < start)
     cleanable = 0
@@ -108,7 +110,7 @@ def log_to_clean(log: Log, checkpoint: int | None, now_ms: int) -> LogToClean:
 
 
 class CleanRound:
-    """One round over one log, as the loop sees it."""
+    """The state of one round over one log that the event loop keeps."""
 
     __slots__ = ("cuts", "groups", "log", "plan", "sources")
 
@@ -147,7 +149,7 @@ class LogCleaner:
         return None if directory is None else directory.cleaned_to(tp)
 
     def next_round(self, now_ms: int) -> CleanRound | None:
-        """The dirtiest log that is due, None if none is. Errors: none; a failing disk is noted."""
+        """The dirtiest log that is due; None if none is. A disk error takes the log offline."""
         best: LogToClean | None = None
         for log in self._manager.logs():
             if log.offline or not log.config.is_compacted or len(log.segments) < 2:
@@ -172,7 +174,7 @@ class LogCleaner:
         if known is not None:
             if known[0] is log:
                 return True
-            del self._uncleanable[log.tp]  # another log of that name
+            del self._uncleanable[log.tp]  # the topic was created again: this is another log
         return now_ms < self._retry_at_ms.get(log.tp, 0)
 
     def _round(self, found: LogToClean, now_ms: int) -> CleanRound:
@@ -197,7 +199,7 @@ class LogCleaner:
     # -- step by step ------------------------------------------------------------------------------
 
     def keys_read(self, round_: CleanRound, end_offset: int) -> None:
-        """The keys are known up to end_offset (exclusive): decide what becomes one segment."""
+        """Group the segments to merge, now that all keys below end_offset are known."""
         plan = round_.plan
         segments = tuple(s for s in plan.segments if s.base_offset < end_offset)
         later = [s.base_offset for s in plan.segments[len(segments) :]]
@@ -217,7 +219,7 @@ class LogCleaner:
         return CleanGroup(round_.plan.number, sources, last_records)
 
     def is_current(self, round_: CleanRound, sources: tuple[SegmentFile, ...]) -> bool:
-        """Whether the log is still there, and still has these segments as they were."""
+        """Whether the log still exists, with these segments unchanged."""
         log = round_.log
         if (
             log.offline
@@ -245,7 +247,7 @@ class LogCleaner:
         """
         log = round_.log
         if not self.is_current(round_, sources):
-            # A later group must not be swapped either: a tombstone might go before its record.
+            # Later groups must not be swapped either: a tombstone could vanish before its record.
             self.discard(round_, cleaned.base_offset)
             return False
         try:
@@ -265,9 +267,9 @@ class LogCleaner:
             logger.warning("cannot remove %s: %s", e.filename, e)
 
     def finish(self, round_: CleanRound, end_offset: int) -> Callable[[], object]:
-        """The round is complete; returns what writes the checkpoint, to be run off the loop.
+        """End a complete round; return a function that writes the checkpoint, to run off the loop.
 
-        Errors of the returned call: OSError; the next round then begins where this one did.
+        Errors of that function: OSError; the next round then begins where this one did.
         """
         tp = round_.log.tp
         directory = self._manager.directory_of(tp)
@@ -280,16 +282,16 @@ class LogCleaner:
         return (lambda: None) if write is None else write.run
 
     def fail(self, round_: CleanRound, error: Exception, now_ms: int) -> None:
-        """The round has failed: leave the log alone, now or for good; the others go on."""
+        """End a round that failed: skip this log for a while or until restart, not the others."""
         log = round_.log
         tp = log.tp
         if log.offline or self._manager.get(tp) is not log:
             return
         if isinstance(error, FileNotFoundError):
-            logger.info("%s has changed while it was compacted; it is tried again", tp)
+            logger.info("%s changed during its compaction, which will be tried again", tp)
             self._retry_at_ms[tp] = now_ms + CHANGED_RETRY_MS
         elif isinstance(error, OSError) and error.errno in DISK_FULL:
-            logger.warning("%s is not compacted now, since the disk is full: %s", tp, error)
+            logger.warning("%s cannot be compacted while the disk is full: %s", tp, error)
             self._retry_at_ms[tp] = now_ms + RETRY_MS
         elif isinstance(error, OSError):
             log.on_io_error(error)
@@ -297,7 +299,7 @@ class LogCleaner:
             reason = str(error) if isinstance(error, Uncleanable) else repr(error)
             self._uncleanable[tp] = (log, reason)
             logger.error(
-                "%s cannot be compacted and is left as it is until the broker is started again: %s",
+                "%s cannot be compacted, and no attempt is made until the broker is restarted: %s",
                 tp,
                 reason,
                 exc_info=None if isinstance(error, Uncleanable) else error,

@@ -1,12 +1,12 @@
-"""The last offset of each key in the part of a log that is to be compacted, in bounded memory.
+"""Maps each key in the part of a log to be compacted to its last offset, in bounded memory.
 
-While it is small it is a dict of the keys themselves: exact and quick. A dict costs some 150 bytes
-a key, so when that would exceed its share the map turns into buckets of entries
+As long as it is small, it is a dict of the keys themselves: exact and fast. A dict needs about 150
+bytes per key, so when it would exceed its share of memory, it is converted to buckets of entries
 
     16 MD5 of the key       8 last offset, big-endian
 
-back to back in bytearrays, where the search for a digest is one call into C. That holds about as
-many keys in the same memory as Apache Kafka's map, which also compares MD5 digests only.
+one after another in bytearrays, where searching for a digest is a single call into C. The buckets
+hold about as many keys in the same memory as Apache Kafka's map, which compares MD5 digests too.
 Source: SkimpyOffsetMap.
 """
 
@@ -24,21 +24,21 @@ DIGEST_SIZE = 16
 ENTRY_SIZE = 24
 KEYS_PER_BUCKET = 32
 BUCKETED_KEY_BYTES = 32
-"""What a key costs in a bucket: the entry, and its share of the bytearray and what that has spare."""
+"""The memory per key in a bucket: the entry, and its share of the bytearray and its spare room."""
 EXACT_SHARE = 0.6
-"""Part of the memory that the dict may take, so that turning it into buckets stays in bounds."""
+"""The share of memory that the dict may take; the conversion to buckets needs the rest."""
 DICT_KEY_BYTES = 140
-"""Of a key in the dict, besides its own bytes: two objects' heads, and a slot right after the dict
-has grown."""
+"""The memory of a key in the dict, without the key's own bytes: the headers of two objects, and a
+slot in a dict that has just grown."""
 
 
 def digest_of(key: bytes) -> bytes:
-    """What stands for a key in a bucket."""
+    """The digest that represents a key in a bucket."""
     return md5(key, usedforsecurity=False).digest()
 
 
 class OffsetMap:
-    """Last offset by key, until `is_full`; and the last offset it knows of."""
+    """The last offset of each key; accepts keys until `is_full`."""
 
     __slots__ = (
         "_bucket_count",
@@ -62,18 +62,18 @@ class OffsetMap:
         self._count = 0
         self.is_full = False
         self.latest_offset = NO_OFFSET
-        """Offsets up to this one (inclusive) were looked at."""
+        """The last offset up to which records were read (inclusive)."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def is_exact(self) -> bool:
-        """True while keys are compared as they are."""
+        """True as long as keys themselves are compared, not their digests."""
         return self._exact is not None
 
     def put(self, key: bytes, offset: int) -> None:
-        """Note the offset as the key's last one; offsets must grow, and `is_full` be asked."""
+        """Set the key's last offset; offsets must increase, and the caller checks `is_full`."""
         exact = self._exact
         if exact is not None:
             exact[key] = offset
@@ -88,9 +88,9 @@ class OffsetMap:
         self.latest_offset = offset
 
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> bool:
-        """As `put` for each in turn; False, and nothing done, where that has to be asked for each.
+        """Like `put` for each key in order; does nothing and returns False if `put` must be used.
 
-        Shape: as many offsets as keys, at least one.
+        Shape: as many offsets as keys, at least one. `put` must be used near the limits of memory.
         """
         exact = self._exact
         count = len(keys)
@@ -111,7 +111,7 @@ class OffsetMap:
         return True
 
     def last_offsets(self, keys: Sequence[bytes]) -> list[int]:
-        """What `get` gives for each."""
+        """The result of `get` for each key."""
         if self._exact is not None:
             return list(map(self._exact.get, keys, repeat(NO_OFFSET)))
         return list(map(self.get, keys))
@@ -119,7 +119,7 @@ class OffsetMap:
     def marks(self, start: int, max_bytes: int) -> bytearray | None:
         """One byte for each offset from start to `latest_offset`: 1 if it is the last of its key.
 
-        Shape: None if that were more than max_bytes. Start must not be beyond an offset in the map.
+        Shape: None if that would exceed max_bytes. No offset in the map may be below start.
         """
         size = self.latest_offset + 1 - start
         if not 0 < size <= max_bytes:
@@ -148,7 +148,7 @@ class OffsetMap:
         return int.from_bytes(bucket[at + DIGEST_SIZE : at + ENTRY_SIZE], "big")
 
     def update_latest_offset(self, offset: int) -> None:
-        """Note that everything up to offset was looked at."""
+        """Record that everything up to offset was read."""
         if offset > self.latest_offset:
             self.latest_offset = offset
 
@@ -167,7 +167,7 @@ class OffsetMap:
             self.is_full = True
 
     def _put_digests(self, keys: Sequence[bytes], offsets: Sequence[int]) -> None:
-        # As _put_digest, with no call of our own for each key.
+        # Like _put_digest, but without a Python call for each key.
         buckets, bucket_count = self._buckets, self._bucket_count
         write = OFFSET.pack_into
         added = 0

@@ -1,4 +1,4 @@
-"""What is sent to the worker that compacts, and what comes back; all of it plain and picklable."""
+"""The values exchanged with the compaction worker; all can be pickled."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Uncleanable(Exception):
 
 
 class RoundLost(Exception):
-    """The round was begun in a process that is no more; it has to be begun again."""
+    """The round was begun in a process that no longer exists; it has to be started again."""
 
 
 class LastRecord(NamedTuple):
-    """Where a producer that is still known wrote last; data_offset -1 if only markers are left."""
+    """Where a known producer wrote last; data_offset is -1 if only markers are left."""
 
     data_offset: int
     producer_epoch: int
@@ -25,7 +25,7 @@ class LastRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """The broker's log.cleaner.* settings, as far as the worker needs them. Unit: bytes."""
+    """The broker's log.cleaner.* settings that the worker needs. Unit: bytes."""
 
     dedupe_buffer_size: int = 128 << 20
     dedupe_buffer_load_factor: float = 0.9
@@ -35,7 +35,7 @@ class CleanerSettings:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A sealed segment: its base offset and the bytes in it that count."""
+    """A sealed segment: its base offset and the number of valid bytes in it."""
 
     base_offset: int
     size: int
@@ -45,8 +45,8 @@ class SegmentFile:
 class CleanPlan:
     """One round over one log.
 
-    Shape: segments are all from the log's start to round_end_offset (exclusive, a segment's
-    beginning); keys are read from first_dirty_offset on.
+    Shape: `segments` are all those from the log's start to round_end_offset (exclusive; the base
+    offset of a segment); keys are read from first_dirty_offset on.
     """
 
     number: int
@@ -63,7 +63,7 @@ class CleanPlan:
 
 @dataclass(frozen=True, slots=True)
 class KeysRead:
-    """The keys are known; end_offset (exclusive) is how far they reach."""
+    """The result of reading the keys; end_offset (exclusive) is how far they were read."""
 
     end_offset: int
     keys: int
@@ -72,7 +72,7 @@ class KeysRead:
 
 @dataclass(frozen=True, slots=True)
 class CleanGroup:
-    """Neighbouring segments that become one, and the producers that must not be forgotten."""
+    """Adjacent segments to merge into one, and the last records of producers that must be kept."""
 
     plan_number: int
     sources: tuple[SegmentFile, ...]
@@ -81,7 +81,7 @@ class CleanGroup:
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """The `.cleaned` files of a group are complete and on the device."""
+    """The result of cleaning a group, whose `.cleaned` files are complete and on the device."""
 
     base_offset: int
     size: int
@@ -93,9 +93,9 @@ class CleanedGroup:
 def group_segments(
     segments: tuple[SegmentFile, ...], end_offset: int, max_bytes: int, max_count: int
 ) -> list[tuple[SegmentFile, ...]]:
-    """Neighbours that together fit into one segment.
+    """Group adjacent segments that together fit into one.
 
-    Shape: end_offset is where the last one ends. max_count bounds what one swap has to rename.
+    Shape: end_offset is where the last one ends. max_count bounds the renames of one swap.
     Source: Cleaner.groupSegmentsBySize.
     """
     groups: list[tuple[SegmentFile, ...]] = []

@@ -1,7 +1,7 @@
-"""The worker process of log compaction: what is called in it, and what it keeps between calls.
+"""The functions called in the worker process of log compaction, and the state kept between calls.
 
-One round at a time: `begin`, `clean` for each group, `end`. The process knows nothing but the plan and
-the files it was given.
+There is one round at a time: `begin`, `clean` for each group, `end`. The process has only the plan
+and access to the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _sessions: dict[int, CleanSession] = {}
 
 
 def begin(plan: CleanPlan, files: FileLayer) -> KeysRead:
-    """Read the keys of a round; what an earlier round left is dropped. Errors: as `read_keys`."""
+    """Read the keys of a round; keys of an earlier round are dropped. Errors: as `read_keys`."""
     _sessions.clear()
     throttle = Throttle(plan.settings.io_max_bytes_per_second, time.monotonic, time.sleep)
     session = CleanSession(plan, files, throttle)

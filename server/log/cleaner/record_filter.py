@@ -1,16 +1,19 @@
-"""The rules of compaction: what stays of each batch. Reads and writes bytes, knows no files.
+"""The rules of compaction: what is kept of each batch. Works on bytes and does not use files.
 
-A record stays if no later one has its key, and if it is no tombstone whose time is over. When a
-tombstone is first met, the batch that holds it gets a delete horizon (KIP-534): attribute bit 6,
-and now + delete.retention.ms in the place of the base timestamp; when that time has come it goes.
-End markers of transactions go the same way once no batch of their transaction is left; records of
-aborted transactions go at once. Offsets, sequences and epochs of a batch stay whatever is taken
-out of it. A batch of which nothing is left goes as a whole, unless it is the last of a producer
-that is still known (its sequence would be lost) or the last of the round (so that readers get past
-what is missing): then its header stays, without records.
-Two differences from Apache Kafka in bytes, none in meaning: the base timestamp of a batch that
-lost records stays, since the deltas then need not be written anew; and batches of magic 0 and 1
-are filtered in their own format as there, but a last one that lost all becomes a magic 2 header.
+A record is kept if no later record has its key, unless it is an expired tombstone. When a tombstone
+is first found, its batch gets a delete horizon (KIP-534): attribute bit 6 is set, and the base
+timestamp is replaced by now + delete.retention.ms; the tombstone is removed after that time.
+Markers of transactions are removed in the same way once no batch of their transaction is left.
+Records of aborted transactions are removed at once. A batch keeps its offsets, sequences and epochs
+whatever is removed from it. A batch of which nothing is left is removed entirely, unless it is the
+last one of a known producer (whose sequence would be lost) or the last one of the round (so that
+readers get past the gap): then its header is kept, without records.
+
+The resulting bytes differ from Apache Kafka's in two ways, without a difference in meaning. A batch
+that lost records keeps its base timestamp, so that the deltas need not be rewritten. Batches of
+magic
+0 and 1 are filtered in their own format, as in Apache Kafka, but if the last one loses all its
+records, it becomes a header of magic 2.
 Source: Cleaner.cleanInto, CleanedTransactionMetadata, MemoryRecords.filterTo.
 """
 
@@ -50,13 +53,13 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_ongoing_aborted", "_ongoing_committed", "retained")
 
     def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Shape: the aborted transactions that overlap what will be read, in any order."""
+        """Shape: the aborted transactions that overlap the range to be read, in any order."""
         self._aborted = [(entry.first_offset, entry) for entry in set(aborted)]
         heapify(self._aborted)
         self._ongoing_aborted: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._ongoing_committed: set[int] = set()
         self.retained: list[AbortedTransaction] = []
-        """Index entries of the transactions of which batches were met, in order of their markers."""
+        """Index entries of the transactions whose batches were read, in order of their markers."""
 
     def _begin_up_to(self, offset: int) -> None:
         aborted = self._aborted
@@ -65,7 +68,7 @@ class CleanedTransactions:
             self._ongoing_aborted.setdefault(entry.producer_id, (entry, False))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Take note of a data batch; True if it belongs to an aborted transaction."""
+        """Record a data batch; True if it belongs to an aborted transaction."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -77,7 +80,7 @@ class CleanedTransactions:
         return True
 
     def on_control(self, header: BatchHeader, view: memoryview) -> bool:
-        """Take note of a control batch; True if nothing of its transaction was met.
+        """Record a control batch; True if no batch of its transaction was read.
 
         Errors: CorruptRecord.
         """
@@ -100,9 +103,9 @@ class CleanedTransactions:
 
 
 def note_keys(header: BatchHeader, view: memoryview, keys: OffsetMap, start_offset: int) -> bool:
-    """Put a data batch's keys from start_offset on into the map; False once that is full.
+    """Put the keys of a data batch, from start_offset on, into the map; False once it is full.
 
-    Errors: RecordError where the body is not what the header says.
+    Errors: RecordError if the body does not match the header.
     """
     if header.magic < 2:
         for record in RecordBatch(view).records():
@@ -131,7 +134,7 @@ def note_keys(header: BatchHeader, view: memoryview, keys: OffsetMap, start_offs
 
 def _offsets(base_offset: int, deltas: list[int]) -> Sequence[int]:
     count = len(deltas)
-    if deltas[-1] == count - 1:  # they grow, so none is missing
+    if deltas[-1] == count - 1:  # deltas increase, so none is missing
         return range(base_offset, base_offset + count)
     return [base_offset + delta for delta in deltas]
 
@@ -141,7 +144,7 @@ def _spans_of(header: BatchHeader, body: bytes) -> list[RecordSpan]:
 
 
 class BatchFilter:
-    """Decides for one cleaning round what stays of each batch."""
+    """Decides, during one cleaning round, what is kept of each batch."""
 
     __slots__ = (
         "_delete_retention_ms",
@@ -168,8 +171,9 @@ class BatchFilter:
         keys_from: int = 0,
         max_marks: int = 0,
     ) -> None:
-        """Shape: round_end_offset is the first offset that this round does not look at; keys_from
-        is where the reading of keys began. Unit: max_marks is in bytes.
+        """Shape: round_end_offset is the first offset after the round; keys were read from keys_from.
+
+        Unit: max_marks is in bytes.
         """
         self._keys = keys
         self._marks = keys.marks(keys_from, max_marks)
@@ -180,14 +184,14 @@ class BatchFilter:
         self._round_end_offset = round_end_offset
         self.last_records: dict[int, LastRecord] = {}
         self.keep_legacy_deletes = True
-        """Whether tombstones of magic 0 and 1 are too young to go; by their segment's age."""
+        """Whether tombstones of magic 0 and 1 are still kept; depends on the segment's age."""
         self.records_read = 0
         self.records_kept = 0
 
     def filter(self, header: BatchHeader, view: memoryview) -> memoryview | bytes | None:
-        """What stays of a stored batch: the batch itself, a smaller one, or None for nothing.
+        """What is kept of a stored batch: the batch itself, a smaller one, or None for nothing.
 
-        Errors: RecordError where the body is not what the header says.
+        Errors: RecordError if the body does not match the header.
         """
         if header.is_control:
             return self._filter_control(header, view)
@@ -241,7 +245,7 @@ class BatchFilter:
         ends, keys, deltas, nulls = heads
         lasts = self._keys.last_offsets(cast("list[bytes]", keys))
         offsets = _offsets(header.base_offset, deltas)
-        # An offset beyond the map is beyond its keys' too.
+        # An offset beyond those in the map is also larger than the last offset of its key.
         kept = [number for number, stays in enumerate(map(ge, offsets, lasts)) if stays]
         if nulls:
             tombstones = set(nulls)
@@ -271,8 +275,8 @@ class BatchFilter:
         )
 
     def _last_of_their_keys(self, header: BatchHeader) -> list[int] | None:
-        # Which records of a batch that was read for its keys are the last of theirs; None for
-        # another batch, or one whose records cannot be told by their offsets.
+        # The records that are the last of their key, in a batch whose keys were read. None for any
+        # other batch, and for one with gaps in its offsets.
         marks = self._marks
         start = header.base_offset - self._marks_from
         end = start + header.records_count
@@ -287,7 +291,7 @@ class BatchFilter:
     def _filter_known(
         self, header: BatchHeader, view: memoryview, last: list[int]
     ) -> memoryview | bytes | None:
-        # Of a batch that is read the second time, only what stays has to be found.
+        # The keys of this batch were read before, so only the records to keep have to be located.
         self.records_kept += len(last)
         if not last:
             return None
@@ -307,7 +311,7 @@ class BatchFilter:
         latest_delta: int,
         tombstones_stay: bool,
     ) -> memoryview | bytes | None:
-        # The same, record by record: keys that are null, tombstones that get their horizon.
+        # The same, record by record, for null keys and tombstones that get a delete horizon.
         spans = _spans_of(header, body)
         get = self._keys.get
         base_offset = header.base_offset
@@ -384,7 +388,8 @@ class BatchFilter:
 
 
 def _mixed_magic(header: BatchHeader, view: memoryview) -> bool:
-    # Some old broker wrote wrappers whose messages have another magic (KAFKA-4298): mend them.
+    # An old broker version wrote wrappers around messages of another magic (KAFKA-4298): repair
+    # them.
     if not header.codec:
         return False
     inner = inner_messages(read_message(view, 0), MAX_DECOMPRESSED_BYTES)
@@ -426,7 +431,7 @@ def _rebuilt(
 
 
 def _empty_batch(header: BatchHeader) -> bytes:
-    # Of magic 0 and 1 the offset is the last record's, so the header covers just that one.
+    # In magic 0 and 1 the offset is that of the last record, so the header covers only that one.
     return write_batch(
         b"",
         attributes=header.attributes & _ATTRIBUTES_OF_EMPTY if header.magic == 2 else 0,

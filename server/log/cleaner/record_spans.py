@@ -1,6 +1,6 @@
-"""Where each record of a magic 2 body begins and ends, and what compaction asks of it.
+"""Locates the records in a magic 2 body, and reads the fields that compaction needs.
 
-A record that stays is copied as it lies, so only its head is read: lengths, deltas, key.
+A record that is kept is copied unchanged, so only its head is read: lengths, deltas and key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kwire.records.record import (
 )
 
 RecordSpan = tuple[int, int, int, int, bytes | None, bool]
-"""(start, end, timestamp delta, offset delta, key, has a value); the positions in the body."""
+"""(start, end, timestamp delta, offset delta, key, has a value); positions are in the body."""
 
 
 NULL_LENGTH = 1  # the varint of -1
@@ -27,8 +27,8 @@ NULL_LENGTH = 1  # the varint of -1
 def record_spans(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan]:
     """The records of a decompressed body, in order.
 
-    Errors: CorruptRecord, with the position in body, where lengths leave record or body, where
-    bytes are left over, and where offsets do not grow within the batch.
+    Errors: CorruptRecord, with the position in the body, if a length reaches beyond the record or
+    the body, if bytes are left over, or if offsets do not increase within the batch.
     """
     size = len(body)
     check_count(count, size)
@@ -106,13 +106,13 @@ def record_spans(body: bytes, count: int, last_offset_delta: int) -> list[Record
     return spans
 
 
-def record_heads(  # noqa: C901 - one walk without calls: most of what compaction costs is here
+def record_heads(  # noqa: C901 - one loop without calls: compaction spends most of its time here
     body: bytes, count: int, last_offset_delta: int
 ) -> tuple[list[int], list[bytes | None], list[int], list[int]] | None:
-    """Ends, keys and offset deltas of the records, and the numbers of those without a value.
+    """The ends, keys and offset deltas of the records, and the numbers of those without a value.
 
-    Shape: None where something is out of the ordinary: `record_spans` then says what, or reads it.
-    It does what that does with less work for each record, since all of a log comes by here twice.
+    Shape: None if anything is unusual; `record_spans` then reads it or reports what is wrong. This
+    function does less work per record than `record_spans`, because it reads the whole log twice.
     """
     ends: list[int] = []
     keys: list[bytes | None] = []
@@ -122,7 +122,7 @@ def record_heads(  # noqa: C901 - one walk without calls: most of what compactio
     position = 0
     try:
         for number in range(count):
-            # Of a zigzag number, the lowest bit is the sign.
+            # The lowest bit of a zigzag number is its sign.
             byte = body[position]
             if byte < 0x80:
                 if byte & 1:
@@ -197,9 +197,9 @@ def record_heads(  # noqa: C901 - one walk without calls: most of what compactio
 
 
 def some_records(body: bytes, numbers: list[int]) -> list[RecordSpan] | None:
-    """The records of these numbers, which grow, without their keys; None as `record_heads`.
+    """The records with these ascending numbers, without their keys; None as in `record_heads`.
 
-    Shape: offset deltas are the numbers, which the caller knows. Others are only stepped over.
+    Shape: the caller knows that offset deltas equal the numbers. Other records are skipped.
     """
     spans: list[RecordSpan] = []
     position = number = 0
@@ -247,7 +247,7 @@ def some_records(body: bytes, numbers: list[int]) -> list[RecordSpan] | None:
 
 
 def timestamp_at(body: bytes, start: int) -> int:
-    """Where in a record its timestamp delta is: after the length and the attributes."""
+    """The position of a record's timestamp delta, after its length and attributes."""
     while body[start] > 0x7F:
         start += 1
     return start + 2

@@ -1,10 +1,10 @@
-"""Puts a compacted segment in the place of its sources, so that a crash at any step does no harm.
+"""Replaces segments by their compacted form, so that a crash at any step does no harm.
 
-1. `.cleaned` becomes `.swap`, file by file. Until the last one, the sources are what counts: a
-   `.swap` beside a `.cleaned` of the same base is thrown away at start.
-2. The sources get `.deleted` behind their names. From here on the `.swap` files are what counts:
-   at start, sources that are left in their range are removed and they are given their names.
-3. `.swap` becomes the name. The `.deleted` files go after file.delete.delay.ms.
+1. `.cleaned` is renamed to `.swap`, file by file. Until the last rename, the sources are valid: at
+   the next start, a `.swap` file beside a `.cleaned` file of the same base offset is deleted.
+2. The sources are renamed to `.deleted`. From here on, the `.swap` files are valid: at the next
+   start, sources that are left in their range are removed and step 3 is done.
+3. The suffix `.swap` is removed. The `.deleted` files are deleted after file.delete.delay.ms.
 
 Source: LocalLog.replaceSegments.
 """
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def replace_segments(log: Log, sources: list[LogSegment], size: int, now_ms: int) -> None:
-    """Swap the `.cleaned` segment at the first source's base offset in; it has so many bytes.
+    """Put the `.cleaned` segment at the first source's base offset in place; `size` is its length.
 
-    Shape: sources are neighbours in log.segments, none of them active. Readers that hold a slice
-    of them go on. Errors: OSError; the log must then be opened anew, and must not be used before.
+    Shape: sources are adjacent in log.segments, and none is active. Readers that hold a slice of
+    them can continue. Errors: OSError; the log must then be opened again before it is used.
     """
     layer = log.layer
     base_offset = sources[0].base_offset
@@ -55,7 +55,7 @@ def _rename_all(layer: FileLayer, stem: str, old: str, new: str) -> None:
 
 
 def discard_cleaned(layer: FileLayer, directory: str, base_offset: int) -> None:
-    """Remove the `.cleaned` files of a group that is not wanted any more."""
+    """Remove the `.cleaned` files of a group that is no longer needed."""
     stem = stem_of(directory, base_offset)
     for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
         layer.unlink(stem + suffix + CLEANED_SUFFIX)

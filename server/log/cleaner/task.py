@@ -1,4 +1,4 @@
-"""Runs log compaction from the loop: plans come from the cleaner, work goes to a worker process."""
+"""Runs log compaction from the loop: LogCleaner makes the plans, a worker process does the work."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .log_cleaner import CleanRound, LogCleaner
 from .plan import CleanerSettings, RoundLost, SegmentFile
 
 MIN_BACKOFF_S = 0.05
-#: How far the process that compacts stands back behind the broker.
+#: Gives the compaction process a lower priority than the broker.
 NICENESS = 10
 
 logger = logging.getLogger(__name__)
 
 
 class CleanerTask:
-    """Cleans what is due, one log after the other, each group being swapped in when it is done."""
+    """Cleans the logs that are due, one after another; each group is swapped in when it is done."""
 
     def __init__(
         self, config: BrokerConfig, manager: LogManager, executor: Executor, clock: Clock
     ) -> None:
-        """The executor's process is kept busy for long, so the cleaner has one of its own."""
+        """The cleaner gets a process of its own, since it would occupy the executor's for long."""
         self._config = config
         self._cleaner = LogCleaner(manager)
         self._executor = executor.separate(niceness=NICENESS)
@@ -39,7 +39,7 @@ class CleanerTask:
         return self._cleaner.uncleanable
 
     async def run(self) -> None:
-        """Clean what is due, again and again, with log.cleaner.backoff.ms between."""
+        """Clean what is due, repeatedly, with pauses of log.cleaner.backoff.ms."""
         while True:
             await asyncio.sleep(max(MIN_BACKOFF_S, self._backoff_ms() / 1000))
             try:
@@ -51,7 +51,7 @@ class CleanerTask:
         return self._config.get_int("log.cleaner.backoff.ms")
 
     def close(self) -> None:
-        """End the process, whatever it is doing; the next start removes what it left."""
+        """Kill the process, whatever it is doing; the next start removes its unfinished files."""
         self._executor.close()
 
     async def run_due(self) -> int:
@@ -65,7 +65,7 @@ class CleanerTask:
                 from concurrent.futures import BrokenExecutor
 
                 if isinstance(e, BrokenExecutor | RoundLost):
-                    logger.warning("the process that compacts has ended: %s", e)
+                    logger.warning("the log compaction process died: %s", e)
                     break
                 self._cleaner.fail(round_, e, self._clock.now_ms())
                 continue
@@ -84,8 +84,8 @@ class CleanerTask:
         )
 
     async def _run(self, round_: CleanRound) -> bool:
-        # False where the log has changed so that the round had to end.
-        from . import process  # on first use: a broker at rest has no need of it
+        # False if the round had to end because the log changed.
+        from . import process  # on first use: an idle broker does not need it
 
         cleaner, in_process = self._cleaner, self._executor.in_process
         plan = round_.plan

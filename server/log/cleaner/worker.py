@@ -2,9 +2,9 @@
 
     <20 digits>.log.cleaned  .index.cleaned  .timeindex.cleaned  .txnindex.cleaned
 
-This is Python work per record, so it runs in a process of its own, which is given paths and offsets
-and touches nothing but `.cleaned` files; segment_swap.py puts them in place. Recovery rule: at
-start `.cleaned` files are removed, whatever is in them. Source: Cleaner.
+This is Python work for each record, so it runs in a process of its own. The process is given paths
+and offsets and writes only `.cleaned` files; segment_swap.py puts those in place. Recovery rule: at
+start, `.cleaned` files are removed whatever they contain. Source: Cleaner.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WRITE_BYTES = 1 << 20
 
 THROTTLE_CHECK_S = 0.3
 MARKS_SHARE = 8
-"""Part of the memory for keys that may be taken besides, for marks of their last offsets."""
+"""Marks of last offsets may take this fraction (1/n) of the memory for keys, in addition to it."""
 
 
 class Throttle:
-    """Keeps reading and writing together below a rate, by pauses. Source: Throttler."""
+    """Limits the rate of reads and writes together, by pausing. Source: Throttler."""
 
     __slots__ = ("_bytes", "_monotonic", "_pause", "_rate", "_since")
 
@@ -44,7 +44,7 @@ class Throttle:
         monotonic: Callable[[], float],
         pause: Callable[[float], None],
     ) -> None:
-        """Unit: both callables count seconds."""
+        """Unit: both callables work in seconds."""
         self._rate = bytes_per_second
         self._monotonic = monotonic
         self._pause = pause
@@ -52,7 +52,7 @@ class Throttle:
         self._bytes = 0
 
     def used(self, count: int) -> None:
-        """Note that so many bytes were read or written; pauses if that was too quick."""
+        """Record that `count` bytes were read or written; pause if that was too fast."""
         self._bytes += count
         elapsed = self._monotonic() - self._since
         if elapsed < THROTTLE_CHECK_S and self._bytes < self._rate * THROTTLE_CHECK_S:
@@ -82,7 +82,7 @@ class CleanSession:
     def read_keys(self) -> KeysRead:
         """Read the keys from the first dirty offset on, as many as fit into memory.
 
-        Errors: Uncleanable; OSError, FileNotFoundError if the log has changed meanwhile.
+        Errors: Uncleanable; OSError, in particular FileNotFoundError if the log has changed.
         """
         plan = self._plan
         self._aborted = self._read_aborted()
@@ -97,7 +97,7 @@ class CleanSession:
             read += segment.size
             if not self._read_keys_of(segment, transactions, start):
                 break
-            self._keys.update_latest_offset(end - 1)  # there may be a gap before the next one
+            self._keys.update_latest_offset(end - 1)  # there may be a gap before the next segment
         self._filter = BatchFilter(
             self._keys,
             CleanedTransactions(self._overlapping(0, plan.round_end_offset)),
@@ -110,7 +110,7 @@ class CleanSession:
         return KeysRead(self._keys.latest_offset + 1, len(self._keys), read)
 
     def _read_aborted(self) -> list[AbortedTransaction]:
-        # Of all segments: the marker may lie in one that is not compacted yet.
+        # From all segments: the marker may be in one that is not being compacted.
         layer, directory = self._layer, self._plan.directory
         found: list[AbortedTransaction] = []
         for name in sorted(layer.list_directory(directory)):
@@ -118,7 +118,8 @@ class CleanSession:
             if digits != name and digits.isdigit():
                 path = f"{directory}/{name}"
                 data = layer.read_file(path)
-                # The active segment's may be growing right now, by entries that do not matter.
+                # The active segment's index may be growing right now; its new entries do not
+                # matter.
                 found += parse(data[: len(data) - len(data) % ENTRY_SIZE], path)
         return found
 
@@ -153,7 +154,7 @@ class CleanSession:
         return True
 
     def _batches(self, segment: SegmentFile) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        # Errors: Uncleanable; a part of a segment that cannot be read must not be left out.
+        # Errors: Uncleanable, because an unreadable part of a segment must not be left out.
         opened = LogSegment(
             self._layer, self._plan.directory, segment.base_offset, segment.size, created_ms=0
         )
@@ -171,7 +172,7 @@ class CleanSession:
             opened.log.close()
         if position != segment.size:
             raise Uncleanable(
-                f"{opened.log.path}: {segment.size - position} bytes at {position} are no batch"
+                f"{opened.log.path}: {segment.size - position} bytes at {position} are not a batch"
             )
 
     def _uncleanable(
@@ -185,12 +186,12 @@ class CleanSession:
     # -- second pass -------------------------------------------------------------------------------
 
     def clean(self, group: CleanGroup) -> CleanedGroup:
-        """Write what stays of the group's segments into one, complete and on the device.
+        """Write what is kept of the group's segments to one segment, and force it to the device.
 
-        Errors: as `read_keys`; `.cleaned` files are then removed.
+        Errors: as in `read_keys`; `.cleaned` files are then removed.
         """
         rules = self._filter
-        assert rules is not None, "keys come first"
+        assert rules is not None, "read_keys must be called first"
         rules.last_records = group.last_records
         rules.transactions.retained.clear()
         read_before, kept_before = rules.records_read, rules.records_kept
@@ -223,7 +224,7 @@ class CleanSession:
 
 
 class CleanedSegment:
-    """The `.cleaned` files that one group is written into."""
+    """The `.cleaned` files to which one group is written."""
 
     def __init__(
         self, layer: FileLayer, plan: CleanPlan, base_offset: int, throttle: Throttle
@@ -234,7 +235,7 @@ class CleanedSegment:
         self._stem = stem_of(plan.directory, base_offset)
         self._base_offset = base_offset
         self._log = LogFile(layer, self._stem + LOG_SUFFIX + CLEANED_SUFFIX)
-        self.remove()  # what an earlier attempt left behind may be longer
+        self.remove()  # files left behind by an earlier attempt may be longer
         self._offset_index = OffsetIndex(layer, self._stem, base_offset, new=True)
         self._time_index = TimeIndex(layer, self._stem, base_offset, new=True)
         self._transaction_index = TransactionIndex(layer, self._stem, new=True)
@@ -249,7 +250,7 @@ class CleanedSegment:
         self.size = 0
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
-        """Put a batch at the end. Errors: OSError."""
+        """Append a batch. Errors: OSError."""
         position = self.size
         last_offset = header.last_offset
         if header.max_timestamp > self._newest[0] and header.records_count:
@@ -270,7 +271,7 @@ class CleanedSegment:
         self._pending = bytearray()
 
     def finish(self, aborted: list[AbortedTransaction], modified_ms: int) -> None:
-        """Write indexes, force all to the device, and keep the age of the newest source."""
+        """Write indexes, force all files to the device, and set the newest source's age."""
         if self._pending:
             self._write()
         if self._newest[0] >= 0:
@@ -289,7 +290,7 @@ class CleanedSegment:
         layer.sync_directory(self._plan.directory)
 
     def remove(self) -> None:
-        """Take the files away."""
+        """Remove the files."""
         self._log.close()
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
             self._layer.unlink(self._stem + suffix + CLEANED_SUFFIX)

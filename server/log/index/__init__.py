@@ -1,1 +1,1 @@
-"""The indexes of a segment: by offset, by time, and of aborted transactions."""
+"""The three indexes of a segment: offset index, time index and transaction index."""

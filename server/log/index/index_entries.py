@@ -1,11 +1,11 @@
-"""Fixed-size index entries: in memory while the segment is active, in the file once it is sealed.
+"""Fixed-size index entries: kept in memory while the segment is active, then read from the file.
 
 Apache Kafka maps its active index files into memory, preallocated to `segment.index.bytes` and
-zero filled. Here the entries of the active segment are a bytearray in the file's own format, and
-the file is written at roll and at close: an index entry costs no system call. That loses nothing,
-since an index is only trusted below the recovery point or after a clean stop, and is rebuilt from
-the segment otherwise. So our active index files are not preallocated, and reading drops the zero
-tail that Apache Kafka's have.
+filled with zeros. Here the entries of the active segment are a bytearray in the format of the file,
+which is written when the segment is rolled or closed, so adding an entry costs no system call.
+Nothing is lost by that: an index is trusted only below the recovery point or after a clean stop,
+and is rebuilt from the segment otherwise. Our active index files are therefore not preallocated;
+the zeros at the end of Apache Kafka's files are ignored when they are read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..file_layer import FileLayer, LogFile
 
 
 class IndexEntries(ABC):
-    """Entries of one width, read by number. Subclasses know what an entry means."""
+    """Entries of one width, read by number. Subclasses define what an entry means."""
 
     WIDTH: ClassVar[int]
     SUFFIX: ClassVar[str]
@@ -27,20 +27,20 @@ class IndexEntries(ABC):
     __slots__ = ("_count", "_data", "_file", "_layer", "_saved", "base_offset", "path")
 
     def __init__(self, layer: FileLayer, stem: str, base_offset: int, *, new: bool = False) -> None:
-        """Stem is the segment's path without a suffix; new means that no file is to be read."""
+        """`stem` is the segment's path without a suffix; with `new` there is no file to read."""
         self._layer = layer
         self.path = stem + self.SUFFIX
         self.base_offset = base_offset
         self._file: LogFile | None = None
         self._data: bytearray | None = bytearray() if new else None
-        self._saved = 0  # leading bytes of _data that the file has, too; -1: file may be longer
+        self._saved = 0  # leading bytes of _data that are in the file; -1: the file may be longer
         if new:
             self._saved = -1
-        self._count = 0 if new else -1  # -1: not looked at yet
+        self._count = 0 if new else -1  # -1: not known yet
 
     @abstractmethod
     def is_filler(self, number: int) -> bool:
-        """True where the entry can only be part of a preallocated file's zero tail."""
+        """True if the entry can only belong to the zeros at the end of a preallocated file."""
 
     def __len__(self) -> int:
         if self._count < 0:
@@ -63,7 +63,7 @@ class IndexEntries(ABC):
         return self._file.read_at(self.WIDTH, start)
 
     def load(self) -> None:
-        """Take all entries into memory, as appending needs; no-op if they are there."""
+        """Read all entries into memory, which appending requires; a no-op if they are there."""
         if self._data is not None:
             return
         count = len(self)
@@ -103,7 +103,7 @@ class IndexEntries(ABC):
             self._saved = -1
 
     def save(self) -> bool:
-        """Write to the file what it does not have yet, and cut off what it has too much.
+        """Bring the file up to date: write missing entries and cut off what no longer belongs.
 
         Shape: returns whether anything was written.
         """
@@ -123,23 +123,23 @@ class IndexEntries(ABC):
 
     @property
     def is_saved(self) -> bool:
-        """True where the file has every entry, so that memory holds nothing of its own."""
+        """True if every entry is in the file, so that freeing the memory loses nothing."""
         return self._data is None or self._saved == len(self._data)
 
     def seal(self) -> bool:
-        """Save, then give the memory back; later reads go to the file."""
+        """Save, then free the memory; later reads go to the file."""
         written = self.save()
         self._data = None
         return written
 
     def close(self) -> bool:
-        """Save, give memory and descriptor back; return whether the file was written."""
+        """Save, free the memory and close the descriptor; return whether the file was written."""
         written = self.seal()
         self.close_file()
         return written
 
     def close_file(self) -> None:
-        """Give the descriptor back, and write nothing."""
+        """Close the descriptor without writing anything."""
         if self._file is not None:
             self._file.close()
             self._file = None

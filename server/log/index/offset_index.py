@@ -1,12 +1,12 @@
-"""Offset index (`.index`): from an offset to the file position where to begin looking.
+"""Offset index (`.index`): maps an offset to the file position from which to search for it.
 
     off size field
       0    4 relative_offset   offset minus the segment's base offset: the LAST offset of an append
       4    4 position          file position where that append STARTS; never 0
 
-Sparse: an entry is written with an append once more than index.interval.bytes were written since
-the last entry, the append itself not counted; so a segment's first append never has one. No
-checksum; after a crash it is rebuilt from the segment. Source: OffsetIndex, LogSegment.append.
+The index is sparse: an append gets an entry if more than index.interval.bytes were written between
+the last entry and this append, so a segment's first append never has one. There is no checksum;
+after a crash the index is rebuilt from the segment. Source: OffsetIndex, LogSegment.append.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OffsetIndex(IndexEntries):
         self._add(ENTRY.pack(offset - self.base_offset, position))
 
     def entry(self, number: int) -> tuple[int, int]:
-        """(offset, position) of one entry, from 0."""
+        """(offset, position) of an entry; the first has number 0."""
         relative, position = ENTRY.unpack(self.raw(number))
         return self.base_offset + relative, position
 
@@ -55,12 +55,12 @@ class OffsetIndex(IndexEntries):
         return _INT32(self.raw(number), 4)[0]  # type: ignore[no-any-return]
 
     def lookup(self, offset: int) -> int:
-        """Position of the last entry whose offset is not above the given one; 0 if none."""
+        """The position in the last entry with an offset at or below the given one; 0 if none."""
         number = bisect_right(range(len(self)), offset - self.base_offset, key=self._relative)
         return self._position(number - 1) if number else 0
 
     def floor_position(self, position: int) -> int:
-        """The largest indexed position not above the given one; 0 if none."""
+        """The largest indexed position at or below the given one; 0 if none."""
         number = bisect_right(range(len(self)), position, key=self._position)
         return self._position(number - 1) if number else 0
 

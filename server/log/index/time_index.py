@@ -1,11 +1,12 @@
-"""Time index (`.timeindex`): from a timestamp to an offset before which nothing is later.
+"""Time index (`.timeindex`): maps a timestamp to an offset before which nothing is later.
 
     off size field
       0    8 timestamp         largest timestamp in the segment so far, ms
       8    4 relative_offset   LAST offset of the batch that has it, minus the base offset
 
-Timestamps strictly increase. Written beside offset index entries, and once more when the segment is
-sealed or closed; one slot is kept free for that. No checksum; rebuilt after a crash.
+Timestamps strictly increase. An entry is added together with an offset index entry, and once more
+when the segment is sealed or closed; one slot is reserved for that. There is no checksum; after a
+crash the index is rebuilt from the segment.
 Source: TimeIndex, LogSegment.
 """
 
@@ -39,7 +40,7 @@ class TimeIndex(IndexEntries):
             self._add(ENTRY.pack(timestamp, offset - self.base_offset))
 
     def entry(self, number: int) -> tuple[int, int]:
-        """(timestamp, offset) of one entry, from 0."""
+        """(timestamp, offset) of an entry; the first has number 0."""
         timestamp, relative = ENTRY.unpack(self.raw(number))
         return timestamp, self.base_offset + relative
 
@@ -55,7 +56,7 @@ class TimeIndex(IndexEntries):
         return self.entry(number)[1]
 
     def lookup(self, timestamp: int) -> int:
-        """Offset of the last entry whose timestamp is not above the given one; base if none."""
+        """The offset in the last entry with a timestamp at or below this one; the base if none."""
         number = bisect_right(range(len(self)), timestamp, key=self._timestamp)
         return self.entry(number - 1)[1] if number else self.base_offset
 

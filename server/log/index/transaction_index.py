@@ -3,12 +3,12 @@
     off size field
       0    2 version              0
       2    8 producer_id
-     10    8 first_offset         of the transaction, perhaps in an earlier segment
+     10    8 first_offset         of the transaction; may be in an earlier segment
      18    8 last_offset          of the abort marker, in this segment
      26    8 last_stable_offset   after the abort
 
-Sorted by last_offset. The file exists only once there is an entry; each is written through at once.
-Rebuilt after a crash together with the other indexes. Source: TransactionIndex, AbortedTxn.
+Sorted by last_offset. The file is created with the first entry, and each entry is written at once.
+After a crash it is rebuilt together with the other indexes. Source: TransactionIndex, AbortedTxn.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class AbortedTransaction(NamedTuple):
 
 
 class CorruptIndex(Exception):
-    """An index file contradicts itself; it is to be rebuilt from its segment."""
+    """The content of an index file is invalid; it has to be rebuilt from its segment."""
 
 
 def parse(data: bytes, path: str = "") -> list[AbortedTransaction]:
-    """Entries of a whole file. Errors: CorruptIndex for a part entry or another version."""
+    """The entries of a whole file. Errors: CorruptIndex: incomplete entry, unknown version."""
     if len(data) % ENTRY_SIZE:
-        raise CorruptIndex(f"{path}: {len(data)} bytes are no multiple of {ENTRY_SIZE}")
+        raise CorruptIndex(f"{path}: {len(data)} bytes are not a multiple of {ENTRY_SIZE}")
     entries = []
     for version, *rest in ENTRY.iter_unpack(data):
         if version != VERSION:
@@ -70,7 +70,7 @@ class TransactionIndex:
         return self._entries
 
     def append(self, entry: AbortedTransaction) -> None:
-        """Add an entry and write it through. Errors: ValueError if last_offset does not grow."""
+        """Add an entry and write it. Errors: ValueError if last_offset does not increase."""
         entries = self.entries()
         if entries and entries[-1].last_offset >= entry.last_offset:
             raise ValueError(f"{self.path}: {entry} does not follow {entries[-1]}")
@@ -84,7 +84,7 @@ class TransactionIndex:
     def collect(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Aborted transactions that overlap [start_offset, end_offset).
 
-        Shape: (entries, complete); complete is False where later segments may have more.
+        Shape: (entries, complete); complete is False if later segments may have more of them.
         Source: TransactionIndex.collectAbortedTxns.
         """
         found = []
@@ -96,10 +96,10 @@ class TransactionIndex:
         return found, False
 
     def replace(self, entries: list[AbortedTransaction]) -> None:
-        """Have exactly these entries, as recovery found them; none removes the file.
+        """Replace all entries by those that recovery found; without any, the file is removed.
 
-        Shape: the file is replaced as a whole, and forced to the device: recovery believes what it
-        says of offsets below the recovery point.
+        Shape: the whole file is replaced and forced to the device, because recovery trusts what it
+        says about offsets below the recovery point.
         """
         if entries:
             data = b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)

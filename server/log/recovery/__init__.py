@@ -1,1 +1,1 @@
-"""Opening logs at the start of a broker, and mending them after an unclean stop."""
+"""Opens the logs when a broker starts, and repairs them after an unclean stop."""

@@ -1,11 +1,12 @@
-"""Opening a partition directory, and mending it after a crash.
+"""Opens a partition directory, and repairs it after a crash.
 
-After a clean stop the files are believed: sizes, the tail of the last segment, the newest producer
-snapshot. Otherwise everything from the recovery point on is read batch by batch: CRC, lengths,
-offsets in range. The log ends before the first batch that fails; later segments go; indexes, leader
-epochs and producer state of what was read are made anew. Start-up costs what was unflushed, not
-what is stored: where Apache Kafka reads the whole segment that holds the recovery point, reading
-begins at the index entry before it (recovery_start.py). Source: LogLoader, LogSegment.recover.
+After a clean stop the files are trusted: their sizes, the tail of the last segment and the newest
+producer snapshot. Otherwise everything from the recovery point on is read batch by batch, and CRCs,
+lengths and offsets are checked. The log is cut before the first invalid batch and later segments
+are removed; indexes, leader epochs and producer state are rebuilt from what was read. The cost of a
+start therefore depends on how much was not flushed, not on how much is stored: Apache Kafka reads
+all of the segment that holds the recovery point, whereas we begin at the index entry before it
+(recovery_start.py). Source: LogLoader, LogSegment.recover.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def load_log(
     recovery_point: int,
     now_ms: int,
 ) -> LoadedLog:
-    """Open a partition directory; log_start_offset and recovery_point are the checkpoints'.
+    """Open a partition directory; log_start_offset and recovery_point come from the checkpoints.
 
-    Errors: OSError. Damage is mended and logged, never raised.
+    Errors: OSError. Damage is repaired and logged, never raised.
     """
     files = layer.list_directory(directory)
     files = finish_file_operations(layer, directory, files)
@@ -73,8 +74,8 @@ def load_log(
         logger.warning("%s; it is rebuilt from the segments", e)
         epochs_known = False
     if not clean and segments:
-        # A power cut can leave the file's name with nothing in it; or bring back a log start offset
-        # below what the file was cut to.
+        # A power cut can leave an empty file, or bring back a log start offset below the first
+        # entry that the file was truncated to.
         epochs.doubt()
         entries = epochs.entries()
         if not entries or entries[0][1] > max(log_start_offset, segments[0].base_offset):
@@ -90,8 +91,8 @@ def load_log(
         first_unsure = 0
     elif not clean:
         for number, segment in enumerate(segments):
-            # One that ends there, too: it may have been sealed, and its last index entries written,
-            # after the flush.
+            # Also a segment that ends at the recovery point: it may have been sealed, and its last
+            # index entries written, after the flush.
             if segment.base_offset < recovery_point:
                 unflushed = number
         first_unsure = unflushed
@@ -111,8 +112,8 @@ def load_log(
         try:
             loaded.log_end_offset = segments[-1].next_offset()
         except CorruptRecord as e:
-            # The index points into the middle of a batch, or the tail is no batch.
-            logger.warning("%s: %s; the last segment is read anew", directory, e)
+            # The index points into the middle of a batch, or the tail is not a batch.
+            logger.warning("%s: %s; the last segment is read again", directory, e)
             _recover(layer, directory, loaded, len(segments) - 1, config, now_ms)
     return _settle(layer, directory, loaded, clean=clean, now_ms=now_ms)
 
@@ -123,7 +124,7 @@ def _settle(
     segments = loaded.segments
     end_offset = loaded.log_end_offset
     if loaded.log_start_offset > end_offset:
-        # The log lost its end, or the checkpoint is not this log's: nothing in it may be read.
+        # The log lost its end, or the checkpoint belongs to another log: nothing here may be read.
         logger.error(
             "%s: log start offset %d is beyond the end %d; all segments are removed",
             directory,
@@ -156,7 +157,7 @@ def _settle(
             now_ms,
         )
     for segment in segments:
-        segment.release()  # a partition that is only stored costs no descriptor
+        segment.release()  # a partition that nobody uses costs no descriptor
     return loaded
 
 
@@ -166,11 +167,12 @@ def _settle(
 def finish_file_operations(
     layer: FileLayer, directory: str, files: dict[str, int]
 ) -> dict[str, int]:
-    """Complete or undo what a crash interrupted; return the files that are left.
+    """Complete or undo what a crash interrupted; return the remaining files.
 
-    Shape: `.deleted` and `.cleaned` go. A `.swap` is a finished replacement: it takes the place of
-    the files in its offset range, unless a `.cleaned` at or below it shows that the replacement was
-    not complete. Source: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
+    Shape: `.deleted` and `.cleaned` files are removed. A `.swap` file is a finished replacement of
+    the files in its offset range and takes their place, unless a `.cleaned` file at or below it
+    shows that the replacement was incomplete.
+    Source: LogLoader.removeTempFilesAndCollectSwapFiles, LogLoader.load.
     """
     left = dict(files)
     smallest_cleaned: int | None = None
@@ -201,7 +203,7 @@ def finish_file_operations(
 
 
 def _remove_replaced(layer: FileLayer, directory: str, swap: str, files: dict[str, int]) -> None:
-    # The replacement covers [its base offset, its next offset): segments in there are its sources.
+    # The replacement covers [its base offset, its next offset); the segments in it are its sources.
     base = offset_of(swap)
     assert base is not None
     segment = LogSegment(layer, directory, base, files[swap], created_ms=0)
@@ -227,7 +229,7 @@ def _open_segments(
     bases = sorted(_offsets(files, LOG_SUFFIX))
     foreign = [n for n in files if n.endswith(LOG_SUFFIX) and offset_of(n) is None]
     if foreign:
-        logger.warning("%s: %s is no segment and is left alone", directory, ", ".join(foreign[:5]))
+        logger.warning("%s: %s is not a segment and is ignored", directory, ", ".join(foreign[:5]))
     return [
         LogSegment(layer, directory, base, files[f"{base:020d}{LOG_SUFFIX}"], created_ms=now_ms)
         for base in bases
@@ -235,7 +237,7 @@ def _open_segments(
 
 
 def _offsets(files: Iterable[str], suffix: str) -> Iterator[int]:
-    # What files of one kind are named after; others of that suffix are somebody else's.
+    # The offsets in the names of one kind of file; other names with that suffix are not Kafka's.
     for name in files:
         offset = offset_of(name)
         if offset is not None and name == f"{offset:020d}{suffix}":
@@ -243,7 +245,8 @@ def _offsets(files: Iterable[str], suffix: str) -> Iterator[int]:
 
 
 def _first_without_index(segments: list[LogSegment], files: dict[str, int]) -> int:
-    # A segment without its indexes, or with one that cannot be read, is read anew, and all after it so that producer state stays in step.
+    # A segment with a missing or unreadable index is read again, and so are all segments after it,
+    # because producer state is built in order.
     for number, segment in enumerate(segments):
         stem = f"{segment.base_offset:020d}"
         index = files.get(f"{stem}.index")
@@ -266,7 +269,8 @@ def _delete_segments(layer: FileLayer, segments: list[LogSegment]) -> None:
 
 
 def _remove_stray_snapshots(layer: FileLayer, directory: str, loaded: LoadedLog) -> None:
-    # Kept: one per segment, and the newest above them all. Source: removeStraySnapshots.
+    # One snapshot per segment is kept, and the newest above all of them.
+    # Source: removeStraySnapshots.
     bases = {segment.base_offset for segment in loaded.segments}
     last_base = loaded.segments[-1].base_offset
     above = [o for o in loaded.snapshots if last_base < o <= loaded.log_end_offset]
@@ -289,13 +293,13 @@ def _recover(
     now_ms: int,
     start: RecoveryStart | None = None,
 ) -> None:
-    # Read segments[first:] anew, the first of them perhaps from a batch on that is not its first;
-    # sets log_end_offset and leaves producer state at it.
+    # Read segments[first:] again, the first of them from `start` on if that is given; set
+    # log_end_offset and bring producer state to it.
     segments = loaded.segments
     start_offset = segments[first].base_offset if start is None else start.base_offset
     known_offset = start_offset
     if start is not None:
-        # Snapshots below the recovery point were forced to the device with what they describe.
+        # Snapshots below the recovery point were flushed together with the batches they describe.
         usable = [o for o in loaded.snapshots if start_offset < o <= loaded.recovery_point]
         known_offset = max(usable, default=start_offset)
     loaded.leader_epoch_cache.read_anew(start_offset)
@@ -334,7 +338,8 @@ def _recover(
         loaded.recovered_segments += 1
         loaded.log_end_offset = max(producers.last_map_offset, segment.base_offset)
         if start is not None and loaded.log_end_offset < known_offset:
-            # What the snapshot describes is not all there, whatever the recovery point says.
+            # Some batches that the snapshot describes are missing, whatever the recovery point
+            # says.
             load_producers(
                 layer,
                 directory,
@@ -349,7 +354,7 @@ def _recover(
         if removed:
             loaded.truncated_bytes += removed
             logger.warning(
-                "%s: %d bytes after offset %d are no valid batches and were cut off",
+                "%s: %d bytes after offset %d are not valid batches and were truncated",
                 directory,
                 removed,
                 loaded.log_end_offset,
@@ -359,7 +364,7 @@ def _recover(
                 loaded.truncated_bytes += later.size
             _delete_segments(layer, segments[number + 1 :])
             del segments[number + 1 :]
-            # Before anything is appended there: what was cut off must not come back behind it.
+            # Sync before anything is appended, so that a power cut cannot bring back what was cut.
             segment.log.sync()
             layer.sync_directory(directory)
             break
@@ -369,4 +374,4 @@ def _recover(
         segment.log.close()
         if segment.base_offset < loaded.recovery_point:
             for path in segment.index_paths():
-                layer.sync_path(path)  # no flush comes by here again
+                layer.sync_path(path)  # no later flush includes these files

@@ -1,9 +1,9 @@
-"""Opens the logs of one log directory at the start, and after an unclean stop mends them first.
+"""Opens the logs of one log directory at the start; after an unclean stop, repairs them first.
 
-Nothing here touches what the broker's loop uses, so it runs on a thread while the loop stays awake.
-Recovery is Python work for each batch, which threads cannot share: given a `Recover`, the logs with
-much to read go through it, to processes, which leave their files as a clean stop would; then opening
-those is quick. Source: LogManager.loadLogs.
+Nothing here touches what the broker's loop uses, so it runs on a thread while the loop continues.
+Recovery runs Python code for each batch, and threads do not run Python code in parallel. Logs with
+much to read are therefore recovered by processes, if the caller passes a `Recover`: they leave the
+files as a clean stop would, and opening them afterwards is quick. Source: LogManager.loadLogs.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ logger = logging.getLogger(__name__)
 
 LogConfigs = Callable[[str], LogConfig]
 
-#: A log with fewer bytes from its recovery point's segment on costs less here than on its way.
+#: A log with fewer bytes than this, from the segment of its recovery point on, is cheaper to
+#: recover here than in a process.
 WORTH_A_PROCESS_BYTES = 4 << 20
-#: Reading so much takes as long as processes take to come up: half a second for each GB of 16 KiB
-#: batches, five times that for 2 KiB ones. Threads were measured, and gain nothing.
+#: Reading this much takes about as long as starting processes: half a second per GB with batches of
+#: 16 KiB, five times as long with 2 KiB. Threads were measured and made nothing faster.
 WORTH_PROCESSES_BYTES = 1 << 30
 PROGRESS_PARTS = 10
-#: What takes about a second: nothing is told before so much was read, or so many logs were opened.
+#: About a second of work: progress is logged once this much was read or this many logs were opened.
 PROGRESS_BYTES = 256 << 20
 PROGRESS_LOGS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryTask:
-    """A log to be mended, for another process."""
+    """A log to be recovered by another process."""
 
     tp: TopicPartition
     directory: str
@@ -53,7 +54,7 @@ class RecoveryTask:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What mending a log came to, and what it had to say: (level, message)."""
+    """The result of recovering a log, and what it logged: (level, message)."""
 
     tp: TopicPartition
     truncated_bytes: int
@@ -62,12 +63,12 @@ class Recovered:
 
 
 Recover = Callable[[Sequence[RecoveryTask]], Iterator[Recovered]]
-"""Mends logs, in any order; may end early, and then the rest is mended here."""
+"""Recovers logs, in any order; if it ends early, the rest is recovered here."""
 
 
 @dataclass(slots=True)
 class OpenedDirectory:
-    """What was found in a log directory; error says that its disk failed meanwhile."""
+    """What was found in a log directory; `error` is set if its disk failed on the way."""
 
     directory: LogDirectory
     clean: bool = False
@@ -85,9 +86,9 @@ def open_directory(
     recover: Recover | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> OpenedDirectory:
-    """Open every log of a directory, in any thread; stopping() is asked between two of them.
+    """Open every log of a directory, in any thread; stopping() is called between two of them.
 
-    Shape: the marker of a clean stop stays, so that a start that is given up costs nothing.
+    Shape: the marker of a clean stop is kept, so a start that is abandoned causes no recovery.
     """
     opened = OpenedDirectory(directory)
     try:
@@ -136,7 +137,7 @@ class _Opening:
                 self._progress()
         if unclean:
             logger.warning(
-                "%s: recovery read %d bytes and cut off %d",
+                "%s: recovery read %d bytes and truncated %d",
                 self.directory.path,
                 self.recovered,
                 self.cut,
@@ -174,7 +175,7 @@ class _Opening:
             recovery_point=recovery_point,
             now_ms=self.now_ms,
         )
-        if mended:  # its files can be believed, but they may be in memory only
+        if mended:  # its files can be trusted, but they may not have reached the device
             loaded.recovery_point = min(recovery_point, loaded.log_end_offset)
             loaded.leader_epoch_cache.doubt()
             loaded.doubtful = True
@@ -220,7 +221,7 @@ class _Opening:
 
 
 def _bytes_from(files: dict[str, int], recovery_point: int) -> int:
-    # Of the segments that hold the recovery point or lie above it.
+    # The size of the segment that holds the recovery point and of all after it.
     segments = sorted(
         (offset, size)
         for name, size in files.items()
@@ -234,7 +235,7 @@ def _bytes_from(files: dict[str, int], recovery_point: int) -> int:
 
 
 def recover_log(task: RecoveryTask, layer: FileLayer) -> tuple[int, int]:
-    """Mend a log's files so that they are as a clean stop leaves them; (bytes cut, bytes read).
+    """Repair a log's files, leaving them as a clean stop does; return (bytes cut, bytes read).
 
     Errors: OSError.
     """

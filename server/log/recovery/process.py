@@ -1,6 +1,6 @@
-"""Recovery of many logs at a time, each in a worker process (num.recovery.threads.per.data.dir).
+"""Recovers several logs at a time, each in a worker process (num.recovery.threads.per.data.dir).
 
-Recovery looks at every batch, which is Python work: threads would take turns at it.
+Recovery runs Python code for every batch, and threads do not run Python code in parallel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecoveryProcesses:
-    """Worker processes for one start, so many for each directory; made on first use."""
+    """The worker processes of one start, a number for each directory; created on first use."""
 
     def __init__(self, processes: int) -> None:
         self._processes = processes
@@ -28,7 +28,7 @@ class RecoveryProcesses:
         self._closed = False
 
     def recover(self, tasks: Sequence[RecoveryTask]) -> Iterator[Recovered]:
-        """Mend logs, the first ones first; ends early when a process ends. Errors: OSError."""
+        """Recover logs in the given order; stop early if a process dies. Errors: OSError."""
         from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
         from multiprocessing import get_context
 
@@ -43,26 +43,26 @@ class RecoveryProcesses:
                 yield future.result()
         except BrokenExecutor as error:
             if not self._closed:
-                logger.error("a process that recovered logs has ended: %s", error)
+                logger.error("a process that recovered logs died: %s", error)
         finally:
             _end(pool)
 
     def close(self) -> None:
-        """End the processes at once, whatever they are doing; the next start recovers again."""
+        """Kill the processes, whatever they are doing; the next start recovers again."""
         self._closed = True
         for pool in self._pools:
             _end(pool)
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    # Without this the interpreter would wait at its exit for the work under way.
+    # Without this the interpreter would wait for running work when it exits.
     for process in list((pool._processes or {}).values()):
         process.kill()
     pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Messages(logging.Handler):
-    """Keeps what is logged, for the process that has the log."""
+    """Collects what is logged, so that the broker's process can log it."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -73,7 +73,7 @@ class Messages(logging.Handler):
 
 
 def recover(task: RecoveryTask) -> Recovered:
-    """Mend one log; called in a worker process. Errors: OSError."""
+    """Recover one log; called in a worker process. Errors: OSError."""
     messages = Messages()
     root = logging.getLogger()
     root.addHandler(messages)

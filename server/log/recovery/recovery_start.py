@@ -1,9 +1,10 @@
-"""Where to begin reading a segment after a crash: not at its first batch if its index can be believed.
+"""Where to begin reading a segment after a crash: later than its first batch if its index is good.
 
-Whatever lies below the recovery point is on the device, and so are the index entries of it, since a
-flush forces those too. So the batch that the last such entry points to is where reading begins. What
-the entries say is checked first, as an index file may have been written anew when the power went:
-they must ascend, and the batch must be whole, its CRC right and its offset between the entries'.
+Everything below the recovery point is on the device, including its index entries, because a flush
+forces those too. So reading begins at the batch to which the last such entry points. The entries
+are checked first, since an index file may have been in the middle of a rewrite when the power
+failed: they must ascend, and the batch must be complete, with a valid CRC and an offset between the
+entries.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..segment import LogSegment
 
 
 class RecoveryStart(NamedTuple):
-    """A batch boundary: where the batch is, its base offset, the offset of its index entry."""
+    """A batch boundary: the batch's position, its base offset and the offset in its index entry."""
 
     position: int
     base_offset: int
@@ -31,8 +32,8 @@ class RecoveryStart(NamedTuple):
 def recovery_start(segment: LogSegment, recovery_point: int) -> RecoveryStart | None:
     """The last indexed batch below the recovery point; None if all of the segment must be read.
 
-    Shape: the indexes have lost what lies above the batch's entry; where the answer is None they
-    mean nothing.
+    Shape: the indexes are truncated after the batch's entry; if the result is None, their content
+    is meaningless.
     """
     offset_index, time_index = segment.offset_index, segment.time_index
     offset_index.truncate_to(recovery_point)
@@ -60,7 +61,7 @@ def recovery_start(segment: LogSegment, recovery_point: int) -> RecoveryStart | 
     if not segment.base_offset + entries[-2][0] < header.base_offset <= offset:
         return None
     if header.records_count and header.max_timestamp > time_index.last()[0]:
-        return None  # an entry was added to both, so this time index is not the one of that flush
+        return None  # entries are added to both indexes, so this time index is not the flushed one
     return RecoveryStart(position, header.base_offset, offset)
 
 

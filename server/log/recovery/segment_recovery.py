@@ -1,4 +1,4 @@
-"""Reading a segment batch by batch after a crash: where it ends, and what its indexes must say.
+"""Reads a segment batch by batch after a crash, to find its end and rebuild its indexes.
 
 Source: LogSegment.recover.
 """
@@ -31,10 +31,11 @@ def recover_segment(
     interval_bytes: int,
     start: RecoveryStart | None = None,
 ) -> int:
-    """Read a segment, rebuild its indexes, cut it after its last valid batch.
+    """Read a segment, rebuild its indexes, and truncate it after its last valid batch.
 
-    Shape: returns how many bytes were cut; producers moves to the segment's end. With start, reading
-    begins there, the indexes already end there, and batches below the producers' offset are in them.
+    Shape: returns how many bytes were cut off; `producers` is moved to the segment's end. With
+    `start`, reading begins there, where the indexes already end; batches below the offset that
+    `producers` has reached are not added to it again.
     Source: LogSegment.recover.
     """
     offset_index, time_index = segment.offset_index, segment.time_index
@@ -86,8 +87,8 @@ def recover_segment(
 
 
 def _flushed_aborts(segment: LogSegment, end_offset: int) -> list[AbortedTransaction]:
-    # Those of markers below end_offset. What was not flushed stands behind them in the file, perhaps
-    # torn, so that its offsets may say anything.
+    # The entries for markers below end_offset. Entries that were not flushed follow them in the
+    # file and may be torn, so that their offsets can have any value.
     aborted = [
         entry
         for entry in segment.transaction_index.entries()
@@ -106,10 +107,10 @@ def _flushed_aborts(segment: LogSegment, end_offset: int) -> list[AbortedTransac
 def checked_batches(
     segment: LogSegment, window_bytes: int = RECOVERY_WINDOW_BYTES, start: int = 0
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield (position, header, bytes) of each whole batch whose CRC is right, from a boundary on.
+    """Yield (position, header, bytes) of each complete batch, from a batch boundary on.
 
-    Unit: window_bytes are read at a time, more where a batch is larger. Errors: CorruptRecord at
-    the first that is not; a batch that is cut short ends the walk.
+    Unit: window_bytes are read at a time, or more for a larger batch. Errors: CorruptRecord at the
+    first batch with a wrong CRC; an incomplete batch ends the iteration.
     """
     position = window_at = start
     window = memoryview(b"")

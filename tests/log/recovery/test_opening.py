@@ -143,7 +143,7 @@ def test_progress_is_told_for_many_logs(
     assert len(told) == 10
     assert told[4].startswith(f"{tmp_path}: 10 of 20 logs recovered")
     assert f"recovery read {20 * 5 * len(batch(b'0-0'))} bytes" not in caplog.text  # torn ones too
-    assert f"and cut off {20 * 40}" in caplog.text
+    assert f"and truncated {20 * 40}" in caplog.text
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_processes_mend_logs_and_tell_what_they_found(
     with caplog.at_level(logging.WARNING):
         manager = opened(tmp_path, RecoveryProcesses(2).recover)
     assert [log.log_end_offset for log in manager.logs()] == [5] * 6
-    assert caplog.text.count("40 bytes after offset 5 are no valid batches") == 6
+    assert caplog.text.count("40 bytes after offset 5 are not valid batches") == 6
     manager.unlock()
 
 
