@@ -34,6 +34,7 @@ from ..replication.fetch_session import FetchSessionCache
 from ..replication.membership import Membership
 from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
+from ..turns import Turns
 from .following import BrokerSettings, CoordinatorTopics, LogLoading, TopicSettings
 from .opened import Opened
 
@@ -85,6 +86,8 @@ def build_rooms(
     alone = config.zookeeper_connect is None
     # The Apache Kafka release that this broker acts as: with ZooKeeper, 3.9 brokers may be in the cluster.
     ceiling = CEILING_4_3 if alone else CEILING_3_9
+    turns = Turns(clock.monotonic_us)
+    cleanup.callback(turns.close)
     publisher = MetadataPublisher()
     upkeep = LogUpkeep(config, logs, executor, clock)
     settings = TopicSettings(config, publisher)
@@ -177,6 +180,7 @@ def build_rooms(
         config=config,
         clock=clock,
         executor=executor,
+        turns=turns,
         api_ranges=handlers.ranges,
         metadata=publisher.current,
         publisher=publisher,
@@ -247,7 +251,7 @@ def build_rooms(
         transaction_coordinator=transactions,
         controller=controller,
         services=services,
-        dispatcher=RequestDispatcher(handlers, services, clock),
+        dispatcher=RequestDispatcher(handlers, services, clock, turns=turns),
         clients=clients,
         peers=peers,
         image_listeners=image_listeners,

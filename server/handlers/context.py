@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
+    from ..turns import Turns
     from .authorization import AclOperation, Authorizer, Check, ResourceType
     from .ceilings import ApiRange
 
@@ -122,6 +123,8 @@ class Services:
     config: BrokerConfig
     clock: Clock
     executor: Executor
+    #: Shared by all long work; a coroutine that takes long awaits `turns.pause()` between its steps.
+    turns: Turns
     #: What ApiVersions answers, by API key.
     api_ranges: Mapping[int, ApiRange]
     #: The current image; call it once in a request and keep the value.

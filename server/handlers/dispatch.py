@@ -1,5 +1,12 @@
 """From a received request to its reply: admit, decode, handle, observe, reply.
 
+A handler whose work grows with the request, or with what is stored, is a generator function: it yields
+(nothing) between rows, and returns what any handler returns. The dispatcher steps it at once for as long as
+a slice lasts, which is all that most requests need. What is left goes on in turns (`server/turns.py`), with
+other requests in between, and its answer is encoded in turns too. Meanwhile the connection's next request
+waits, whatever the handler says of `overlap`. A generator is closed where it stands when its connection ends,
+so each step has to leave everything in order. The `finish` of a Later may be a generator function as well.
+
 Errors are of three kinds, never mixed: an error code in a response is the handler's business; a
 request that cannot be decoded, or that is not served, closes the connection with one log line;
 anything else is a bug of ours, logged with its traceback and answered UNKNOWN_SERVER_ERROR where
@@ -11,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from types import GeneratorType
 from typing import Any
 
 from kwire.api import ApiKey, response_class
@@ -24,6 +32,7 @@ from ..clock import Clock
 from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Later
+from ..turns import Turns
 from .api_versions import unsupported_version_response
 from .context import Encoded, NoReply, RequestContext, Services
 from .gate import Durations, Observer, RequestQuotas
@@ -32,6 +41,7 @@ from .registry import HandlerTable
 logger = logging.getLogger(__name__)
 
 Reply = Sequence[Part] | Close
+Steps = Generator[None, None, "Reply | Later[Any]"]
 
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 PRODUCE = int(ApiKey.PRODUCE)
@@ -42,7 +52,7 @@ MAX_MESSAGE_CHARACTERS = 8000
 
 
 class RequestDispatcher:
-    """Answers requests with the handlers of one table."""
+    """Answers requests with the handlers of one table. Shape: `turns` are shared with all other long work."""
 
     def __init__(
         self,
@@ -50,10 +60,12 @@ class RequestDispatcher:
         services: Services,
         clock: Clock,
         *,
+        turns: Turns | None = None,
         observer: Observer | None = None,
         quotas: RequestQuotas | None = None,
     ) -> None:
         self.handlers = handlers
+        self.turns = turns or Turns(clock.monotonic_us)
         self.services = services
         self._now_ms = clock.now_ms
         self._clock = clock
@@ -101,7 +113,10 @@ class RequestDispatcher:
             if authorize is not None and (denied := authorize(ctx, message)):
                 return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
             answer = handler.function(ctx, message)
-            if type(answer) is not Later:
+            kind = type(answer)
+            if kind is GeneratorType:
+                return self._in_turns(ctx, self._handle_in_turns(ctx, answer))
+            if kind is not Later:
                 return self._reply(ctx, answer)
         except Exception:  # noqa: BLE001 - a bug of ours, logged there
             return self._failed(ctx)
@@ -109,18 +124,52 @@ class RequestDispatcher:
             ctx.message = None  # its records are views into the frame, which must not live on
         if observer is not None:
             ctx.handled_us = self._clock.monotonic_us()
-        return answer
+        return answer  # type: ignore[no-any-return]
 
-    def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Reply:
+    def complete(
+        self, later: Later[Any], future: asyncio.Future[Any]
+    ) -> Sequence[Part] | Later[Any] | Close:
         """Answer a request that had to wait; see server.net.dispatcher."""
         if future.cancelled():  # the broker is stopping
             return Close("")
         ctx = later.ctx
         try:
             answer = future.result()
-            return self._reply(ctx, answer if later.finish is None else later.finish(answer))
+            if type(answer) is Ready:
+                return answer.reply
+            if later.finish is not None:
+                answer = later.finish(answer)
+                if type(answer) is GeneratorType:
+                    return self._in_turns(ctx, self._handle_in_turns(ctx, answer))
+            return self._reply(ctx, answer)
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
+
+    # -- in turns
+
+    def _in_turns(self, ctx: RequestContext, steps: Steps) -> Reply | Later[Any]:
+        """Answer with what the steps return, at once if they end within their first slice."""
+        started = self.turns.start(ready(steps), ctx.connection)
+        if type(started) is Ready:
+            return started.reply
+        assert isinstance(started, asyncio.Future)
+        return Later(ctx, started, None, started.cancel, overlap=False)
+
+    def _handle_in_turns(self, ctx: RequestContext, handling: Generator[None, None, Any]) -> Steps:
+        """Step a handler, and encode its response."""
+        try:
+            answer = yield from handling
+            if type(answer) is Later:
+                if ctx.handler.api_key == PRODUCE:
+                    ctx.message = None  # as in `dispatch`
+                if self._observer is not None:
+                    ctx.handled_us = self._clock.monotonic_us()
+                return answer
+            return self._reply(ctx, answer)
+        except Exception:  # noqa: BLE001 - as above
+            return self._failed(ctx)
+
+    # -- the reply
 
     def _reply(self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE) -> Reply:
         """Encode the response, and report it to the observer."""
@@ -195,6 +244,19 @@ class RequestDispatcher:
         else:
             why = f"{api_name(key)} version {version} is not supported"
         return Close(f"{why}; client id {client!r}", (key, version))
+
+
+class Ready:
+    """What a request in turns has come to: its reply, or the Later of its handler."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: Reply | Later[Any]) -> None:
+        self.reply = reply
+
+
+def ready(steps: Steps) -> Generator[None, None, Ready]:
+    return Ready((yield from steps))
 
 
 def throttled(ctx: RequestContext, answer: Any, throttle_time_ms: int) -> Any:

@@ -28,9 +28,10 @@ def handles(
     overlap: bool = False,
     refusal: Callable[[RequestContext, RequestT, ErrorCode], Any] | None = None,
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Handler[RequestT]]:
-    """Declare a plain function as the handler of one API at these versions ("0-11" or "3").
+    """Declare a function as the handler of one API at these versions ("0-11" or "3").
 
-    Shape: the function returns the response message, a `Later`, or a `NoReply`.
+    Shape: the function returns the response message, a `Later`, or a `NoReply`. If its work grows with the
+    request or with what is stored, it is a generator function that yields between rows; see dispatch.py.
     """
 
     def declare(function: Callable[[RequestContext, RequestT], Any]) -> Handler[RequestT]:

@@ -60,6 +60,11 @@ class Dispatcher(Protocol):
         """Return the response frame in parts (no parts for no reply), or a Later or Close."""
         ...
 
-    def complete(self, later: Later[Any], future: asyncio.Future[Any]) -> Sequence[Part] | Close:
-        """Return the reply to a request that had to wait, once its `awaitable` is done."""
+    def complete(
+        self, later: Later[Any], future: asyncio.Future[Any]
+    ) -> Sequence[Part] | Later[Any] | Close:
+        """Return the reply to a request that had to wait, once its `awaitable` is done.
+
+        Shape: a Later if it has to wait again.
+        """
         ...

@@ -218,13 +218,15 @@ class Session:
                 if not future.cancelled():
                     future.exception()  # marks it as retrieved; there is nobody to tell
                 return
-            reason = 0
             if later.overlap:
                 self._overlapping -= 1
             else:
-                reason = WAITS_FOR_REPLY
+                self._waits &= ~WAITS_FOR_REPLY
             self._finish(request, later, future)
             self._send()
+            reason = 0
+            if not later.overlap and not self._waits & WAITS_FOR_REPLY:  # else it waits again
+                reason = WAITS_FOR_REPLY
             if self._waits & WAITS_FOR_OVERLAPPING and not self._has_many_replies():
                 reason |= WAITS_FOR_OVERLAPPING
             if reason:
@@ -247,6 +249,8 @@ class Session:
             return
         if isinstance(result, Close):
             self._refuse(result)
+        elif isinstance(result, Later):
+            self._wait_for(request, result)
         else:
             self._connection.reply(request, result)
 

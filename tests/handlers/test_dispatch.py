@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from server.handlers.context import NO_REPLY, NoReply, RequestContext
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.registry import HandlerTable, handles
 from server.net.session import Session
+from server.turns import Turns
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 from tests.support.transport import MemoryTransport, connect
@@ -214,3 +216,180 @@ def test_bytes_after_the_message_are_let_be() -> None:
     transport.receive(struct.pack(">i", len(longer)) + longer)
     assert replies(transport) == [(3, 27)]
     assert not transport.closed
+
+
+# -- handlers that are generators
+
+
+def open_in_turns(answer: Any, **declared: Any) -> tuple[MemoryTransport, Session, Turns]:
+    """A connection to a broker whose slices are a hundred steps."""
+
+    @handles(HeartbeatRequest, versions="0-4", **{"authorize": None, **declared})
+    def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        return (yield from answer(ctx, request))
+
+    clock = ManualClock()
+    turns = Turns(clock.monotonic_us, slice_steps=100)
+    table = HandlerTable([heartbeat], CEILING_3_9)
+    transport, session = connect(RequestDispatcher(table, services_of(), clock, turns=turns))
+    return transport, session, turns
+
+
+def steps(count: int, answer: Any) -> Iterator[None]:
+    for _ in range(count):
+        yield
+    return answer  # type: ignore[return-value]
+
+
+async def turn(count: int = 1) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_generator_that_ends_within_its_slice_answers_at_once() -> None:
+    transport, _, _ = open_in_turns(lambda ctx, request: steps(5, HeartbeatResponse(error_code=3)))
+    transport.receive(request(1))
+    assert replies(transport) == [(1, 3)]
+
+
+def test_long_generator_answers_in_turns_and_its_connections_next_request_waits() -> None:
+    async def run() -> None:
+        seen: list[str] = []
+
+        def answer(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+            seen.append(request.group_id)
+            long = request.group_id == "g1"
+            return steps(1000 if long else 1, HeartbeatResponse(error_code=7))
+
+        transport, session, _ = open_in_turns(answer, overlap=True)
+        transport.receive(request(1) + request(2))
+        assert seen == ["g1"] and session.pending == 1
+        await turn(5)
+        assert replies(transport) == [] and seen == ["g1"]
+        await turn(10)
+        assert replies(transport) == [(1, 7), (2, 7)]
+        assert session.pending == 0
+
+    asyncio.run(run())
+
+
+def test_generator_may_wait_and_finish_in_turns_too() -> None:
+    async def run() -> None:
+        future = asyncio.get_running_loop().create_future()
+
+        def answer(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+            return steps(
+                1000,
+                ctx.later(future, lambda code: steps(1000, HeartbeatResponse(error_code=code))),
+            )
+
+        transport, session, turns = open_in_turns(answer)
+        transport.receive(request(1) + request(2)[:7])
+        await turn(15)
+        assert turns.waiting == 0 and session.pending == 1
+        future.set_result(9)
+        await turn(2)
+        assert turns.waiting == 1 and replies(transport) == []
+        await turn(15)
+        assert replies(transport) == [(1, 9)]
+        transport.receive(request(2)[7:])
+        await turn(30)
+        assert replies(transport) == [(1, 9), (2, 9)]
+
+    asyncio.run(run())
+
+
+def test_future_that_is_done_when_a_generator_ends_is_answered_at_once() -> None:
+    async def run() -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(HeartbeatResponse(error_code=6))
+        transport, _, _ = open_in_turns(lambda ctx, request: steps(1, ctx.later(future)))
+        transport.receive(request(1))
+        assert replies(transport) == [(1, 6)]
+
+    asyncio.run(run())
+
+
+def test_work_of_a_connection_that_is_gone_is_given_up() -> None:
+    async def run() -> None:
+        closed: list[str] = []
+
+        def answer(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+            try:
+                return (yield from steps(100_000, HeartbeatResponse()))
+            finally:
+                closed.append("closed")
+
+        transport, _, turns = open_in_turns(answer)
+        transport.receive(request(1))
+        assert turns.waiting == 1
+        transport.hang_up()
+        await turn(2)
+        assert closed == ["closed"] and turns.waiting == 0
+
+    asyncio.run(run())
+
+
+def test_generator_that_fails_in_a_later_turn_is_answered_as_any_mistake(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        def answer(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+            yield from steps(1000, None)
+            raise ZeroDivisionError("a mistake")
+
+        transport, session, _ = open_in_turns(answer)
+        transport.receive(request(1))
+        await turn(15)
+        assert replies(transport) == [(1, ErrorCode.UNKNOWN_SERVER_ERROR)]
+        assert "a mistake" in caplog.text and not session.closed
+
+    asyncio.run(run())
+
+
+def test_connection_closes_when_turns_end_with_the_broker() -> None:
+    async def run() -> None:
+        transport, session, turns = open_in_turns(
+            lambda ctx, request: steps(100_000, HeartbeatResponse())
+        )
+        transport.receive(request(1))
+        turns.close()
+        await turn(2)
+        assert session.closed and transport.frames() == []
+
+    asyncio.run(run())
+
+
+def test_long_generator_is_observed_and_throttled_once() -> None:
+    async def run() -> None:
+        observed: list[ErrorCode] = []
+
+        class Notes:
+            def observe(self, ctx: Any, response: Any, error: ErrorCode, durations: Any) -> None:
+                observed.append(error)
+
+        class Quotas:
+            def throttle_time_ms(self, ctx: RequestContext) -> int:
+                return 250
+
+        @handles(HeartbeatRequest, versions="0-4", authorize=None)
+        def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+            return (yield from steps(1000, HeartbeatResponse()))
+
+        clock = ManualClock()
+        dispatcher = RequestDispatcher(
+            HandlerTable([heartbeat], CEILING_3_9),
+            services_of(),
+            clock,
+            turns=Turns(clock.monotonic_us, slice_steps=100),
+            observer=Notes(),
+            quotas=Quotas(),
+        )
+        transport, _ = connect(dispatcher)
+        transport.receive(request(1))
+        await turn(15)
+        (frame,) = transport.frames()
+        assert decode(HeartbeatResponse, frame[5:], 4).throttle_time_ms == 250
+        assert observed == [ErrorCode.NONE]
+
+    asyncio.run(run())

@@ -1,0 +1,205 @@
+"""Long work in turns: in slices of a few milliseconds, with everything else between them.
+
+The broker is one event loop, so work that takes long would keep every connection waiting. Such work is
+written as a generator that yields (nothing) between its steps. All generators of the broker together
+get one slice in each turn of the loop, and share the slices in rotation: by owner first (a connection, the
+controller), so that an owner with fifty of them does not starve another's only one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+#: How long the long work of one turn of the loop may take.
+SLICE_US = 3_000
+#: How long new work may take at once although the slice is used up: most of it ends sooner than it could be
+#: put in a queue.
+AT_ONCE_US = 200
+#: The limits in steps, for clocks that stand still while code runs, as in simulations.
+SLICE_STEPS = 4_000
+AT_ONCE_STEPS = 64
+
+
+class _Work(Generic[T]):
+    """A generator and its future; for a coroutine that waits for its turn, only a future."""
+
+    __slots__ = ("future", "owner", "steps")
+
+    def __init__(
+        self,
+        steps: Generator[None, None, T] | None,
+        future: asyncio.Future[T],
+        owner: object,
+    ) -> None:
+        self.steps = steps
+        self.future = future
+        self.owner = owner
+
+
+class Turns:
+    """Gives long work its turns.
+
+    Shape: `now_us` is a monotonic clock. Work ends with the generator's return value as the result of its future,
+    or with its exception. A cancelled future closes the generator. Owners are compared with `==`.
+    """
+
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        *,
+        slice_us: int = SLICE_US,
+        slice_steps: int = SLICE_STEPS,
+    ) -> None:
+        self._now_us = now_us
+        self._slice_us = slice_us
+        self._slice_steps = slice_steps
+        self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, whose turn is next first
+        self._scheduled = False
+        self._slice_end_us = 0
+        self._steps_left = 0
+        self._closed = False
+
+    def run(self, steps: Generator[None, None, T], owner: object = None) -> asyncio.Future[T]:
+        """Run a generator in turns, the first of them now; it may be done when this returns."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            started = self.start(steps, owner)
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            future.set_exception(error)
+            return future
+        if isinstance(started, asyncio.Future):
+            return started
+        future.set_result(started)
+        return future
+
+    def start(self, steps: Generator[None, None, T], owner: object = None) -> T | asyncio.Future[T]:
+        """Begin to run a generator: return what it returns if it ends at once, else the future.
+
+        Shape: work that ends at once needs no running loop. Errors: those of the generator until then.
+        """
+        if owner not in self._waiting:  # else it comes behind the owner's earlier work
+            try:
+                self._advance(steps, self._now_us() + AT_ONCE_US, AT_ONCE_STEPS)
+                self._begin()
+                self._advance(steps, self._slice_end_us, self._steps_left)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+        work = _Work(steps, asyncio.get_running_loop().create_future(), owner)
+        self._enter(work)
+        return work.future
+
+    async def pause(self, owner: object = None) -> None:
+        """Let others go first if this turn's slice is used up; for coroutines, between their steps."""
+        self._begin()
+        self._steps_left -= 1
+        if self._steps_left >= 0 and self._now_us() < self._slice_end_us:
+            return
+        if self._closed:
+            return
+        work = _Work[None](None, asyncio.get_running_loop().create_future(), owner)
+        self._enter(work)
+        await work.future
+        self._new_slice()
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work wait for their turn."""
+        return sum(map(len, self._waiting.values()))
+
+    def close(self) -> None:
+        """Cancel all generators, and any that are still to come; coroutines wait no more."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, {}
+        for works in waiting.values():
+            for work in works:
+                self._give_up(work)
+
+    def _enter(self, work: _Work[Any]) -> None:
+        if self._closed:
+            self._give_up(work)
+            return
+        works = self._waiting.get(work.owner)
+        if works is None:
+            works = self._waiting[work.owner] = deque()
+        works.append(work)
+        self._schedule()
+
+    def _give_up(self, work: _Work[Any]) -> None:
+        if work.steps is not None:
+            work.steps.close()
+            work.future.cancel()
+        elif not work.future.done():
+            work.future.set_result(None)
+
+    def _begin(self) -> None:
+        """Begin a slice, unless this turn of the loop already has one."""
+        if not self._scheduled:
+            self._new_slice()
+            self._schedule()
+
+    def _new_slice(self) -> None:
+        self._slice_end_us = self._now_us() + self._slice_us
+        self._steps_left = self._slice_steps
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """One turn of the loop: a slice for those who wait, if anybody does."""
+        self._scheduled = False
+        waiting = self._waiting
+        if not waiting:
+            return
+        self._new_slice()
+        while waiting:
+            owner, works = next(iter(waiting.items()))
+            work = works.popleft()
+            del waiting[owner]
+            if works:
+                waiting[owner] = works  # behind all others
+            if work.steps is None:
+                if not work.future.done():
+                    work.future.set_result(None)  # it goes on after this, with a slice of its own
+                break
+            self._continue(work)
+            if self._steps_left <= 0 or self._now_us() >= self._slice_end_us:
+                break
+        self._schedule()
+
+    def _continue(self, work: _Work[Any]) -> None:
+        steps, future = work.steps, work.future
+        assert steps is not None
+        if future.done():  # cancelled
+            steps.close()
+            return
+        try:
+            self._advance(steps, self._slice_end_us, self._steps_left)
+        except StopIteration as end:
+            if not future.done():
+                future.set_result(end.value)
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            if not future.done():
+                future.set_exception(error)
+        else:
+            self._enter(work)
+
+    def _advance(self, steps: Generator[None, None, Any], end_us: int, most_steps: int) -> None:
+        """Step a generator until its time is used up. Errors: StopIteration when it ends, and its own."""
+        now_us = self._now_us
+        taken = 0
+        try:
+            while taken < most_steps:
+                taken += 1
+                next(steps)
+                if now_us() >= end_us:
+                    return
+        finally:
+            self._steps_left -= taken

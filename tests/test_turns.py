@@ -1,0 +1,203 @@
+"""Long work in turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+
+import pytest
+
+from server.turns import AT_ONCE_STEPS, Turns
+
+
+def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    return run
+
+
+class TickingClock:
+    """Each reading is a tenth of a millisecond after the one before."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+
+    def __call__(self) -> int:
+        self.now_us += 100
+        return self.now_us
+
+
+def still() -> int:
+    return 0
+
+
+def count(steps: int, done: list[str] | None = None, name: str = "") -> Generator[None, None, int]:
+    for _ in range(steps):
+        if done is not None:
+            done.append(name)
+        yield
+    return steps
+
+
+async def turns_until(future: asyncio.Future[int]) -> int:
+    turns = 0
+    while not future.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+@on_loop
+async def test_short_work_is_done_at_once() -> None:
+    turns = Turns(still)
+    assert turns.run(count(10)).result() == 10
+    assert turns.waiting == 0
+
+
+@on_loop
+async def test_long_work_takes_several_turns_bounded_by_steps() -> None:
+    turns = Turns(still, slice_steps=100)
+    future = turns.run(count(1000))
+    assert not future.done() and turns.waiting == 1
+    assert await turns_until(future) == 9
+    assert future.result() == 1000 and turns.waiting == 0
+
+
+@on_loop
+async def test_long_work_takes_several_turns_bounded_by_time() -> None:
+    turns = Turns(TickingClock(), slice_us=1_000)
+    future = turns.run(count(100))
+    assert 8 <= await turns_until(future) <= 15
+
+
+@on_loop
+async def test_one_slice_serves_all_new_work_of_a_turn() -> None:
+    turns = Turns(still, slice_steps=1000)
+    done: list[str] = []
+    for name in "abc":
+        turns.run(count(10_000, done, name), name)
+    assert done.count("a") == AT_ONCE_STEPS + 1000
+    assert done.count("b") == done.count("c") == AT_ONCE_STEPS
+    turns.close()
+
+
+@on_loop
+async def test_short_work_is_done_at_once_although_the_slice_is_used_up() -> None:
+    turns = Turns(still, slice_steps=100)
+    turns.run(count(10_000), "long")
+    assert turns.run(count(AT_ONCE_STEPS - 1), "short").done()
+    turns.close()
+
+
+@on_loop
+async def test_owner_with_much_work_does_not_starve_another() -> None:
+    turns = Turns(still, slice_steps=100)
+    many = [turns.run(count(1000), "greedy") for _ in range(50)]
+    one = turns.run(count(1000), "modest")
+    # Every second slice.
+    assert await turns_until(one) <= 20
+    assert sum(future.done() for future in many) < 5
+    turns.close()
+
+
+@on_loop
+async def test_work_goes_on_between_other_callbacks() -> None:
+    turns = Turns(still, slice_steps=100)
+    future = turns.run(count(1000))
+    called = 0
+    while not future.done():
+        await asyncio.sleep(0)
+        called += 1
+    assert called == 9
+
+
+@on_loop
+async def test_exception_is_the_futures() -> None:
+    def fail() -> Generator[None, None, int]:
+        yield from count(500)
+        raise ZeroDivisionError
+
+    turns = Turns(still, slice_steps=100)
+    future = turns.run(fail())
+    with pytest.raises(ZeroDivisionError):
+        await future
+    assert turns.waiting == 0
+
+
+@on_loop
+async def test_cancelled_work_is_closed_and_the_rest_goes_on() -> None:
+    closed: list[str] = []
+
+    def work() -> Generator[None, None, int]:
+        try:
+            return (yield from count(10_000))
+        finally:
+            closed.append("closed")
+
+    turns = Turns(still, slice_steps=100)
+    given_up, other = turns.run(work(), "a"), turns.run(count(1000), "b")
+    given_up.cancel()
+    assert await other == 1000
+    assert closed == ["closed"]
+
+
+@on_loop
+async def test_close_cancels_what_waits_and_what_comes() -> None:
+    turns = Turns(still, slice_steps=100)
+    before = turns.run(count(1000))
+    turns.close()
+    after = turns.run(count(1000))
+    assert before.cancelled() and after.cancelled()
+
+
+@on_loop
+async def test_pause_returns_at_once_within_the_slice_and_then_lets_others_go_first() -> None:
+    turns = Turns(still, slice_steps=100)
+    paused = 0
+
+    async def work() -> int:
+        nonlocal paused
+        for _ in range(1000):
+            await turns.pause("task")
+            paused += 1
+        return paused
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    assert paused == 100
+    assert await turns_until(task) <= 40
+    assert paused == 1000
+
+
+@on_loop
+async def test_coroutine_and_generators_share_the_slices() -> None:
+    turns = Turns(still, slice_steps=100)
+
+    async def work() -> int:
+        for _ in range(1000):
+            await turns.pause("task")
+        return 0
+
+    generators = [turns.run(count(100_000), name) for name in "ab"]
+    task = asyncio.ensure_future(work())
+    assert await turns_until(task) <= 60
+    assert not any(future.done() for future in generators)
+    turns.close()
+
+
+@on_loop
+async def test_paused_coroutine_goes_on_when_the_broker_stops() -> None:
+    turns = Turns(still, slice_steps=10)
+    turns.run(count(100_000), "a")
+
+    async def work() -> None:
+        for _ in range(100):
+            await turns.pause("task")
+
+    task = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    assert not task.done()
+    turns.close()
+    await task
