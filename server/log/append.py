@@ -33,6 +33,7 @@ from .validator import (
     Refusal,
     analyze,
     check_batch,
+    check_number,
     check_timestamps,
     needs_rewrite,
     prepare,
@@ -72,6 +73,8 @@ def check_as_leader(
         prepared = True
     try:
         batches = analyze(records, config, origin)
+        if origin is AppendOrigin.CLIENT:
+            check_number(batches)
         for _, header in batches:
             check_batch(header, 2, origin)
     except Refusal as e:

@@ -146,6 +146,17 @@ def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Bat
     return batches
 
 
+def check_number(batches: Batches) -> None:
+    """Refuse several batches where a leader takes only one: with magic 2, or if any is compressed.
+
+    Errors: Refusal with INVALID_RECORD. Source: LogValidator.getFirstBatchAndMaybeValidateNoMoreBatches.
+    """
+    if len(batches) > 1 and (
+        batches[0][1].magic == 2 or any(header.codec for _, header in batches)
+    ):
+        raise Refusal(ErrorCode.INVALID_RECORD, "Compressed outer record has more than one batch")
+
+
 def check_batch(header: BatchHeader, first_magic: int, origin: AppendOrigin) -> None:
     """Check the header of a batch.
 
@@ -214,11 +225,12 @@ def check_timestamps(
 
     Errors: INVALID_TIMESTAMP, with the records that are out of bounds.
     """
+    stamped, latest = header.is_log_append_time, header.max_timestamp
+    if stamped and (config.log_append_time or latest == NO_TIMESTAMP):
+        return invalid_timestamps(_of_each_record(records, position, header, WRONG_TYPE))
     if config.log_append_time:
-        if header.is_log_append_time:
-            return invalid_timestamps(_of_each_record(records, position, header, WRONG_TYPE))
         return None
-    for timestamp in (header.base_timestamp, header.max_timestamp):
+    for timestamp in (latest,) if stamped else (header.base_timestamp, latest):
         problem = timestamp_problem(timestamp, 0, config, now_ms)
         if problem is not None:
             try:
@@ -284,13 +296,9 @@ def prepare(
     """
     try:
         batches = analyze(records, config, origin)
-        first_magic = batches[0][1].magic
-        for position, header in batches:
-            check_batch(header, first_magic, origin)
-            if header.magic == 2 and not header.is_control:
-                problem = check_timestamps(records, position, header, config, now_ms)
-                if problem is not None:
-                    return problem
+        check_number(batches)
+        for _, header in batches:
+            check_batch(header, batches[0][1].magic, origin)
         return _prepare(records, batches, config, name, now_ms)
     except Refusal as e:
         return e.reason
@@ -309,8 +317,6 @@ def _prepare(
     first = batches[0][1]
     if first.is_control:  # not compressed anew, and has no keys of users
         return records
-    if len(batches) > 1 and (first.magic == 2 or any(header.codec for _, header in batches)):
-        raise Refusal(ErrorCode.INVALID_RECORD, "Compressed outer record has more than one batch")
     dense = True
     if first.magic < 2 or config.is_compacted or config.validation == "deep":
         issues: list[RecordIssue] = []
@@ -321,6 +327,10 @@ def _prepare(
             dense = dense and as_stated
         if issues:
             return _refuse(issues, name)
+    else:  # the header stands for the records' timestamps
+        problem = check_timestamps(records, 0, first, config, now_ms)
+        if problem is not None:
+            return problem
     codec = target_codec(config)
     if codec is None:
         codec = Codec(first.attributes & CODEC_MASK)
@@ -375,7 +385,12 @@ def _read_records(
     # A CreateTime topic's type counts: a batch stamped otherwise has one timestamp, and is refused
     # only where that is out of bounds.
     stamped = header.is_log_append_time and not config.log_append_time
-    if stamped and timestamp_problem(header.max_timestamp, 0, config, now_ms) is None:
+    latest = header.max_timestamp
+    if (
+        stamped
+        and latest != NO_TIMESTAMP
+        and timestamp_problem(latest, 0, config, now_ms) is None
+    ):
         issues = [i for i in issues if i.error is not ErrorCode.INVALID_TIMESTAMP]
     if header.magic == 2 and summary.count == 0:
         raise Refusal(ErrorCode.INVALID_RECORD, "the batch holds no records")

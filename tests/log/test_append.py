@@ -63,7 +63,7 @@ def test_several_batches_are_one_write_and_follow_each_other(tmp_path: Path) -> 
     log = open_log(tmp_path, layer=Counting())
     both = memoryview(bytearray(bytes(batch(b"a", b"b")) + bytes(batch(b"c"))))
     writes.clear()
-    info = log.append_as_leader(both, -1, NOW)
+    info = log.append_as_leader(both, -1, NOW, origin=AppendOrigin.COORDINATOR)
     assert isinstance(info, AppendInfo)
     assert (info.first_offset, info.last_offset) == (0, 2)
     assert writes == [len(both)]
@@ -214,6 +214,31 @@ def test_log_append_time_stamps_the_batch_and_keeps_its_crc_right(tmp_path: Path
     stored.verify_crc()
     assert [record.timestamp for record in stored.records()] == [NOW + 77] * 2
     assert log.max_timestamp_offset() == (0, NOW + 77, 0)
+
+
+def test_null_key_takes_precedence_over_a_wrong_timestamp(tmp_path: Path) -> None:
+    compact = frozenset({"compact"})
+    settings = config(cleanup_policy=compact, message_timestamp_before_max_ms=1000)
+    log = open_log(tmp_path, settings)
+    keyless = batch(b"a", b"b", timestamp=5, key=None)
+    answer = refusal(log, keyless)
+    assert answer.error == ErrorCode.INVALID_RECORD
+    assert [index for index, _ in answer.record_errors] == [0, 1]
+    assert refusal(log, batch(b"a", timestamp=5)).error == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_two_batches_of_magic_2_from_a_client_are_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    both = memoryview(bytearray(bytes(batch(b"a")) + bytes(batch(b"b"))))
+    assert refusal(log, both).error == ErrorCode.INVALID_RECORD
+
+
+def test_log_append_time_without_a_time_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    view = batch(timestamp=-1)
+    view[22] |= 8
+    rewrite_crc(view)
+    assert refusal(log, view).error == ErrorCode.INVALID_TIMESTAMP
 
 
 def test_client_that_stamps_log_append_time_is_refused_there(tmp_path: Path) -> None:
