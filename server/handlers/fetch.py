@@ -102,9 +102,11 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
     )
     found = fetch_records(services.replica_manager, services.metadata, context, params, ctx.now_ms)
     if type(found) is Reading:
-        return _answer(ctx, context, found)
+        return _answer(ctx, request, context, found)
     assert type(found) is WaitingFetch
-    return ctx.later(found.future, lambda _: _answer(ctx, context, found.read()), found.end)
+    return ctx.later(
+        found.future, lambda _: _answer(ctx, request, context, found.read()), found.end
+    )
 
 
 def _brokers_in_rack(ctx: RequestContext, request: FetchRequest) -> tuple[int, ...]:
@@ -115,7 +117,9 @@ def _brokers_in_rack(ctx: RequestContext, request: FetchRequest) -> tuple[int, .
     return tuple(b.id for b in brokers if b.rack == request.rack_id)
 
 
-def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> FetchResponse:
+def _answer(
+    ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
+) -> FetchResponse:
     session = context.session
     if session is not None and context.overtaken:
         close_slices(reading)
@@ -128,7 +132,7 @@ def _answer(ctx: RequestContext, context: FetchContext, reading: Reading) -> Fet
         if result.diverging is not None and ctx.version < DIVERGES_SINCE:
             # A session that an earlier request began in a newer version.
             close_slices(reading)
-            return FetchResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            return refusals.fetch(ctx, request, ErrorCode.UNSUPPORTED_VERSION)
         has_data = len(result.data) > 0
         diverging, aborted = result.diverging, result.aborted
         if session is not None:

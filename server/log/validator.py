@@ -386,11 +386,7 @@ def _read_records(
     # only where that is out of bounds.
     stamped = header.is_log_append_time and not config.log_append_time
     latest = header.max_timestamp
-    if (
-        stamped
-        and latest != NO_TIMESTAMP
-        and timestamp_problem(latest, 0, config, now_ms) is None
-    ):
+    if stamped and latest != NO_TIMESTAMP and timestamp_problem(latest, 0, config, now_ms) is None:
         issues = [i for i in issues if i.error is not ErrorCode.INVALID_TIMESTAMP]
     if header.magic == 2 and summary.count == 0:
         raise Refusal(ErrorCode.INVALID_RECORD, "the batch holds no records")

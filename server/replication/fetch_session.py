@@ -52,6 +52,8 @@ class FetchedPartition:
     )
 
     def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
+        #: The name; "" for a topic named by an id, until it has been found once: a session keeps the
+        #: name even if the topic is deleted. Source: CachedPartition.maybeResolveUnknownName.
         self.topic = topic
         self.topic_id = topic_id
         self.partition = asked.partition
@@ -114,6 +116,7 @@ class FetchSession:
                 found = FetchedPartition(topic.topic, topic.topic_id, asked)
                 known = partitions.get(key)
                 if known is not None:
+                    found.topic = known.topic
                     found.high_watermark = known.high_watermark
                     found.log_start_offset = known.log_start_offset
                 partitions[key] = found

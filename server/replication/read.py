@@ -226,13 +226,12 @@ def _read(
                 continue
             asked.idle = None
         topic = asked.topic
-        if by_id is not None:
-            found = by_id.get(asked.topic_id)
-            topic = "" if found is None else found.name
+        if by_id is not None and (found := by_id.get(asked.topic_id)) is not None:
+            topic = asked.topic = found.name
         partition = partitions.get((topic, asked.partition))
-        if partition is None:
-            result = _missing(replicas, image, asked, topic, params)
-            answer_now = answer_now or result.error in WRONG_BROKER
+        if partition is None or (by_id is not None and asked.topic_id not in by_id):
+            result = _missing(replicas, image, asked, by_id)
+            answer_now = answer_now or result.error not in MISSING
             (missing if result.error in MISSING else rows).append((key, asked, topic, result))
             continue
         if (
@@ -301,16 +300,26 @@ def _missing(
     replicas: ReplicaManager,
     image: MetadataImage,
     asked: FetchedPartition,
-    topic: str,
-    params: FetchParams,
+    by_id: Mapping[bytes, TopicImage] | None,
 ) -> ReadResult:
-    if not topic and params.by_id:
-        return _refused(ErrorCode.UNKNOWN_TOPIC_ID)
-    return _refused(replicas.why_missing(image, topic, asked.partition))
+    """The result for a partition that has no replica here, or whose topic id is not known (any more).
+
+    Shape: a session remembers the name that a topic id had, see `FetchedPartition.topic`.
+    """
+    topic, number = asked.topic, asked.partition
+    if by_id is None or asked.topic_id in by_id:
+        error = replicas.why_missing(image, topic, number)
+    elif not topic:
+        error = ErrorCode.UNKNOWN_TOPIC_ID
+    elif image.partition(topic, number) is None:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:  # deleted, and created again with another id
+        error = ErrorCode.INCONSISTENT_TOPIC_ID
+    return _refused(error) if error in MISSING else refused(error)
 
 
 def _refused(error: ErrorCode) -> ReadResult:
-    # Without a replica the list of aborted transactions is empty; with one it is null.
+    # What is refused before a replica is asked has an empty list of aborted transactions.
     return refused(error)._replace(aborted=[])
 
 

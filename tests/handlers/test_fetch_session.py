@@ -147,6 +147,7 @@ def test_session_that_went_on_in_a_version_without_diverging_epochs_is_refused(
     client.fetch(("a", 0, 7), last_fetched_epoch=0)
     answer = room.call(fetch, client.request(), 8)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert answer.session_id == client.id
 
 
 def test_topic_that_was_deleted_and_made_again(room: Replicas) -> None:
@@ -157,14 +158,18 @@ def test_topic_that_was_deleted_and_made_again(room: Replicas) -> None:
     room.delete("a")
     for each in (client, by_id):
         (row,) = each.fetch().values()
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if each is by_id else None
-        assert row.error_code == (unknown or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert row.aborted_transactions == []
+    never_found = Client(room, ("a", 0, 1), version=13)
     room.publisher.publish(
         room.publisher.image.with_topics([topic_image("a", id=b"another-id------")])
     )
     (row,) = client.fetch().values()
     assert row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    (row,) = by_id.fetch().values()
+    (row,) = by_id.fetch(("a", 0, 0)).values()  # the session still knows the name
+    assert row.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert row.aborted_transactions is None
+    (row,) = never_found.fetch().values()
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
     assert client.fetch(("a", 0, 0))["a", 0].high_watermark == 0
     room.produce("a", b"new")
