@@ -102,10 +102,12 @@ class ServerConnection:
     cannot be used after that.
     """
 
-    __slots__ = ("_output", "_slots", "frames")
+    __slots__ = ("_output", "_slots", "frames", "held_up_bytes")
 
     def __init__(self, frames: FrameReader) -> None:
         self.frames = frames
+        #: Replies that are ready, but wait for an earlier one; without their stored slices.
+        self.held_up_bytes = 0
         self._slots: list[RequestReceived] = []  # a deque would take 600 bytes of each connection
         self._output: list[Part] = []
 
@@ -138,8 +140,10 @@ class ServerConnection:
             while slots and (ready := slots[0].reply) is not None:
                 del slots[0]
                 self._output.extend(ready)
+                self.held_up_bytes -= _in_memory(ready)
         else:
             request.reply = parts
+            self.held_up_bytes += _in_memory(parts)
 
     def take_output(self) -> list[Part]:
         """Return what can be sent now."""
@@ -263,6 +267,10 @@ class ClientConnection:
     def pending(self) -> int:
         """Number of requests without a response."""
         return len(self._sent)
+
+
+def _in_memory(parts: Sequence[Part]) -> int:
+    return sum(len(part) for part in parts if isinstance(part, bytes | memoryview))
 
 
 def read_unknown_header(frame: memoryview) -> RequestHeader:

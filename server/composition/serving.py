@@ -12,7 +12,8 @@ from ..config import BrokerConfig
 from ..log.log_config import LogConfig
 from ..metadata.endpoint import WILDCARDS
 from ..net.limits import ConnectionQuotas, NetLimits, descriptors_for_connections
-from ..net.listener import Listener, frame_memory
+from ..net.listener import Listener, frame_memory, output_memory
+from ..net.rotation import Rotation
 from .opened import Opened
 from .rooms import Rooms
 
@@ -36,6 +37,8 @@ async def serve(
     """Start everything that serves clients, and have `cleanup` stop it. Errors: as for `open_world`."""
     clock = opened.seams.clock
     memory = frame_memory(opened.limits, clock)
+    output = output_memory(opened.limits, clock)
+    rotation = Rotation()
     quotas = ConnectionQuotas(opened.limits, descriptors_for_connections())
     listeners = tuple(
         Listener(
@@ -45,6 +48,8 @@ async def serve(
             opened.limits,
             clock,
             memory=memory,
+            output=output,
+            rotation=rotation,
             quotas=quotas,
         )
         for acceptor, endpoint in zip(opened.acceptors, opened.endpoints, strict=True)

@@ -270,6 +270,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does."),
     key("kwire.failover.on.refusal", BOOLEAN, "true", MEDIUM,
         doc="Move leaderships, and the controller, away from a broker whose port refuses connections, without waiting for the end of its ZooKeeper session."),
+    key("kwire.queued.max.response.bytes", LONG, "67108864", MEDIUM, valid=at_least(1024 * 1024),
+        doc="Memory for answers that clients have not read yet, over all connections; above it, those who hold most and have not read for longest are disconnected. Records sent from files do not count."),
     key("kwire.log.format", STRING, "text", LOW, valid=one_of("text", "json"),
         doc="Format of the log on standard error."),
     key("kwire.log.level", STRING, "INFO", LOW, valid=one_of("DEBUG", "INFO", "WARNING", "ERROR"),

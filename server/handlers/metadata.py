@@ -36,6 +36,7 @@ from kwire.types import ZERO_UUID
 from ..controller.topics import invalid_topic_name
 from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
+from ..net.output_memory import SharedBytes
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
 from .registry import handles
@@ -124,7 +125,7 @@ def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded:
     if body is None:
         described = (_topic(ctx, request, image, topic) for topic in image.topics.values())
         rows = [row for row in described if row is not None]
-        body = encode(_response(request, image, brokers, rows), ctx.version)
+        body = SharedBytes(encode(_response(request, image, brokers, rows), ctx.version))
         kept[key] = body
         while len(kept) > KEPT_ANSWERS or sum(map(len, kept.values())) > KEPT_BYTES:
             del kept[next(iter(kept))]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..config import BrokerConfig
 
+DEFAULT_RESPONSE_BYTES = 64 * 1024 * 1024
+
 #: Without a limit, a few hundred connections that send nearly all of a large frame would use up all memory.
 DEFAULT_QUEUED_BYTES = 64 * 1024 * 1024
 
@@ -32,6 +34,7 @@ class NetLimits:
     receive_buffer_bytes: int = -1
     backlog: int = 50
 
+    queued_max_response_bytes: int = DEFAULT_RESPONSE_BYTES
     max_overlapping: int = 64  # requests of one connection whose replies cannot be sent yet
     max_unsent_bytes: int = 1024 * 1024  # output of one connection before its requests wait
     frame_timeout_ms: int = (
@@ -49,6 +52,7 @@ class NetLimits:
         return cls(
             request_max_bytes=config.get_int("socket.request.max.bytes"),
             queued_max_request_bytes=config.get_int("queued.max.request.bytes"),
+            queued_max_response_bytes=config.get_int("kwire.queued.max.response.bytes"),
             max_connections=config.get_int("max.connections"),
             max_connections_per_ip=config.get_int("max.connections.per.ip"),
             max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,

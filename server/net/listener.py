@@ -13,6 +13,8 @@ from .dispatcher import Dispatcher
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter
+from .output_memory import OutputMemory
+from .rotation import Rotation
 from .session import Session
 from .transport import Transport
 
@@ -29,8 +31,8 @@ SHORT_HOUSEKEEPING_S = 0.1
 class Listener:
     """Drives the connections that come to one endpoint until they are closed.
 
-    Shape: `acceptor` is bound to `endpoint`. `memory` and `quotas` are shared by the listeners of a
-    broker.
+    Shape: `acceptor` is bound to `endpoint`. `memory`, `output`, `rotation` and `quotas` are shared by the
+    listeners of a broker.
     """
 
     def __init__(
@@ -42,11 +44,15 @@ class Listener:
         clock: Clock,
         *,
         memory: FrameMemory | None = None,
+        output: OutputMemory | None = None,
+        rotation: Rotation | None = None,
         quotas: ConnectionQuotas | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.limits = limits
         self.memory = memory or frame_memory(limits, clock)
+        self.output = output or output_memory(limits, clock)
+        self.rotation = rotation or Rotation()
         self.quotas = quotas or ConnectionQuotas(limits)
         #: In the order in which they came.
         self.sessions: dict[Session, None] = {}
@@ -142,6 +148,8 @@ class Listener:
             self._clock,
             self._limiter,
             self._closed,
+            output=self.output,
+            rotation=self.rotation,
         )
         self.sessions[session] = None
         transport.start(session)
@@ -188,3 +196,8 @@ def frame_memory(limits: NetLimits, clock: Clock) -> FrameMemory:
         stall_ms=limits.stall_ms,
         frame_timeout_ms=limits.frame_timeout_ms,
     )
+
+
+def output_memory(limits: NetLimits, clock: Clock) -> OutputMemory:
+    """Make the memory of unread answers for these limits."""
+    return OutputMemory(limits.queued_max_response_bytes, clock.monotonic_ms)

@@ -1,7 +1,8 @@
 """Drives one connection: requests from its transport to the dispatcher, replies back in order.
 
 Requests are taken up one at a time. The next one waits while a request without `overlap` has no reply yet,
-while too many replies are missing or held up by an earlier one, or while the peer does not read its replies.
+while too many replies are missing or held up by an earlier one, while the peer does not read its replies, or
+until the other connections have had their turn (`rotation.py`).
 What the peer sends meanwhile stays in the kernel, except for what was received together with the last request.
 """
 
@@ -9,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kwire.connection import RequestReceived, ServerConnection, looks_like
+from kwire.connection import Part, RequestReceived, ServerConnection, looks_like
 from kwire.errors import WireError
 from kwire.framing import FRAME_SIZE, FrameReader, ReceiveMemory
 
@@ -20,6 +21,8 @@ from .connection_info import ConnectionInfo
 from .dispatcher import Close, Dispatcher, Later
 from .limits import NetLimits
 from .log_limit import LineLimiter
+from .output_memory import OutputMemory
+from .rotation import TURN_REQUESTS, Rotation
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -45,11 +48,14 @@ class Session:
         "_clock",
         "_connection",
         "_dispatcher",
+        "_held",
         "_limiter",
         "_limits",
         "_on_closed",
+        "_output",
         "_overlapping",
         "_pending",
+        "_rotation",
         "_waits",
         "closed",
         "info",
@@ -68,6 +74,9 @@ class Session:
         clock: Clock,
         limiter: LineLimiter,
         on_closed: Callable[[Session], None],
+        *,
+        output: OutputMemory,
+        rotation: Rotation,
     ) -> None:
         self.transport = transport
         self.info = info
@@ -79,8 +88,11 @@ class Session:
         self._clock = clock
         self._limiter = limiter
         self._on_closed = on_closed
+        self._output = output
+        self._rotation = rotation
         self._connection = ServerConnection(FrameReader(memory, limits.request_max_bytes, self))
         self._waits = 0
+        self._held = 0  # memory of what its peer has not read, when last counted
         self._overlapping = 0
         self._pending: dict[Later[Any], None] = {}
 
@@ -102,6 +114,8 @@ class Session:
 
     def drained(self) -> None:
         self.last_active_ms = self._clock.monotonic_ms()
+        if self._held:
+            self._hold(())
         if self._waits & WAITS_FOR_READER:
             self._go_on(WAITS_FOR_READER)
 
@@ -120,6 +134,13 @@ class Session:
         if not self._waits:
             self.transport.resume_reading()
 
+    # -- Reader, called by the output memory
+
+    @property
+    def held_up_bytes(self) -> int:
+        """Replies that are ready, but wait for an earlier one."""
+        return self._connection.held_up_bytes
+
     def evict(self, reason: str) -> None:
         """Close, because other connections need the memory."""
         guess = looks_like(self._connection.frames.beginning)
@@ -136,7 +157,8 @@ class Session:
         """Take up requests that have arrived, as far as they may start, and send what is ready."""
         connection = self._connection
         dispatch = self._dispatcher.dispatch
-        left = self._limits.max_batch
+        rotation = self._rotation
+        left = batch = self._limits.max_batch if rotation.taken < TURN_REQUESTS else 1
         try:
             while not self._waits:
                 request = connection.next_request()
@@ -157,9 +179,11 @@ class Session:
                 if self._overlapping and self._has_many_replies():
                     self._waits |= WAITS_FOR_OVERLAPPING
                 left -= 1
-                if not left and not self._waits:
+                if not left and not self._waits and connection.frames.held_bytes:
                     self._waits |= WAITS_FOR_TURN
-                    asyncio.get_running_loop().call_soon(self._next_turn)
+                    rotation.wait(self._next_turn)
+            if batch - left > 1:
+                rotation.took(batch - left)
             if self.closed:
                 return
             connection.frames.rest()
@@ -181,8 +205,15 @@ class Session:
         if output and not self.closed:
             transport = self.transport
             transport.send(output)
-            if transport.unsent_bytes > self._limits.max_unsent_bytes:
-                self._waits |= WAITS_FOR_READER
+            if transport.unsent_bytes or self._held:
+                self._hold(output)
+
+    def _hold(self, output: Sequence[Part]) -> None:
+        """Count what the peer has not read, and take up no more requests if it is too much."""
+        self._held = self._output.hold(self, output)
+        unsent = self.transport.unsent_bytes
+        if unsent > self._limits.max_unsent_bytes or (unsent and self._output.pressed):
+            self._waits |= WAITS_FOR_READER
 
     def _next_turn(self) -> None:
         self._go_on(WAITS_FOR_TURN)
@@ -224,6 +255,8 @@ class Session:
                 self._waits &= ~WAITS_FOR_REPLY
             self._finish(request, later, future)
             self._send()
+            if self._connection.held_up_bytes:
+                self._hold(())
             reason = 0
             if not later.overlap and not self._waits & WAITS_FOR_REPLY:  # else it waits again
                 reason = WAITS_FOR_REPLY
@@ -300,6 +333,7 @@ class Session:
         self.closed = True
         self._waits |= ENDS
         self._connection.frames.close()
+        self._output.release(self)
         pending, self._pending = self._pending, {}
         for each in pending:
             if each.on_disconnect is not None:

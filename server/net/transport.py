@@ -28,6 +28,8 @@ TURN_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 1024 * 1024
 GATHER_BYTES = 256 * 1024
 READS_IN_TURN = 4
+#: The memory of a queued buffer besides its bytes.
+BUFFER_OVERHEAD = 64
 
 BUFFERS = (bytes, memoryview, bytearray)
 
@@ -76,6 +78,13 @@ class Transport(Protocol):
 
     #: Bytes given to `send` that the kernel has not taken.
     unsent_bytes: int
+    #: Bytes that the kernel has taken of those which it did not take at once.
+    taken_bytes: int
+
+    @property
+    def unsent_memory(self) -> int:
+        """The memory of what the kernel has not taken; stored slices cost none."""
+        ...
 
     def start(self, receiver: Receiver) -> None: ...
     def send(self, parts: Sequence[Any]) -> None: ...
@@ -98,10 +107,12 @@ class SocketTransport:
         "_queue",
         "_reading",
         "_receiver",
+        "_slice_bytes",
         "_slice_sent",
         "_sock",
         "_writing",
         "closed",
+        "taken_bytes",
         "unsent_bytes",
     )
 
@@ -114,6 +125,7 @@ class SocketTransport:
         self._executor = executor
         self._receiver: Receiver | None = None
         self._queue: list[Any] = []  # a deque would take 600 bytes of each idle connection
+        self._slice_bytes = 0  # bytes in the queue that are in files
         self._slice_sent = 0  # bytes sent of the slice at the head of the queue
         self._cached_end = 0  # the position up to which that slice is known to be in the page cache
         self._faulting = False
@@ -121,7 +133,13 @@ class SocketTransport:
         self._writing = False
         self._closing = False
         self.closed = False
+        self.taken_bytes = 0
         self.unsent_bytes = 0
+
+    @property
+    def unsent_memory(self) -> int:
+        """The memory of what the kernel has not taken; stored slices cost none."""
+        return self.unsent_bytes - self._slice_bytes + BUFFER_OVERHEAD * len(self._queue)
 
     def start(self, receiver: Receiver) -> None:
         """Begin to read."""
@@ -193,15 +211,18 @@ class SocketTransport:
         if self.closed:
             close_slices(parts)
             return
-        size = 0
+        size = slices = 0
         plain = len(parts) <= platform.IOV_MAX
         for part in parts:
             size += len(part)
-            plain = plain and isinstance(part, BUFFERS)
+            if not isinstance(part, BUFFERS):
+                plain = False
+                slices += len(part)
         queue = self._queue
         if queue:
             queue.extend(parts)
             self.unsent_bytes += size
+            self._slice_bytes += slices
         elif plain and size <= GATHER_BYTES:
             try:
                 sock = self._sock
@@ -219,6 +240,7 @@ class SocketTransport:
         else:
             queue.extend(parts)
             self.unsent_bytes = size
+            self._slice_bytes = slices
             self._flush()
 
     def _writable(self) -> None:
@@ -258,6 +280,7 @@ class SocketTransport:
                         return
                 turn -= sent
                 self.unsent_bytes -= sent
+                self.taken_bytes += sent
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
@@ -309,6 +332,7 @@ class SocketTransport:
         if data is None:
             return False
         self._queue[number] = data
+        self._slice_bytes -= left
         if not number:
             self._slice_sent = self._cached_end = 0
         part.close()
@@ -334,6 +358,7 @@ class SocketTransport:
             if sent == 0:
                 raise OSError(f"stored slice ends {left} bytes before it should")
         self._slice_sent += sent
+        self._slice_bytes -= sent
         if sent == left:
             del self._queue[0]
             self._slice_sent = self._cached_end = 0
@@ -380,7 +405,7 @@ class SocketTransport:
         queue, self._queue = self._queue, []
         # A slice that a thread is reading is closed when it has been read.
         close_slices(queue[1:] if self._faulting else queue)
-        self.unsent_bytes = 0
+        self.unsent_bytes = self._slice_bytes = 0
 
     def _lost(self, error: OSError | None) -> None:
         if self.closed:

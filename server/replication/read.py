@@ -381,11 +381,12 @@ async def _finish(reading: Reading, replicas: ReplicaManager, params: FetchParam
         if reading.pending:
             await _take_pending(reading, replicas)
         if params.convert is not None:
-            for index, (key, asked, topic, result) in enumerate(rows):
-                partition = replicas.get(topic, asked.partition)
-                if result.data:
-                    result = await params.convert(partition, result, asked.fetch_offset)
-                    rows[index] = (key, asked, topic, result)
+            async with replicas.converting:
+                for index, (key, asked, topic, result) in enumerate(rows):
+                    partition = replicas.get(topic, asked.partition)
+                    if result.data:
+                        result = await params.convert(partition, result, asked.fetch_offset)
+                        rows[index] = (key, asked, topic, result)
     except asyncio.CancelledError:
         close_slices(reading)
         raise

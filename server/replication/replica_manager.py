@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from .replication_quota import ReplicationQuota
 
 logger = logging.getLogger(__name__)
+
+#: There is one worker process to convert records: another fetch gets its records ready meanwhile.
+MAX_CONVERTING = 2
 
 #: Called when this broker starts (True) or stops (False) leading a partition.
 LeadershipListener = Callable[[Partition, bool], None]
@@ -102,6 +106,8 @@ class ReplicaManager:
         self.controller_epoch = 0
         #: The way into the partitions that this broker leads.
         self.appends = Appends(executor or Executor(), clock, self.offline)
+        #: Fetches whose records are converted for old clients, and therefore in memory, at a time.
+        self.converting = asyncio.Semaphore(MAX_CONVERTING)
         self._strays_reported = False
         #: Advice for logs that belong to no partition; the end of the warning about them.
         self._stray_advice = stray_advice

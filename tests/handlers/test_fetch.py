@@ -16,6 +16,7 @@ from server.handlers.context import Later
 from server.handlers.fetch import fetch
 from server.handlers.old_fetch import INLINE_BYTES, MAX_CONVERTED_BYTES
 from server.log.file_layer import FileSlice
+from server.replication.replica_manager import MAX_CONVERTING
 from tests.support.replicas import (
     NOW,
     Replicas,
@@ -405,6 +406,35 @@ def test_much_is_converted_by_the_worker(room: Replicas) -> None:
     row = only(old(room, ("a", 0, 0), version=3))
     assert values(row.records) == [b"v" * (INLINE_BYTES + 1)]
     assert room.executor._processes is not None
+
+
+def test_few_fetches_have_their_records_in_memory_to_be_converted(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        held: list[asyncio.Future[None]] = []
+
+        async def in_process(function: Any, *args: Any) -> Any:
+            held.append(asyncio.get_running_loop().create_future())
+            await held[-1]
+            return function(*args)
+
+        monkeypatch.setattr(room.executor, "in_process", in_process)
+        room.create("a")
+        room.produce("a", b"v" * (INLINE_BYTES + 1))
+        request = fetch_request(("a", 0, 0))
+        asked = [asyncio.ensure_future(room.ask(fetch, request, 3)) for _ in range(20)]
+        done = 0
+        while done < len(asked):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(held) - done <= MAX_CONVERTING
+            held[done].set_result(None)
+            done += 1
+        for each in asked:
+            assert values(only(await each).records) == [b"v" * (INLINE_BYTES + 1)]
+
+    asyncio.run(run())
 
 
 def test_one_answer_converts_no_more_than_its_limit(room: Replicas) -> None:

@@ -22,6 +22,8 @@ from server.net.connection_info import ConnectionInfo
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from server.net.log_limit import LineLimiter
+from server.net.output_memory import OutputMemory
+from server.net.rotation import Rotation
 from server.net.session import Session
 from server.net.sockets import bind
 from tests.net.echo import Echo, request
@@ -126,6 +128,8 @@ async def test_requests_that_are_there_take_one_receive_and_one_send(size: int, 
         SystemClock(),
         LineLimiter(logging.getLogger("server.net"), SystemClock().monotonic_ms),
         lambda session: None,
+        output=OutputMemory(64 * MIB, SystemClock().monotonic_ms),
+        rotation=Rotation(),
     )
     under_test.start(session)
     echo.answer = b"done"

@@ -23,6 +23,8 @@ from server.net.dispatcher import Later
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from server.net.log_limit import LineLimiter
+from server.net.output_memory import OutputMemory
+from server.net.rotation import Rotation
 from server.net.session import (
     ENDS,
     WAITS_FOR_OVERLAPPING,
@@ -86,7 +88,14 @@ class Request(NamedTuple):
 class Connection:
     """One connection, its peer, and the handlers of what the peer asks for."""
 
-    def __init__(self, requests: list[Request], memory: FrameMemory, clock: ManualClock) -> None:
+    def __init__(
+        self,
+        requests: list[Request],
+        memory: FrameMemory,
+        output: OutputMemory,
+        rotation: Rotation,
+        clock: ManualClock,
+    ) -> None:
         self.requests = requests
         self.seen = 0
         self.later: dict[int, asyncio.Future[None]] = {}
@@ -107,6 +116,8 @@ class Connection:
             clock,
             LineLimiter(logging.getLogger("server.net"), clock.monotonic_ms),
             lambda session: None,
+            output=output,
+            rotation=rotation,
         )
         self.session.transport.start(self.session)
 
@@ -199,7 +210,11 @@ class Broker:
     def __init__(self, streams: list[list[Request]]) -> None:
         self.clock = ManualClock()
         self.memory = small_memory(self.clock.monotonic_ms())
-        self.connections = [Connection(each, self.memory, self.clock) for each in streams]
+        self.output = OutputMemory(100_000, self.clock.monotonic_ms)
+        rotation = Rotation()
+        self.connections = [
+            Connection(each, self.memory, self.output, rotation, self.clock) for each in streams
+        ]
 
     def take(self, step: Step) -> None:
         connection = self.connections[step.connection % len(self.connections)]
@@ -316,6 +331,7 @@ def test_however_requests_and_replies_come_none_is_left_waiting(
             broker.take(step)
             await broker.go_on()
         await broker.run_out()
+        assert broker.output.used == 0
         for connection in broker.connections:
             if not connection.session.closed:
                 assert connection.seen == len(connection.requests)

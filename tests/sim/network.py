@@ -247,6 +247,7 @@ class SimulatedTransport:
         "host",
         "owner",
         "pipe",
+        "sent_bytes",
         "under_way",
     )
 
@@ -258,6 +259,7 @@ class SimulatedTransport:
         self.closed = False
         #: Bytes that were sent and that the other program has not taken.
         self.under_way = 0
+        self.sent_bytes = 0
         self._network = network
         self._receiver: Receiver | None = None
         self._arrived = bytearray()
@@ -268,6 +270,14 @@ class SimulatedTransport:
     @property
     def unsent_bytes(self) -> int:
         return max(0, self.under_way - WINDOW_BYTES)
+
+    @property
+    def unsent_memory(self) -> int:
+        return self.unsent_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        return self.sent_bytes - self.unsent_bytes
 
     # -- the program's side
 
@@ -287,6 +297,7 @@ class SimulatedTransport:
             return
         assert self.pipe is not None
         self.under_way += len(data)
+        self.sent_bytes += len(data)
         rng = self._network.rng
         if len(data) > 1 and rng.random() < 0.25:
             cut = rng.randrange(1, len(data))

@@ -10,6 +10,8 @@ from server.net.dispatcher import Dispatcher
 from server.net.frame_memory import FrameMemory
 from server.net.limits import NetLimits
 from server.net.log_limit import LineLimiter
+from server.net.output_memory import OutputMemory
+from server.net.rotation import Rotation
 from server.net.session import Session
 from server.net.transport import Receiver
 from tests.support.clock import ManualClock
@@ -29,10 +31,15 @@ class MemoryTransport:
         self.unsent = bytearray()
         self.reading = False
         self.closed = False
+        self.taken_bytes = 0
         self._receiver: Receiver | None = None
 
     @property
     def unsent_bytes(self) -> int:
+        return len(self.unsent)
+
+    @property
+    def unsent_memory(self) -> int:
         return len(self.unsent)
 
     # -- the session's side
@@ -107,6 +114,7 @@ class MemoryTransport:
         count = len(self.unsent) if self.room is None else min(self.room, len(self.unsent))
         self.sent += self.unsent[:count]
         del self.unsent[:count]
+        self.taken_bytes += count
         if self.room is not None:
             self.room -= count
 
@@ -128,6 +136,8 @@ def connect(
     transport: MemoryTransport | None = None,
     memory: FrameMemory | None = None,
     clock: ManualClock | None = None,
+    output: OutputMemory | None = None,
+    rotation: Rotation | None = None,
 ) -> tuple[MemoryTransport, Session]:
     """Open a connection to a dispatcher."""
     import logging
@@ -143,6 +153,8 @@ def connect(
         clock,
         LineLimiter(logging.getLogger("server.net"), clock.monotonic_ms),
         lambda session: None,
+        output=output or OutputMemory(64 * 1024 * 1024, clock.monotonic_ms),
+        rotation=rotation or Rotation(),
     )
     transport.start(session)
     return transport, session
