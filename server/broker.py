@@ -55,7 +55,7 @@ class Broker:
         self.opened: Opened | None = None
         self.rooms: Rooms | None = None
         self.serving: Serving | None = None
-        #: Set with the reason when the broker cannot go on and must be stopped.
+        #: Set with the reason when the broker cannot continue and must be stopped.
         self.failed: asyncio.Future[Exception] | None = None
         self._cleanup = AsyncExitStack()
 
@@ -86,7 +86,8 @@ class Broker:
     async def stop(self) -> None:
         """Hand leadership to other brokers, stop serving, flush everything, mark the directories clean.
 
-        Shape: may be called at any point of the start, and after a start that failed; it closes what was opened.
+        Shape: may be called at any point of the start, and after a start that failed; it closes
+        what was opened.
         """
         try:
             if self._serves and self.rooms is not None and self.rooms.clients is not None:

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The number of new objects that starts a collection of the youngest generation. With CPython's 700, a
-#: response with a row for each of 10,000 partitions causes several full collections of 0.1 s.
+#: The number of new objects that starts a collection of the youngest generation. With CPython's
+#: 700, a response with a row for each of 10,000 partitions causes several full collections of 0.1
+#: s.
 GC_THRESHOLD = 20_000
 
-#: A signal this soon after the first counts as the same one: a terminal, `timeout` and service managers send
-#: it both to the process and to its group.
+#: A signal this soon after the first counts as the same one: a terminal, `timeout` and service
+#: managers send it both to the process and to its group.
 AGAIN_S = 0.5
 
 
@@ -44,8 +45,8 @@ def run(config: BrokerConfig) -> int:
 def run_until_stopped(broker: Broker) -> int:
     """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or SIGHUP.
 
-    Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second signal at least
-    AGAIN_S after the first ends the process at once.
+    Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second
+    signal at least AGAIN_S after the first ends the process at once.
     """
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     return asyncio.run(_run(broker))
@@ -113,7 +114,7 @@ async def _run(broker: Broker) -> int:
         either: list[asyncio.Future[Any]] = [told, broker.failed]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if broker.failed.done():
-            logger.error("cannot go on: %s", broker.failed.result())
+            logger.error("cannot continue: %s", broker.failed.result())
             return 1
     except (
         LogDirectoryError,

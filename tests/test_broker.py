@@ -604,5 +604,5 @@ def test_broker_that_cannot_go_on_stops_with_an_error(
 
     broker = Stub(start)
     assert run_until_stopped(broker) == 1  # type: ignore[arg-type]
-    assert "cannot go on: the disk is gone" in caplog.text
+    assert "cannot continue: the disk is gone" in caplog.text
     assert broker.stopped == 1

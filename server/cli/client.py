@@ -15,7 +15,7 @@ from typing import Any
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
-#: How long other brokers may still list a broker that has died: its session must end first.
+#: How long other brokers may still list a broker that died: until its session ends.
 DEAD_BROKER_S = 30.0
 
 

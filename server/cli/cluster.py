@@ -126,18 +126,20 @@ def run(options: Namespace) -> int:
 
 
 def check(options: Namespace, port: int) -> None:
-    """Refuse options that do not make a cluster. Errors: ConfigError."""
+    """Refuse options with which no cluster can run. Errors: ConfigError."""
     if options.brokers < 1:
         raise ConfigError(f"--brokers {options.brokers}: a cluster has at least one broker")
     if port and port + options.brokers - 1 > 65535:
-        raise ConfigError(f"--listen {options.listen}: no {options.brokers} ports from there on")
+        raise ConfigError(
+            f"--listen {options.listen}: there are not {options.brokers} ports from there on"
+        )
     if (Path(options.data_dir) / META_PROPERTIES).exists():
         raise ConfigError(
-            f"--data-dir {options.data_dir}: holds the logs of a single broker, which the brokers of a cluster, "
-            "each with a folder of its own below it, would not find; name another one"
+            f"--data-dir {options.data_dir}: this folder holds the logs of a single broker, which the brokers of a "
+            "cluster would not find, since each has its own folder below it; choose another one"
         )
     if options.zookeeper == "":
-        raise ConfigError("--zookeeper '': leave it out to have a store served by the command")
+        raise ConfigError("--zookeeper '': omit the option to have this command serve a store")
 
 
 def store_settings(listen: str) -> Settings:

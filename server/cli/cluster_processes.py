@@ -211,7 +211,7 @@ class ClusterProcesses:
                 addresses = ",".join(child.ready.result() for child in self.children)
                 say_ready(f"kwire ready {addresses}")
             if self.store is not None and self.store.failed in done:
-                logger.error("cannot go on: %s", self.store.failed.result())
+                logger.error("cannot continue: %s", self.store.failed.result())
                 self._give_up()
             for child in self.children:
                 if child.ended in done:

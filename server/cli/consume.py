@@ -77,7 +77,7 @@ def consume(options: Namespace) -> int:
 
 
 def follow(consumer: Any, options: Namespace) -> int:
-    """Read from where the options say; a group's offsets are committed after printing."""
+    """Read from the position in the options; commit a group's offsets after printing."""
     remaining: dict[Any, int] = {}
     if options.group is not None:
         consumer.subscribe(options.topics)

@@ -23,7 +23,7 @@ OLD_STORE = "coordination.db.old"
 
 
 class NoStore(Exception):
-    """There is no store where one is expected."""
+    """There is no store in the expected place."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
             command.add_argument(
                 "--replace",
                 action="store_true",
-                help="replace topics that the store describes already; with an embedded store,"
+                help="replace the topics that the store already has; with an embedded store,"
                 f" the old file is kept as {OLD_STORE}",
             )
         command.add_argument("file", metavar="FILE", nargs="?", help=file)
@@ -128,7 +128,7 @@ async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
         topics = await topics_in(old) if old is not None else 0
         if topics and not options.replace:
             raise BadDocument(
-                f"{path} describes {topics} topics already; --replace puts the export in their place"
+                f"{path} already has {topics} topics; use --replace to replace them with the export"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_store(new)

@@ -170,7 +170,7 @@ def reset_target(text: str) -> str | int | datetime:
 
 
 def target_offset(target: str | int | datetime) -> Any:
-    """The same in kafka-python's form."""
+    """The position as kafka-python takes it."""
     from kafka.admin import OffsetSpec, OffsetTimestamp
 
     if isinstance(target, datetime):

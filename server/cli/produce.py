@@ -18,7 +18,7 @@ from .client import (
     whole_number,
 )
 
-#: How many sends may be unconfirmed; more would only cost memory.
+#: How many sends may be unconfirmed; more would only use memory.
 IN_FLIGHT = 10_000
 #: The longest wait for acknowledgements.
 DELIVERY_TIMEOUT_MS = 30_000
@@ -115,13 +115,13 @@ def settle(pending: list[Any]) -> None:
 
 
 def end(producer: Any) -> None:
-    """Close, dropping what a dead broker cannot take: kafka-python itself waits for ever."""
+    """Close without waiting for a dead broker, as kafka-python itself would, for ever."""
     from kafka.errors import KafkaError
 
     try:
         producer.close(timeout=2)
     except KafkaError:
-        producer._closed = True  # else its __del__ tries again, and complains
+        producer._closed = True  # otherwise its __del__ tries again and logs an error
 
 
 def split_lines(

@@ -23,7 +23,7 @@ DEFAULT_DATA_DIR = "kwire-data"
 DEFAULT_LISTEN = "localhost:2181"
 NOTICE = (
     "Serves ZooKeeper's protocol from one process: its data is not replicated. "
-    "This is for development and tests; a production cluster wants an ensemble of Apache ZooKeeper"
+    "It is meant for development and tests; a production cluster needs an ensemble of Apache ZooKeeper"
 )
 
 
@@ -97,7 +97,7 @@ def settings_of(listen: str, tick_ms: int, words: str) -> Settings:
 
     host, port = parse_host_port(listen, "--listen")
     if tick_ms < 1:
-        raise ConfigError(f"--tick-ms {tick_ms}: not a time")
+        raise ConfigError(f"--tick-ms {tick_ms}: not a positive number of milliseconds")
     chosen = frozenset(WORDS)
     if words.strip() != "*":
         chosen = frozenset(filter(None, map(str.strip, words.split(","))))
@@ -123,7 +123,7 @@ async def serve(data_dir: Path, settings: Settings) -> int:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
         if server.failed.done():
-            logger.error("cannot go on: %s", server.failed.result())
+            logger.error("cannot continue: %s", server.failed.result())
             return 1
     finally:
         await server.close()

@@ -1,8 +1,8 @@
 """The broker's settings: from file and command line, changed at run time, and as topics inherit them.
 
-Layers, later ones win: defaults, static (file, command line), dynamic default (all brokers), dynamic
-(this broker). A dynamic value also hides its synonyms below: a dynamic log.retention.ms hides a
-log.retention.hours of the file. Source: DynamicBrokerConfig.
+Layers, later ones win: defaults, static (file, command line), dynamic default (all brokers),
+dynamic (this broker). A dynamic value also hides its synonyms below: a dynamic log.retention.ms
+hides a log.retention.hours of the file. Source: DynamicBrokerConfig.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class BrokerConfig:
     # Changes at run time
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener(changed names)` after each change; returns a function that ends this.
+        """Call `listener(changed names)` after each change; returns a function that removes it.
 
         Shape: the names of broker keys whose effective value has changed.
         """
@@ -308,7 +308,7 @@ class BrokerConfig:
             sentences.append(f"{name} is not a config of Apache Kafka or kwire{hint}")
         if self.static.get("authorizer.class.name"):
             sentences.append(
-                "authorizer.class.name is set, and kwire checks no permissions: every client may do everything"
+                "authorizer.class.name has no effect: kwire checks no permissions, so every client may do everything"
             )
         return sentences
 
@@ -424,7 +424,8 @@ def _scala_set(names: list[str]) -> str:
 
 
 def _invalid_dynamic(reason: str) -> ConfigError:
-    # Kafka nests one exception in another and passes them as a name and a value; clients see the result.
+    # Kafka nests one exception in another and passes them as a name and a value; clients see the
+    # result.
     return ConfigError(
         f"Invalid value org.apache.kafka.common.config.ConfigException: {reason} "
         "for configuration Invalid dynamic configuration"

@@ -1,7 +1,7 @@
 """Apache Kafka's broker configs that have an effect in kwire.
 
-Columns: name, type, default, importance, update mode (read-only where none is given), allowed values, what it does.
-Names, types, defaults and ranges are those of Apache Kafka 3.9.2.
+Columns: name, type, default, importance, update mode (read-only if none is given), allowed values,
+description. Names, types, defaults and ranges are those of Apache Kafka 3.9.2.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Replicas of a topic created without a count."),
     key("delete.topic.enable", BOOLEAN, "true", HIGH, doc="Whether topics may be deleted."),
     key("auto.leader.rebalance.enable", BOOLEAN, "true", HIGH,
-        doc="Whether preferred replicas are made leaders again from time to time."),
+        doc="Whether leadership is moved back to preferred replicas periodically."),
     key("leader.imbalance.check.interval.seconds", LONG, "300", HIGH, valid=at_least(1),
-        doc="How often to check whether preferred replicas should lead again."),
+        doc="How often to check whether leadership should be moved back to preferred replicas."),
     key("leader.imbalance.per.broker.percentage", INT, "10", HIGH,
-        doc="Share of a broker's preferred leaderships that others may hold before they are moved back."),
+        doc="Percentage of a broker's preferred partitions that others may lead before leadership is moved back."),
     key("controlled.shutdown.enable", BOOLEAN, "true", MEDIUM,
         doc="Whether the leaderships of a stopping broker are moved away first."),
     key("controlled.shutdown.max.retries", INT, "3", MEDIUM,
-        doc="How often that is retried while other replicas are not in sync."),
+        doc="How often that is retried while no other replica is in sync."),
     key("controlled.shutdown.retry.backoff.ms", LONG, "5000", MEDIUM, doc="Time between two retries."),
     key("controller.socket.timeout.ms", INT, "30000", MEDIUM,
         doc="How long another broker may take to answer the controller."),
@@ -171,12 +171,12 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("producer.id.expiration.ms", INT, "86400000", LOW, CLUSTER_WIDE, valid=at_least(1),
         doc="Time after which an idle idempotent producer's state is forgotten."),
     key("producer.id.expiration.check.interval.ms", INT, "600000", LOW, valid=at_least(1), internal=True,
-        doc="How often such state is checked for."),
+        doc="How often expired producer state is checked for."),
     # Compaction
     key("log.cleaner.enable", BOOLEAN, "true", MEDIUM,
         doc="Whether compacted topics are compacted."),
     key("log.cleaner.threads", INT, "1", MEDIUM, CLUSTER_WIDE, valid=at_least(0), idle=True,
-        doc="Worker processes that compact."),
+        doc="Worker processes for compaction."),
     key("log.cleaner.backoff.ms", LONG, "15000", MEDIUM, CLUSTER_WIDE, valid=at_least(0),
         doc="Sleep when there is nothing to compact."),
     key("log.cleaner.dedupe.buffer.size", LONG, "134217728", MEDIUM, CLUSTER_WIDE,
@@ -205,7 +205,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("replica.lag.time.max.ms", LONG, "30000", HIGH,
         doc="How long a follower may be behind before it is no longer in sync."),
     key("replica.fetch.backoff.ms", INT, "1000", MEDIUM, valid=at_least(0),
-        doc="How long a follower waits after an error before it fetches a partition, or from a leader, again."),
+        doc="How long a follower waits after an error before it fetches again from that partition or leader."),
     key("replica.fetch.max.bytes", INT, "1048576", MEDIUM, valid=at_least(0),
         doc="Maximum bytes of one partition per fetch of a follower; a larger first batch is sent whole."),
     key("replica.fetch.min.bytes", INT, "1", HIGH, doc="Minimum bytes that a follower's fetch waits for."),

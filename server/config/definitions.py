@@ -109,7 +109,7 @@ class Validator:
 
     def refusal(self, name: str, value: Value) -> str | None:
         """The reason why `value` is not allowed; None if it is."""
-        raise AssertionError(f"{type(self).__name__} checks nothing")
+        raise AssertionError(f"{type(self).__name__} does not implement a check")
 
 
 class Between(Validator):
@@ -220,7 +220,7 @@ def ignore_case(*words: str) -> OneOf:
 
 NOT_NULL = Present("non-null string", "Value must be non-null", empty=True)
 NON_EMPTY = Present("non-empty string", "String must be non-empty")
-# An empty default passes: ConfigDef checks a default only where one is given by hand.
+# An empty default is allowed, since ConfigDef checks only values that were set.
 NON_EMPTY_LIST = Present("non-empty list", "Cannot be empty", empty=True)
 GZIP_LEVEL = NumberIn(
     "[1,...,9] or -1",
@@ -244,8 +244,8 @@ VERSION = Matching(
 class ConfigKey:
     """One row of the tables: a key.
 
-    `default` is text, as it would stand in a properties file. `doc` is the text DescribeConfigs
-    gives; a key without one, or one that is `idle`, is accepted and shown and has no effect in kwire.
+    `default` is text, as in a properties file. `doc` is the text that DescribeConfigs returns; a
+    key without it, or one marked `idle`, is accepted and shown but has no effect in kwire.
     """
 
     __slots__ = (

@@ -75,7 +75,7 @@ def describe_topic(
 
 def _broker_entry(config: BrokerConfig, name: str, per_broker: bool) -> ConfigEntry:
     key = find_broker_key(name)
-    # A value whose meaning is unknown may be a secret.
+    # The value of an unknown key may be a secret.
     sensitive = key is None or key.sensitive
     synonyms = _synonyms(config, name, broker_synonyms(name), sensitive)
     if not per_broker:
@@ -101,7 +101,8 @@ def _broker_entry(config: BrokerConfig, name: str, per_broker: bool) -> ConfigEn
 
 
 def _is_listed_as_dynamic(name: str, key: ConfigKey | None) -> bool:
-    # Quotas and a listener's own keys can be changed, yet Kafka calls them read-only: only plain names are in its list.
+    # Quotas and keys with a listener prefix can be changed, but Kafka reports them as read-only,
+    # because its list of dynamic configs has only plain names.
     return key is not None and name in BROKER and key.update is not UpdateMode.READ_ONLY
 
 
@@ -125,8 +126,8 @@ def _synonyms(
         if key is not None and key.default is not None:
             value = None if sensitive else to_text(key.convert(key.default))
             rows.append(Synonym(synonym, value, ConfigSource.DEFAULT))
-    # Kafka drops what stands before the first row of the name itself: with only log.retention.hours in
-    # the file, log.retention.ms has no synonym and so counts as a default.
+    # Kafka drops the rows before the first one with the name itself: if the file sets only
+    # log.retention.hours, log.retention.ms has no synonym and is reported as a default.
     for index, row in enumerate(rows):
         if row.name == name:
             return rows[index:]

@@ -369,7 +369,7 @@ class Controller:
             if not future.done():
                 future.set_exception(error)
         elif isinstance(error, FATAL):
-            logger.error("This broker cannot go on: %s", error)
+            logger.error("This broker cannot continue: %s", error)
             if self._on_fatal is not None:
                 self._on_fatal(error)
         elif not isinstance(error, NotController | SessionExpired):

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Notifications of config changes older than this are purged. Source: ZkNodeChangeNotificationListener.
+#: Notifications of config changes older than this are purged. Source:
+#: ZkNodeChangeNotificationListener.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 #: How much longer than its session a dead broker's node is waited for.
 SESSION_GRACE_MS = 2000
@@ -206,8 +207,8 @@ class Cluster:
                 continue
             left_ms = give_up_ms - self._clock.monotonic_ms()
             logger.warning(
-                "broker id %d is registered by session 0x%x: waiting %d s for it to end, as it does "
-                "where this broker was killed and another one has not the same id",
+                "broker id %d is registered by session 0x%x, perhaps from before this broker was killed: "
+                "waiting %d s for that session to end; if it does not, another broker has the same id",
                 broker.id,
                 stat.ephemeral_owner,
                 left_ms // 1000,

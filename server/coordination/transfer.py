@@ -112,7 +112,7 @@ async def import_tree(
     topics = await topics_in(store)
     if topics and not replace:
         raise BadDocument(
-            f"the store describes {topics} topics already; --replace puts the export in their place"
+            f"the store already has {topics} topics; use --replace to replace them with the export"
         )
     imported: set[str] = set()
     for line in source:

@@ -1,4 +1,4 @@
-"""Requests of coordinators and leaders to other brokers, in batches: one in flight to each broker.
+"""Sends requests of coordinators and leaders to other brokers, one in flight to each broker.
 
 What arrives while a request is in flight is sent together in the next one. There is no retry here:
 the caller is told of the failure, and then knows whom to ask.
@@ -20,7 +20,7 @@ Send = Callable[[int, Any, int], Awaitable[Any]]
 
 
 class InterBrokerSender(Generic[T]):
-    """A queue for each broker of what is to be sent to it.
+    """A queue for each broker of the items to be sent to it.
 
     Shape: `send(broker_id, items)` returns when the items were answered; `failed(items)` is called
     if they were not: after an OSError, or when the broker is gone.
@@ -42,7 +42,7 @@ class InterBrokerSender(Generic[T]):
             self._tasks[broker_id] = asyncio.get_running_loop().create_task(self._run(broker_id))
 
     def keep(self, broker_ids: Container[int]) -> None:
-        """Give up what is for brokers that are gone, rather than wait for their answer."""
+        """Fail the items for brokers that are gone, rather than wait for an answer."""
         for broker_id in [each for each in self._tasks if each not in broker_ids]:
             self._tasks.pop(broker_id).cancel()
             lost = self._sent.pop(broker_id, []) + self._waiting.pop(broker_id, [])
@@ -62,10 +62,10 @@ class InterBrokerSender(Generic[T]):
             except Exception as caught:  # noqa: BLE001 - a task's root; nobody may wait for ever
                 error = caught
             if self._tasks.get(broker_id) is not asyncio.current_task():
-                return  # given up in the meantime, and all were told
+                return  # closed in the meantime; every caller has been told
             self._sent.pop(broker_id, None)
             if isinstance(error, OSError):
-                logger.debug("broker %d is not reached: %s", broker_id, error)
+                logger.debug("cannot reach broker %d: %s", broker_id, error)
             elif error is not None:
                 logger.error(
                     "the answer of broker %d could not be processed", broker_id, exc_info=error

@@ -4,7 +4,6 @@ Markers for partitions led here are written at once; those for other leaders are
 WriteTxnMarkers, with the markers of many transactions in one request. Failures are reported to the
 shard that asked, which asks again a moment later, when another broker may lead. Source:
 TransactionMarkerChannelManager, TransactionMarkerRequestCompletionHandler.
-TransactionMarkerRequestCompletionHandler.
 """
 
 from __future__ import annotations

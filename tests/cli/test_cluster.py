@@ -74,13 +74,13 @@ def test_override_goes_to_every_broker() -> None:
     ("words", "said"),
     [
         (("--brokers", "0"), "at least one broker"),
-        (("--listen", "localhost:65534"), "no 3 ports"),
+        (("--listen", "localhost:65534"), "not 3 ports"),
         (("--listen", "localhost"), "HOST:PORT"),
-        (("--zookeeper", ""), "leave it out"),
+        (("--zookeeper", ""), "omit the option"),
         (("--config", "/there/is/none"), "/there/is/none: No such file"),
     ],
 )
-def test_what_is_no_cluster_is_refused(
+def test_options_without_a_possible_cluster_are_refused(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["cluster", *words]) == 2
@@ -93,7 +93,10 @@ def test_data_directory_of_a_single_broker_is_refused(
     """Its topics would be there, led and empty: their logs are not in a folder of the cluster's brokers."""
     (tmp_path / "meta.properties").touch()
     assert main(["cluster", "--data-dir", str(tmp_path)]) == 2
-    assert f"--data-dir {tmp_path}: holds the logs of a single broker" in capsys.readouterr().err
+    assert (
+        f"--data-dir {tmp_path}: this folder holds the logs of a single broker"
+        in capsys.readouterr().err
+    )
 
 
 def test_session_timeouts_come_from_the_tick() -> None:

@@ -72,7 +72,7 @@ def test_import_into_the_other_store_and_again_changes_nothing(run: Run) -> None
         store = await maker.session()
         await import_tree(store, lines)
         assert [n for n in await dump(store) if "path" in n] == document[1:]
-        with pytest.raises(BadDocument, match="describes 1 topics already; --replace"):
+        with pytest.raises(BadDocument, match="already has 1 topics; use --replace"):
             await import_tree(store, lines)
         await import_tree(store, [*lines, "\n"], replace=True)
         data = {n["path"]: n.get("data", n.get("base64")) for n in (await dump(store))[1:]}

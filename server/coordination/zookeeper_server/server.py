@@ -105,7 +105,7 @@ class ZooKeeperServer:
         self._timer: asyncio.TimerHandle | None = None
         self._tick_put_off = False
         self._data: Path | None = None
-        #: Resolved with the reason when the server cannot go on.
+        #: Resolved with the reason when the server cannot continue.
         self.failed: asyncio.Future[StoreClosed] = self._loop.create_future()
         tree.observer = self._observe
         tree.on_failure = self._fail

@@ -114,10 +114,10 @@ class Home:
         self.zookeeper.stop()
 
 
-#: What kwire says at WARNING after a kill: that it recovers, that nothing had to be cut off, and that the
-#: session of the broker killed has some seconds to live.
+#: What kwire says at WARNING after a kill: that it recovers, that nothing had to be cut off, and
+#: that the session of the broker killed has some seconds to live.
 RECOVERY = re.compile(
-    r"was not closed cleanly|recovery read \d+ bytes and cut off 0$|is registered by session 0x"
+    r"was not closed cleanly|recovery read \d+ bytes and truncated 0$|is registered by session 0x"
 )
 
 
