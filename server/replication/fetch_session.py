@@ -64,9 +64,11 @@ class FetchedPartition:
         self.fetch_offset = asked.fetch_offset
         self.follower_log_start = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes
-        epoch = asked.current_leader_epoch  # any value below 0 means "not given", in Fetch alone
+        # Any epoch below 0 means "not given", in Fetch alone.
+        epoch = asked.current_leader_epoch
         self.current_leader_epoch = epoch if epoch >= 0 else -1
-        self.last_fetched_epoch = asked.last_fetched_epoch
+        epoch = asked.last_fetched_epoch
+        self.last_fetched_epoch = epoch if epoch >= 0 else -1
 
     def differs(
         self, error: ErrorCode, high_watermark: int, log_start_offset: int, *, has_news: bool

@@ -495,6 +495,8 @@ def test_epoch_below_0_is_no_opinion(room: Replicas) -> None:
     room.create("a", epoch=3)
     row = only(ask(room, ("a", 0, 0), version=BY_NAME, current_leader_epoch=-2))
     assert (row.error_code, row.high_watermark) == (0, 0)
+    row = only(ask(room, ("a", 0, 0), version=BY_NAME, last_fetched_epoch=-7))
+    assert (row.error_code, row.diverging_epoch) == (0, None)
 
 
 @pytest.mark.parametrize("version", [0, 3])
