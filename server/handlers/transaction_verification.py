@@ -66,8 +66,9 @@ def needs_verification(
 ) -> bool | AppendError:
     """Whether a batch with a whole header is of a transaction that this partition does not know.
 
-    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one the partition knows; the
-    coordinator need not be asked.
+    Errors: INVALID_PRODUCER_EPOCH for an epoch older than the one the partition knows, where the
+    batch itself would add the partition. Otherwise the coordinator is asked, whose error comes
+    first; if it has none, the log refuses the batch.
     """
     attributes, producer_id, producer_epoch, _ = _PRODUCER(records)
     # If this broker does not lead the partition, that is the only error to give: the producer must
@@ -84,7 +85,9 @@ def needs_verification(
     if producer_epoch < entry.producer_epoch:
         if entry.current_txn_first_offset >= 0:
             return False  # the log refuses it, after everything else
-        return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, before_append=True)
+        if ctx.version >= ADDING_VERSION:
+            return AppendError(ErrorCode.INVALID_PRODUCER_EPOCH, before_append=True)
+        return True
     return entry.current_txn_first_offset < 0
 
 

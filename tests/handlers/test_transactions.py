@@ -205,6 +205,22 @@ def test_batch_of_a_partition_that_was_not_added_is_refused(tmp_path: Path) -> N
     run(tmp_path, test)
 
 
+def test_coordinator_is_asked_about_an_epoch_that_the_partition_knows_as_older(
+    tmp_path: Path,
+) -> None:
+    async def test(broker: TransactionBroker) -> None:
+        producer = await broker.producer()
+        newer = (producer[0], producer[1] + 1)
+        entry = broker.partition().log.producers.entry_for(newer[0])
+        entry.producer_epoch = newer[1]
+        assert broker.send(producer, 0, version=10).error_code == ErrorCode.INVALID_TXN_STATE
+        assert broker.send(producer, 0, name="other").error_code == NOT_MAPPED
+        await broker.add(producer, FIRST)
+        assert broker.send(producer, 0).error_code == OLD
+
+    run(tmp_path, test)
+
+
 def test_batch_that_comes_after_the_end_opens_nothing(tmp_path: Path) -> None:
     """KIP-890: it would never be closed."""
 
