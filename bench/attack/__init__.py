@@ -1,0 +1,1 @@
+"""What an honest client feels while another one attacks the broker with legal requests."""

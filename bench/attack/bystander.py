@@ -1,0 +1,114 @@
+"""An honest client in a process of its own: produces with acks=all, fetches, asks for metadata.
+
+    python -m bench.attack.bystander PORT PID [TOPIC BATCH_BYTES]
+
+One request follows the other, 2 ms after the answer, until standard input closes; then a line of JSON says
+how long each took and how much CPU the broker's main thread used meanwhile. With a topic and a size it only
+produces batches of that size there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kwire.api import ApiKey
+from kwire.records.batch import BatchBuilder
+
+from .wire import Wire, body_of, errors_in
+
+TOPIC = "bystander"
+PAUSE_S = 0.002
+TIMEOUT_S = 120.0
+
+
+def main_thread_cpu_s(pid: int) -> float:
+    """CPU seconds of a process's main thread, in nanosecond steps."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+class Bystander:
+    """The requests of one honest client, each with its times."""
+
+    def __init__(self, port: int, pid: int, topic: str, batch_bytes: int) -> None:
+        self.wire = Wire(port, TIMEOUT_S)
+        self.port = port
+        self.pid = pid
+        self.topic = topic
+        builder = BatchBuilder()
+        builder.append(int(time.time() * 1000), b"key", os.urandom(batch_bytes))
+        self.batch = builder.build()
+        self.offset = 0
+        #: Request, when it was sent, its wall and its CPU seconds.
+        self.times: list[tuple[str, float, float, float]] = []
+        self.errors: list[str] = []
+
+    def ask(self, name: str, api: ApiKey, version: int, body: bytes) -> None:
+        """Send one request and note what it took."""
+        cpu = main_thread_cpu_s(self.pid)
+        began = time.monotonic()
+        try:
+            self.wire.send(api, version, body)
+            answer = self.wire.receive(api, version)
+            failed = errors_in(answer) - {0}
+            if failed:
+                self.errors.append(f"{name}: error codes {sorted(failed)}")
+            elif name == "produce":
+                self.offset = answer["responses"][0]["partition_responses"][0]["base_offset"]
+        except OSError as error:
+            self.errors.append(f"{name}: {error!r}")
+            self.wire.close()
+            time.sleep(0.1)
+            try:
+                self.wire = Wire(self.port, TIMEOUT_S)
+            except OSError as again:
+                self.errors.append(f"connect: {again!r}")
+        wall = time.monotonic() - began
+        self.times.append((name, began, wall, main_thread_cpu_s(self.pid) - cpu))
+        time.sleep(PAUSE_S)
+
+    def produce(self) -> None:
+        rows = [{"index": 0, "records": self.batch}]
+        topics = [{"name": self.topic, "partition_data": rows}]
+        body = body_of(ApiKey.PRODUCE, 7, acks=-1, timeout_ms=30_000, topic_data=topics)
+        self.ask("produce", ApiKey.PRODUCE, 7, body)
+
+    def fetch(self) -> None:
+        rows = [{"partition": 0, "fetch_offset": self.offset, "partition_max_bytes": 100_000}]
+        topics = [{"topic": self.topic, "partitions": rows}]
+        body = body_of(ApiKey.FETCH, 11, max_wait_ms=500, min_bytes=1, topics=topics)
+        self.ask("fetch", ApiKey.FETCH, 11, body)
+
+    def metadata(self) -> None:
+        body = body_of(ApiKey.METADATA, 7, topics=[{"name": self.topic}])
+        self.ask("metadata", ApiKey.METADATA, 7, body)
+
+
+def main() -> None:
+    port, pid = int(sys.argv[1]), int(sys.argv[2])
+    topic = sys.argv[3] if len(sys.argv) > 3 else TOPIC
+    size = int(sys.argv[4]) if len(sys.argv) > 4 else 1000
+    ended = threading.Event()
+
+    def watch() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    client = Bystander(port, pid, topic, size)
+    requests: tuple[Callable[[], None], ...] = (client.produce,)
+    if topic == TOPIC:
+        requests = (client.produce, client.fetch, client.metadata)
+    while not ended.is_set():
+        for request in requests:
+            request()
+    print(json.dumps({"times": client.times, "errors": client.errors}))
+
+
+if __name__ == "__main__":
+    main()

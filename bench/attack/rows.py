@@ -1,0 +1,494 @@
+"""The attacks: each is a request, or a flood of requests, that the protocol allows.
+
+A row's function gets a Scene, attacks, and returns in a few words what came of it. It may take as long as
+the broker needs; what a bystander felt meanwhile is measured elsewhere.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import zstandard
+
+from kwire.api import ApiKey
+from kwire.records.builder import BatchBuilder, write_batch
+from kwire.records.compression import Codec
+from kwire.records.record import write_record
+
+from . import stages
+from .smallest import smallest_request
+from .wire import Wire, body_of, frame
+
+#: How long an attack may take before the next is tried.
+LIMIT_S = 90.0
+NOW_MS = 1_700_000_000_000
+LATER_MS = NOW_MS + 1_000_000
+
+#: What one batch inflates to: just below 100 MiB, the most that kwire takes.
+BOMB_BYTES = 99 << 20
+#: What one small batch inflates to, of those that are rewritten at once.
+SMALL_BOMB_BYTES = 12 << 20
+
+SMALLEST_RECORD = write_record(0, 0, None, None)
+
+
+class Scene:
+    """A running broker, and connections to it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def wire(self) -> Wire:
+        return Wire(self.port, LIMIT_S)
+
+    def ask(self, api: ApiKey, version: int, body: bytes) -> str:
+        """Send one request; says how it was answered."""
+        began = time.monotonic()
+        wire = self.wire()
+        try:
+            wire.send(api, version, body)
+            size = wire.answer_size()
+        except TimeoutError:
+            return f"no answer in {LIMIT_S:.0f} s"
+        except OSError:
+            return f"closed after {time.monotonic() - began:.1f} s"
+        finally:
+            wire.close()
+        return f"{size / 1e6:.1f} MB in {time.monotonic() - began:.1f} s"
+
+
+class Row(NamedTuple):
+    """An attack, what the broker holds when it comes, and what else a bystander does then."""
+
+    name: str
+    what: str
+    stage: str
+    run: Callable[[Scene], str]
+    arrange: Callable[[Wire], None] | None = None
+    #: A second bystander that produces to this topic, batches of so many bytes.
+    also: tuple[str, int] | None = None
+    in_kafka: bool = True
+
+
+# Record batches
+
+
+def bomb(size: int, *, max_timestamp: int = NOW_MS, values: bool = False, codec: int = 4) -> bytes:
+    """A zstd batch that inflates to `size` bytes, of the smallest records or of one with a long value."""
+    if values:
+        body, count = write_record(0, 0, b"key", bytes(size)), 1
+    else:
+        count = size // len(SMALLEST_RECORD)
+        body = SMALLEST_RECORD * count
+    return write_batch(
+        zstandard.compress(body, 19),
+        attributes=codec,
+        base_offset=0,
+        last_offset_delta=count - 1,
+        base_timestamp=NOW_MS,
+        max_timestamp=max_timestamp,
+        records_count=count,
+    )
+
+
+def keyed_bomb(size: int) -> bytes:
+    """A zstd batch of the smallest records that have a key."""
+    record = write_record(0, 0, b"", None)
+    count = size // len(record)
+    return write_batch(
+        zstandard.compress(record * count, 19),
+        attributes=int(Codec.ZSTD),
+        base_offset=0,
+        last_offset_delta=count - 1,
+        base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS,
+        records_count=count,
+    )
+
+
+def produce(batches: dict[tuple[str, int], bytes], acks: int = -1) -> bytes:
+    """The body of a Produce request, version 7."""
+    topics = [
+        {"name": name, "partition_data": [{"index": index, "records": data}]}
+        for (name, index), data in batches.items()
+    ]
+    return body_of(ApiKey.PRODUCE, 7, acks=acks, timeout_ms=30_000, topic_data=topics)
+
+
+def store(wire: Wire, name: str, batch: bytes) -> None:
+    """Put a batch into partition 0. Errors: RuntimeError if it is refused."""
+    wire.send(ApiKey.PRODUCE, 7, produce({(name, 0): batch}))
+    row = wire.receive(ApiKey.PRODUCE, 7)["responses"][0]["partition_responses"][0]
+    if row["error_code"]:
+        raise RuntimeError(f"not stored: {row}")
+
+
+# Offsets by time
+
+
+def store_lying_bomb(wire: Wire) -> None:
+    store(wire, "victim", bomb(BOMB_BYTES, max_timestamp=LATER_MS))
+
+
+def list_offsets(timestamp: int, version: int = 7) -> Callable[[Scene], str]:
+    rows = [{"partition_index": 0, "timestamp": timestamp}]
+    body = body_of(
+        ApiKey.LIST_OFFSETS,
+        version,
+        replica_id=-1,
+        topics=[{"name": "victim", "partitions": rows}],
+    )
+    return lambda scene: scene.ask(ApiKey.LIST_OFFSETS, version, body)
+
+
+# Requests of tiny elements
+
+
+def tiny(
+    api: ApiKey, version: int, path: tuple[str, ...], megabytes: float, **values: Any
+) -> Callable[[Scene], str]:
+    """A request of the smallest distinct elements."""
+
+    def run(scene: Scene) -> str:
+        body = smallest_request(
+            api, version, path, int(megabytes * 1e6), distinct=True, values=values
+        )
+        return scene.ask(api, version, body)
+
+    return run
+
+
+TINY = (
+    (ApiKey.DESCRIBE_GROUPS, 5, ("groups",), {}),
+    (ApiKey.DELETE_GROUPS, 2, ("groups_names",), {}),
+    (ApiKey.FIND_COORDINATOR, 4, ("coordinator_keys",), {}),
+    (ApiKey.DESCRIBE_TRANSACTIONS, 0, ("transactional_ids",), {}),
+    (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, ("topics",), {}),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, ("topics",), {}),
+)
+
+
+def tiny_rows() -> list[Row]:
+    found = []
+    for api, version, path, values in TINY:
+        for megabytes in (4, 10):
+            name = api.name.title().replace("_", "")
+            found.append(
+                Row(
+                    f"tiny-{api.name.lower().replace('_', '-')}-{megabytes}",
+                    f"{name} of {megabytes} MB of tiny elements",
+                    "plain",
+                    tiny(api, version, path, megabytes, **values),
+                    in_kafka=api is not ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+                )
+            )
+    return found
+
+
+# Readers that do not read
+
+
+def store_for_old_readers(wire: Wire) -> None:
+    """4 MB in batches of nearly 1 MB."""
+    for _ in range(4):
+        builder = BatchBuilder()
+        for _ in range(9):
+            builder.append(NOW_MS, b"k", bytes(100_000))
+        store(wire, "old", builder.build())
+
+
+def old_fetches(scene: Scene, connections: int = 500, seconds: float = 10.0) -> str:
+    """Fetch version 2 on many connections that never read."""
+    rows = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 4_000_000}]
+    body = body_of(
+        ApiKey.FETCH, 2, max_wait_ms=0, min_bytes=0, topics=[{"topic": "old", "partitions": rows}]
+    )
+    return silent_readers(scene, frame(ApiKey.FETCH, 2, body) * 4, connections, seconds)
+
+
+def silent_readers(scene: Scene, requests: bytes, connections: int, seconds: float) -> str:
+    """Send requests on many connections, and read nothing."""
+    wires = []
+    refused = 0
+    for _ in range(connections):
+        try:
+            wire = scene.wire()
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.socket.sendall(requests)
+        except OSError:
+            refused += 1
+            continue
+        wires.append(wire)
+    time.sleep(seconds)  # the broker makes answers; there is nothing to be told by
+    for wire in wires:
+        wire.close()
+    return f"{len(wires)} connections, {refused} refused"
+
+
+# Bombs
+
+
+def small_bombs(name: str) -> Callable[[Scene], str]:
+    def run(scene: Scene) -> str:
+        one = keyed_bomb(SMALL_BOMB_BYTES)
+        return scene.ask(ApiKey.PRODUCE, 7, produce({(name, n): one for n in range(20)}))
+
+    return run
+
+
+def padded_bomb() -> bytes:
+    """A bomb of more than 64 KB, so that it goes to the worker process."""
+    import os
+
+    value = write_record(0, 0, b"", os.urandom(70_000))
+    record = write_record(0, 0, b"", None)
+    count = (90 << 20) // len(record)
+    return write_batch(
+        zstandard.compress(value + record * count, 19),
+        attributes=int(Codec.ZSTD),
+        base_offset=0,
+        last_offset_delta=count,
+        base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS,
+        records_count=count + 1,
+    )
+
+
+def bomb_in_worker(scene: Scene) -> str:
+    return scene.ask(ApiKey.PRODUCE, 7, produce({("compacted", 0): padded_bomb()}))
+
+
+# Groups
+
+
+def abandoned_joins(scene: Scene, groups: int = 600) -> str:
+    """Joins of groups with 1 MB of metadata each, whose connections are closed at once."""
+    refused = 0
+    for number in range(groups):
+        body = body_of(
+            ApiKey.JOIN_GROUP,
+            3,
+            group_id=f"abandoned-{number}",
+            session_timeout_ms=300_000,
+            rebalance_timeout_ms=300_000,
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": bytes(1_000_000)}],
+        )
+        wire = scene.wire()
+        try:
+            wire.send(ApiKey.JOIN_GROUP, 3, body)
+            refused += wire.receive(ApiKey.JOIN_GROUP, 3)["error_code"] != 0
+        except OSError:
+            refused += 1
+        finally:
+            wire.close()
+    return f"{groups} joins, {refused} refused"
+
+
+def offset_fetch(scene: Scene) -> str:
+    groups = [{"group_id": name, "topics": None} for name in stages.group_names()]
+    return scene.ask(
+        ApiKey.OFFSET_FETCH, 8, body_of(ApiKey.OFFSET_FETCH, 8, groups=groups, require_stable=False)
+    )
+
+
+def delete_groups(scene: Scene) -> str:
+    body = body_of(ApiKey.DELETE_GROUPS, 2, groups_names=stages.group_names())
+    return scene.ask(ApiKey.DELETE_GROUPS, 2, body)
+
+
+# Topics
+
+
+def new_topics_by_metadata(scene: Scene) -> str:
+    names = [{"name": f"new-{number}"} for number in range(20_000)]
+    body = body_of(ApiKey.METADATA, 7, topics=names, allow_auto_topic_creation=True)
+    return scene.ask(ApiKey.METADATA, 7, body)
+
+
+def create_with_long_configs(scene: Scene) -> str:
+    value = ",".join(f"{number}:0" for number in range(4000))
+    rows = [
+        stages.topic(f"long-{number}", 1, leader_replication_throttled_replicas=value)
+        for number in range(500)
+    ]
+    body = body_of(ApiKey.CREATE_TOPICS, 5, topics=rows, timeout_ms=60_000)
+    return scene.ask(ApiKey.CREATE_TOPICS, 5, body)
+
+
+def describe_configs(scene: Scene) -> str:
+    rows = [
+        {"resource_type": 2, "resource_name": f"topic-{number}", "configuration_keys": None}
+        for number in range(stages.TOPICS)
+    ]
+    body = body_of(
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        resources=rows,
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    return scene.ask(ApiKey.DESCRIBE_CONFIGS, 4, body)
+
+
+# Producers and transactions
+
+
+def describe_producers(scene: Scene) -> str:
+    body = body_of(
+        ApiKey.DESCRIBE_PRODUCERS, 0, topics=[{"name": "victim", "partition_indexes": [0] * 20}]
+    )
+    return scene.ask(ApiKey.DESCRIBE_PRODUCERS, 0, body)
+
+
+def write_txn_markers(scene: Scene) -> str:
+    markers = [
+        {
+            "producer_id": 5_000_000 + number,
+            "producer_epoch": 0,
+            "transaction_result": False,
+            "topics": [{"name": "victim", "partition_indexes": [0]}],
+            "coordinator_epoch": 0,
+        }
+        for number in range(10_000)
+    ]
+    body = body_of(ApiKey.WRITE_TXN_MARKERS, 1, markers=markers)
+    return scene.ask(ApiKey.WRITE_TXN_MARKERS, 1, body)
+
+
+def list_transactions(scene: Scene) -> str:
+    body = body_of(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern="(.*a?){1000}b")
+    return scene.ask(ApiKey.LIST_TRANSACTIONS, 2, body)
+
+
+# Floods
+
+
+def acks_0_flood(scene: Scene, connections: int = 100, seconds: float = 6.0) -> str:
+    """Small Produce requests that ask for no answer, as fast as they are taken."""
+    builder = BatchBuilder()
+    builder.append(NOW_MS, b"k", b"v")
+    piece = frame(ApiKey.PRODUCE, 7, produce({("victim", 0): builder.build()}, acks=0)) * 20
+    ready = selectors.DefaultSelector()
+    left: dict[socket.socket, bytes] = {}
+    wires = [scene.wire() for _ in range(connections)]
+    for wire in wires:
+        wire.socket.setblocking(False)
+        ready.register(wire.socket, selectors.EVENT_WRITE)
+    sent = 0
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for key, _ in ready.select(0.1):
+            connection = key.fileobj
+            assert isinstance(connection, socket.socket)
+            data = left.get(connection) or piece
+            try:
+                count = connection.send(data)
+            except BlockingIOError:
+                continue
+            left[connection] = data[count:]
+            sent += count
+    for wire in wires:
+        wire.close()
+    return f"{sent * 20 // len(piece)} requests in {seconds:.0f} s"
+
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "list-offsets-by-time",
+        "ListOffsets by time on a zstd batch that inflates to 99 MiB and lies about its timestamp",
+        "plain",
+        list_offsets(NOW_MS + 1),
+        store_lying_bomb,
+    ),
+    Row(
+        "list-offsets-max-timestamp",
+        "ListOffsets -3 on the same batch",
+        "plain",
+        list_offsets(-3),
+        store_lying_bomb,
+    ),
+    Row(
+        "list-transactions-pattern",
+        "ListTransactions with the pattern (.*a?){1000}b and an id of 10 KB",
+        "transactions",
+        list_transactions,
+        in_kafka=False,
+    ),
+    *tiny_rows(),
+    Row(
+        "silent-readers",
+        "Fetch 2 of 4 MB, converted, on 500 connections that never read",
+        "plain",
+        old_fetches,
+        store_for_old_readers,
+    ),
+    Row(
+        "small-bombs-compacted",
+        "Produce of 20 zstd bombs of 2 KB to a compacted topic",
+        "plain",
+        small_bombs("compacted"),
+    ),
+    Row(
+        "small-bombs-recompressed",
+        "Produce of 20 zstd bombs of 2 KB to a topic with another compression.type",
+        "plain",
+        small_bombs("recompressed"),
+    ),
+    Row(
+        "bomb-in-worker",
+        "Produce of one bomb of 80 KB to a compacted topic; another client's batches of 80 KB are"
+        " recompressed meanwhile",
+        "plain",
+        bomb_in_worker,
+        also=("recompressed", 80_000),
+    ),
+    Row(
+        "describe-producers",
+        "DescribeProducers that names a partition of 20,000 producers 20 times",
+        "producers",
+        describe_producers,
+    ),
+    Row(
+        "abandoned-joins",
+        "600 abandoned joins with 1 MB of metadata each",
+        "plain",
+        abandoned_joins,
+    ),
+    Row("offset-fetch", "OffsetFetch of 100,000 groups", "groups", offset_fetch),
+    Row("delete-groups", "DeleteGroups of 100,000 groups", "groups", delete_groups),
+    Row(
+        "metadata-new-names",
+        "Metadata of 20,000 new names, created automatically",
+        "plain",
+        new_topics_by_metadata,
+    ),
+    Row(
+        "create-topics",
+        "CreateTopics of 500 topics with configs of 22 KB",
+        "plain",
+        create_with_long_configs,
+    ),
+    Row(
+        "write-txn-markers",
+        "WriteTxnMarkers of 10,000 markers",
+        "plain",
+        write_txn_markers,
+    ),
+    Row(
+        "describe-configs",
+        "DescribeConfigs of 2,000 topics with synonyms and documentation",
+        "topics",
+        describe_configs,
+    ),
+    Row(
+        "acks-0-flood",
+        "100 connections of small Produce requests with acks=0",
+        "plain",
+        acks_0_flood,
+    ),
+)
