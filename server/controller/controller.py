@@ -99,6 +99,11 @@ class Controller:
         return self._active_epoch is not None and self._active_epoch.begun
 
     @property
+    def holds_office(self) -> bool:
+        """Whether this broker is the controller, as far as it knows; it may still have to load everything."""
+        return self._active_epoch is not None
+
+    @property
     def epoch(self) -> int:
         """The controller epoch while active, else -1."""
         return -1 if self._active_epoch is None else self._active_epoch.active.epoch
@@ -249,6 +254,33 @@ class Controller:
             return await self.cluster.allocate_producer_ids(broker_id)
 
         return await self._as_controller(allocate, ErrorCode.NOT_CONTROLLER)
+
+    async def is_deposed(self, epoch: int) -> bool:
+        """Whether another controller may be in office, of which a request with its epoch tells.
+
+        While this broker is the controller, only the store can say so; then this broker steps down. What it
+        decides from never comes from a request.
+        """
+        if self._active_epoch is None:
+            return True
+        if epoch <= self.epoch:
+            return False
+
+        async def look() -> bool:
+            if self._active_epoch is None:
+                return True
+            try:
+                await self._active_epoch.active.writes.confirm()
+            except NotController as error:
+                logger.info("Not the controller any more: %s", error)
+                self._lost_office()
+                return True
+            return False
+
+        try:
+            return await self._submit(look)
+        except SessionExpired:
+            return True  # the event that ends this epoch is in the queue
 
     async def told(self, timeout_s: float = TELL_S) -> None:
         """While this broker is the controller, wait until others have its decisions."""
@@ -457,7 +489,14 @@ class Controller:
         controller_id = await self.cluster.controller_id()
         if controller_id != self.broker_id:
             self._step_down()
-        return await self._elect() if controller_id < 0 else controller_id
+        if controller_id >= 0:
+            return controller_id
+        elected = await self._elect()
+        if self._active_epoch is not None:
+            await (
+                self._load_settings()
+            )  # an earlier controller's requests may have changed what is shown
+        return elected
 
     async def _reconnected(self) -> None:
         """Read again everything that was watched: watches do not survive a connection."""

@@ -63,6 +63,10 @@ class ControllerWrites:
             error.index -= 1
             raise
 
+    async def confirm(self) -> None:
+        """Return if no other controller was elected until now, as the store's own order has it."""
+        await self._fenced([])
+
     async def create_topic(
         self,
         topic: NewTopic,

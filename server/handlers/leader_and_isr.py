@@ -1,9 +1,11 @@
 """LeaderAndIsr, StopReplica, UpdateMetadata (API keys 4, 5, 6): what a controller tells a broker.
 
 Behavior: a request meant for an earlier process of this broker (with an older broker epoch) is
-refused with STALE_BROKER_EPOCH, one from an earlier controller with STALE_CONTROLLER_EPOCH. Roles
-are taken and logs created before the answer; the config of a topic that is new to this broker is
-read from the coordination store first.
+refused with STALE_BROKER_EPOCH, one from an earlier controller with STALE_CONTROLLER_EPOCH, and one with
+a name that no topic can have with INVALID_REQUEST. Roles are taken and logs created before the answer;
+the config of a topic that is new to this broker is read from the coordination store first. A broker
+that is the controller itself listens to nobody else: it asks the store whether another one was elected,
+and if not, the sender is refused with STALE_CONTROLLER_EPOCH.
 Versions: all versions of Apache Kafka 3.9; only in a cluster (ceiling 3.9).
 Omitted: requests of a KRaft controller that takes over a ZooKeeper cluster (migration).
 Source: KafkaApis.handleLeaderAndIsrRequest, handleStopReplicaRequest, handleUpdateMetadataRequest.
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from kwire.errors import ErrorCode
 from kwire.messages.leader_and_isr import (
@@ -49,6 +52,77 @@ RETRY_S = 0.2
 BY_TOPIC_ID_SINCE = 5
 
 
+Told = TypeVar("Told", LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest)
+Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
+
+
+def _obey(
+    ctx: RequestContext,
+    request: Told,
+    refused: Callable[[ErrorCode], Answer],
+    take: Callable[[RequestContext, Told], Answer | Coroutine[Any, Any, Answer]],
+) -> Answer | Later[Answer]:
+    """Do what a request says, if it comes from a controller that is in office.
+
+    Shape: `refused` makes the response with an error; `take` returns the response, or a coroutine of it.
+    """
+    if _is_for_an_earlier_process(ctx, request.broker_epoch):
+        return refused(ErrorCode.STALE_BROKER_EPOCH)
+    if _is_malformed(request):
+        # Names become directories, and paths in the store: "../x" must not.
+        logger.warning(
+            "%s from %s has an invalid topic name or partition",
+            type(request).__name__.removesuffix("Request"),
+            ctx.connection.client_host,
+        )
+        return refused(ErrorCode.INVALID_REQUEST)
+    if ctx.services.controller.holds_office:
+        return ctx.later(_obey_another(ctx, request, refused, take))
+    answer = take(ctx, request)
+    return ctx.later(answer) if isinstance(answer, Coroutine) else answer
+
+
+async def _obey_another(
+    ctx: RequestContext,
+    request: Told,
+    refused: Callable[[ErrorCode], Answer],
+    take: Callable[[RequestContext, Told], Answer | Coroutine[Any, Any, Answer]],
+) -> Answer:
+    """Obey if the store says that this broker is not the controller any more."""
+    if not await ctx.services.controller.is_deposed(request.controller_epoch):
+        logger.warning(
+            "%s from %s names controller %d of epoch %d and is refused: this broker is the controller",
+            type(request).__name__.removesuffix("Request"),
+            ctx.connection.client_host,
+            request.controller_id,
+            request.controller_epoch,
+        )
+        return refused(ErrorCode.STALE_CONTROLLER_EPOCH)
+    answer = take(ctx, request)
+    return await answer if isinstance(answer, Coroutine) else answer
+
+
+def _is_malformed(request: Told) -> bool:
+    """Whether a request has a topic name that no topic can have, or a partition below 0."""
+    names: set[str] = set()
+    partitions: set[int] = set()
+    for topic in request.topic_states:
+        names.add(topic.topic_name)
+        partitions.update(state.partition_index for state in topic.partition_states)
+    if isinstance(request, StopReplicaRequest):
+        for old in request.topics:
+            names.add(old.name)
+            partitions.update(old.partition_indexes)
+        for stopped in request.ungrouped_partitions:
+            names.add(stopped.topic_name)
+            partitions.add(stopped.partition_index)
+    else:
+        for state in request.ungrouped_partition_states:
+            names.add(state.topic_name)
+            partitions.add(state.partition_index)
+    return any(map(invalid_topic_name, names)) or min(partitions, default=0) < 0
+
+
 def _is_for_an_earlier_process(ctx: RequestContext, broker_epoch: int) -> bool:
     return bool(0 <= broker_epoch < ctx.services.controller.broker_epoch)
 
@@ -64,18 +138,19 @@ def leader_and_isr(
     ctx: RequestContext, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse | Later[LeaderAndIsrResponse]:
     """Take the roles of partitions."""
-    if _is_for_an_earlier_process(ctx, request.broker_epoch):
-        return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    return _obey(ctx, request, _no_roles, _roles)
+
+
+def _no_roles(error: ErrorCode) -> LeaderAndIsrResponse:
+    return LeaderAndIsrResponse(error_code=error)
+
+
+def _roles(
+    ctx: RequestContext, request: LeaderAndIsrRequest
+) -> LeaderAndIsrResponse | Coroutine[Any, Any, LeaderAndIsrResponse]:
     replicas = ctx.services.replica_manager
     image = ctx.services.metadata()
     told = request.topic_states or by_topic(request.ungrouped_partition_states)
-    if any(map(_is_malformed, told)):
-        # Names become directories: "../x" must not.
-        logger.warning(
-            "LeaderAndIsr from %s has an invalid topic name or partition",
-            ctx.connection.client_host,
-        )
-        return LeaderAndIsrResponse(error_code=ErrorCode.INVALID_REQUEST)
     unknown = [
         topic.topic_name
         for topic in told
@@ -87,13 +162,7 @@ def leader_and_isr(
     ]
     if not unknown and sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
         return as_of(ctx.version, replicas.become_leader_or_follower(request))
-    return ctx.later(_take_roles(ctx, request, told, unknown))
-
-
-def _is_malformed(topic: LeaderAndIsrTopicState) -> bool:
-    return invalid_topic_name(topic.topic_name) is not None or any(
-        state.partition_index < 0 for state in topic.partition_states
-    )
+    return _take_roles(ctx, request, told, unknown)
 
 
 async def _take_roles(
@@ -186,12 +255,20 @@ def stop_replica(
     ctx: RequestContext, request: StopReplicaRequest
 ) -> StopReplicaResponse | Later[StopReplicaResponse]:
     """Stop following partitions, and delete those that the request says to delete."""
-    if _is_for_an_earlier_process(ctx, request.broker_epoch):
-        return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    return _obey(ctx, request, _not_stopped, _stop)
+
+
+def _not_stopped(error: ErrorCode) -> StopReplicaResponse:
+    return StopReplicaResponse(error_code=error)
+
+
+def _stop(
+    ctx: RequestContext, request: StopReplicaRequest
+) -> StopReplicaResponse | Coroutine[Any, Any, StopReplicaResponse]:
     told = stopped_topics(request)
     if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
         return ctx.services.replica_manager.stop_replicas(request)
-    return ctx.later(_stop_all(ctx, request, told))
+    return _stop_all(ctx, request, told)
 
 
 async def _stop_all(
@@ -222,12 +299,20 @@ async def _stop_all(
     authorize=cluster(AclOperation.CLUSTER_ACTION),
     throttled=False,
 )
-def update_metadata(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+def update_metadata(
+    ctx: RequestContext, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse | Later[UpdateMetadataResponse]:
     """Adopt the controller's view of the cluster; clients are answered from it from now on."""
-    if _is_for_an_earlier_process(ctx, request.broker_epoch):
-        return UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    return _obey(ctx, request, _not_updated, _update)
+
+
+def _not_updated(error: ErrorCode) -> UpdateMetadataResponse:
+    return UpdateMetadataResponse(error_code=error)
+
+
+def _update(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     if not ctx.services.replica_manager.take_controller_epoch(request.controller_epoch):
-        return UpdateMetadataResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        return _not_updated(ErrorCode.STALE_CONTROLLER_EPOCH)
     publisher = ctx.services.publisher
     publisher.publish(updated(publisher.image, request))
     return UpdateMetadataResponse()

@@ -176,8 +176,11 @@ class Session:
                     connection.reply(request, result)
                     if len(result) > 1 or (result and len(result[0]) >= CORK_BYTES):
                         self._send()
-                if self._overlapping and self._has_many_replies():
-                    self._waits |= WAITS_FOR_OVERLAPPING
+                if self._overlapping:
+                    if self._has_many_replies():
+                        self._waits |= WAITS_FOR_OVERLAPPING
+                    if connection.held_up_bytes:
+                        self._hold(())
                 left -= 1
                 if not left and not self._waits and connection.frames.held_bytes:
                     self._waits |= WAITS_FOR_TURN

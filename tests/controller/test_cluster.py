@@ -523,6 +523,22 @@ def test_unreadable_log_directory_event_is_removed() -> None:
     run(1, body)
 
 
+def test_only_the_store_says_that_another_controller_is_in_office() -> None:
+    async def body(members: list[Member]) -> None:
+        one, two = members
+        epoch = one.controller.epoch
+        assert one.controller.holds_office and not two.controller.holds_office
+        for told in (epoch - 1, epoch, epoch + 1, 2**31 - 1):
+            assert not await one.controller.is_deposed(told)
+        assert one.controller.is_active
+        assert await two.controller.is_deposed(0)
+        await two.store.set("/controller_epoch", b"%d" % (epoch + 1))
+        assert await one.controller.is_deposed(epoch + 1)
+        assert one.controller.epoch != epoch
+
+    run(2, body)
+
+
 # -- elections that are asked for ----------------------------------------------------------------
 
 

@@ -24,7 +24,11 @@ from kwire.messages.stop_replica import (
     StopReplicaTopicState,
     StopReplicaTopicV1,
 )
-from kwire.messages.update_metadata import UpdateMetadataRequest
+from kwire.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from server.coordination.store import ConnectionLost, StoreError
 from server.handlers import leader_and_isr as room_of_roles
 from server.handlers.leader_and_isr import AT_ONCE, leader_and_isr, stop_replica, update_metadata
@@ -45,7 +49,7 @@ class Told(Replicas):
         self.services = with_rooms(
             self.services,
             publisher=self.publisher,
-            controller=SimpleNamespace(broker_epoch=EPOCH, is_active=False),
+            controller=SimpleNamespace(broker_epoch=EPOCH, holds_office=False),
             cluster=SimpleNamespace(configs=configs),
         )
         return self
@@ -307,3 +311,79 @@ def test_names_that_no_topic_may_have_make_no_directories(
     answer = told.call(leader_and_isr, request, 7)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert not told.replicas.partitions
+
+
+def requests_of_a_controller(name: str = "a", number: int = 0, epoch: int = 9) -> list[Any]:
+    """Each request of a controller, with what it names; the handler, and the newest version."""
+    roles = LeaderAndIsrTopicState(
+        topic_name=name, topic_id=topic_id("a"), partition_states=[row(number)]
+    )
+    stopped = StopReplicaTopicState(
+        topic_name=name, partition_states=[StopReplicaPartitionState(partition_index=number)]
+    )
+    shown = UpdateMetadataTopicState(
+        topic_name=name,
+        topic_id=topic_id("a"),
+        partition_states=[UpdateMetadataPartitionState(partition_index=number, replicas=[])],
+    )
+    common: dict[str, Any] = {
+        "controller_id": 5,
+        "controller_epoch": epoch,
+        "broker_epoch": EPOCH,
+    }
+    return [
+        (leader_and_isr, LeaderAndIsrRequest(topic_states=[roles], **common), 7),
+        (stop_replica, StopReplicaRequest(topic_states=[stopped], **common), 4),
+        (update_metadata, UpdateMetadataRequest(topic_states=[shown], **common), 8),
+    ]
+
+
+@pytest.mark.parametrize("name", ["../x", "a\0b", "a\ud800", "", "ä", "a" * 250])
+def test_names_that_no_topic_may_have_are_refused_alike(told: Told, name: str) -> None:
+    before = told.publisher.image
+    for handler, request, version in requests_of_a_controller(name):
+        answer = told.call(handler, request, version)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST, handler
+    for handler, request, version in requests_of_a_controller(number=-1):
+        assert told.call(handler, request, version).error_code == ErrorCode.INVALID_REQUEST
+    assert told.publisher.image is before
+    assert not told.replicas.partitions
+
+
+class InOffice:
+    """The controller of a broker that is in office, and what the store says when it is asked."""
+
+    broker_epoch = EPOCH
+    holds_office = True
+
+    def __init__(self, deposed: bool) -> None:
+        self.deposed = deposed
+        self.asked: list[int] = []
+
+    async def is_deposed(self, epoch: int) -> bool:
+        self.asked.append(epoch)
+        return self.deposed
+
+
+def test_controller_in_office_obeys_nobody_else(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = InOffice(deposed=False)
+    told.services = with_rooms(told.services, controller=office)
+    before = told.publisher.image
+    for handler, request, version in requests_of_a_controller():
+        answer = run(finish(handler(told.context(version), request)))
+        assert answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+        assert "names controller 5 of epoch 9 and is refused" in caplog.messages[-1]
+    assert office.asked == [9, 9, 9]
+    assert told.publisher.image is before
+    assert not told.replicas.partitions
+    assert told.replicas.controller_epoch < 9  # so that the next controller is obeyed
+
+
+def test_controller_that_was_followed_by_another_obeys_it(told: Told) -> None:
+    told.services = with_rooms(told.services, controller=InOffice(deposed=True))
+    for handler, request, version in requests_of_a_controller():
+        assert run(finish(handler(told.context(version), request))).error_code == 0
+    assert told.partition("a").is_leader
+    assert "a" in told.publisher.image.topics
