@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 HEADER = "<!-- Derived from the code by `make docs`; a test compares. -->\n"
 
 CEILINGS = (CEILING_3_9, CEILING_4_3)
-#: A paragraph of a handler's head, up to the next one.
+#: A paragraph of a handler's module docstring, up to the next one.
 OMITTED = re.compile(r"^Omitted: (.*?)(?=^\w+: |\Z)", re.MULTILINE | re.DOTALL)
 RELEASES = {"3.9": "3.9.2", "4.3": "4.3.0"}
 
@@ -37,14 +37,14 @@ RELEASES = {"3.9": "3.9.2", "4.3": "4.3.0"}
 
 
 class Feature(NamedTuple):
-    """Why APIs are missing: what they belong to, and whether one broker alone would use them."""
+    """A feature to which missing APIs belong, and whether a single broker would use them."""
 
     title: str
     single_broker: bool
     apis: str
 
 
-#: Every API that Apache Kafka offers and kwire may not; the titles are headings of omissions.md.
+#: The APIs of Apache Kafka that kwire may lack; the titles are headings of omissions.md.
 FEATURES = (
     Feature(
         "Security",
@@ -74,7 +74,7 @@ FEATURES = (
     ),
 )
 
-#: What a version brings that a handler does not serve yet: (API, version) -> words.
+#: What a version adds that a handler may not serve yet: (API, version) -> description.
 NEWER_VERSIONS = {
     (ApiKey.PRODUCE, 12): "transactions without AddPartitionsToTxn (KIP-890)",
     (ApiKey.PRODUCE, 13): "topics named by id (KIP-516)",
@@ -94,13 +94,13 @@ NEWER_VERSIONS = {
 
 
 def apis_page() -> str:
-    """Every API: what kwire serves beside what Apache Kafka advertises."""
+    """Every API, with the versions that kwire serves and those that Apache Kafka advertises."""
     lines = [
         "# APIs\n",
-        "Versions that kwire answers, beside those of Apache Kafka. A broker claims nothing newer than the release",
-        "it stands in for: 3.9 when ZooKeeper coordinates, 4.3 with the embedded store; old versions are served under",
-        "both. Both ends are inclusive. The wire library reads and writes every version of every API here.\n",
-        "| key | API | kwire under 3.9 | Kafka 3.9.2 | kwire under 4.3 | Kafka 4.3.0 |",
+        "The versions that kwire serves, compared with those of Apache Kafka; both ends are inclusive. With ZooKeeper, kwire",
+        "advertises no version newer than Apache Kafka 3.9; with the embedded store, none newer than 4.3. Old versions are",
+        "served with both. The wire library reads and writes every version of every API listed here.\n",
+        "| key | API | kwire with ZooKeeper | Kafka 3.9.2 | kwire with the embedded store | Kafka 4.3.0 |",
         "| ---: | --- | --- | --- | --- | --- |",
     ]
     tables = [HandlerTable(HANDLERS, ceiling) for ceiling in CEILINGS]
@@ -114,32 +114,32 @@ def apis_page() -> str:
         lines.append(f"| {key} | {api_name(key)} | {' | '.join(cells)} |")
     lines += ["", "## Not served\n"]
     lines += [
-        "What the features are is in [omissions.md](omissions.md).\n",
-        "| feature | one broker alone would use it | APIs |",
+        "[omissions.md](omissions.md) describes the features.\n",
+        "| feature | used by a single broker | APIs |",
         "| --- | --- | --- |",
     ]
     missing = {api_name(key) for key in not_served()}
     for feature in FEATURES:
         names = [name for name in feature.apis.split() if name in missing]
         if names:
-            use = "yes" if feature.single_broker else "no, only clusters"
+            use = "yes" if feature.single_broker else "no, only by clusters"
             lines.append(f"| {feature.title} | {use} | {', '.join(names)} |")
     lines += [
         "",
         "## Versions not served\n",
-        "Of APIs that are served, these versions are in the release and not in kwire.\n",
-        "| API | release | versions | what they bring |",
+        "These versions of served APIs are in the release but not in kwire.\n",
+        "| API | release | versions | what they add |",
         "| --- | --- | --- | --- |",
         *(row for table in tables for row in _missing_versions(table, table.ceiling)),
         "",
         "## What the served APIs leave out\n",
-        "From the head of each handler.\n",
+        "From the documentation of each handler.\n",
     ]
     lines += [f"- `server/handlers/{name}`: {text}" for name, text in handler_omissions().items()]
     lines += [
         "",
-        "## Known to the wire library only\n",
-        "Neither release offers these on the port that clients use, or only with a plug-in: "
+        "## Known only to the wire library\n",
+        "Neither release serves these on the port that clients use, or only with a plug-in: "
         + ", ".join(api_name(key) for key in ApiKey if key not in advertised())
         + ".",
     ]
@@ -147,7 +147,7 @@ def apis_page() -> str:
 
 
 def advertised() -> list[int]:
-    """The keys that one of the two releases offers, in order."""
+    """The keys that at least one of the two releases advertises, in order."""
     return sorted(set(CEILING_3_9.ranges) | set(CEILING_4_3.ranges))
 
 
@@ -162,7 +162,7 @@ def kips_page() -> str:
 
 
 def not_served() -> set[int]:
-    """The keys that a release offers and kwire does not, under either ceiling."""
+    """The keys that a release advertises and kwire serves under neither ceiling."""
     served = {key for each in CEILINGS for key in HandlerTable(HANDLERS, each).ranges}
     return set(advertised()) - served
 
@@ -263,28 +263,28 @@ def configs_page() -> str:
     lines = [
         "# Configuration\n",
         "Names, types, defaults and ranges are those of Apache Kafka 3.9.2; keys that begin with `kwire.` are kwire's own.",
-        "A key is given in a file (`kwire serve --config FILE`) or with `-o key=value`. *When*: `start` takes a restart;",
-        "`broker` and `cluster` can be changed at run time, for one broker or also as a default for all.\n",
+        "A key is set in a file (`kwire serve --config FILE`) or with `-o key=value`. *When*: `start` means that a change needs a",
+        "restart; `broker` and `cluster` keys can be changed at run time, for one broker or also as a default for all.\n",
         "- [Where a default differs](#where-a-default-differs)",
         "- [Brokers](#brokers) and [topics](#topics): the keys that have an effect",
         "- [Accepted without effect](#accepted-without-effect)\n",
         "## Where a default differs\n",
-        "`kwire serve` without `--config` is a single broker, and begins with these; a file is taken as it is.\n",
+        "Without `--config`, `kwire serve` is a single broker and starts with these values; a file is used as it is.\n",
         "| key | without a file | Apache Kafka's default |",
         "| --- | --- | --- |",
     ]
     for name, value in {**WITHOUT_FILE, **ALONE}.items():
         lines.append(f"| `{name}` | `{value}` | {_code(BROKER[name].default)} |")
     lines += [
-        "\nThe three that follow `group.initial.rebalance.delay.ms` are left at Apache Kafka's default with `--zookeeper`.\n",
-        "Without a value, some keys mean something else here.\n",
+        "\nWith `--zookeeper`, the three after `group.initial.rebalance.delay.ms` keep Apache Kafka's default.\n",
+        "If they are not set, some keys have another meaning in kwire:\n",
         "| key | default | in Apache Kafka | in kwire |",
         "| --- | --- | --- | --- |",
     ]
     for name, (there, here) in DEFAULTS_THAT_MEAN_SOMETHING_ELSE.items():
         lines.append(f"| `{name}` | {_code(BROKER[name].default)} | {there} | {here} |")
     lines += [
-        "\nDefaults are those of 3.9.2 with the embedded store too, although it stands in for 4.3. Other ones in 4.3.0:\n",
+        "\nThe defaults are those of 3.9.2 with the embedded store too, although APIs are then those of 4.3. In 4.3.0 these differ:\n",
         "| key | kwire | Apache Kafka 4.3.0 |",
         "| --- | --- | --- |",
     ]
@@ -302,22 +302,22 @@ def configs_page() -> str:
     ]
     lines += [
         "\n## Topics\n",
-        "A topic without a value takes its broker's, from the first of these keys that is set.\n",
+        "A topic without a value of its own uses its broker's, from the first of these keys that is set.\n",
         "| key | type | default | allowed | broker's key | what it does |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [_config_row(key, _synonyms(key)) for key in TOPIC.values() if key.used]
     lines += [
         "\n## Accepted without effect\n",
-        "Known, checked, shown by kafka-configs, and named once in the log at start when set. Those with a sentence are",
-        "waiting for what they would steer ([omissions.md](omissions.md)).\n",
+        "These keys are checked, shown by kafka-configs and, if set, named once in the log at start. Those with a description",
+        "belong to features that are not implemented yet ([omissions.md](omissions.md)).\n",
         "| key | of | type | default | what it would do |",
         "| --- | --- | --- | --- | --- |",
         *_inert_rows("brokers", BROKER.values()),
         *_inert_rows("brokers, at run time", QUOTA.values()),
         *_inert_rows("topics", TOPIC.values()),
-        "\n## Of Apache Kafka 4.x\n",
-        "Recognised and without effect; values are not checked: "
+        "\n## Keys of Apache Kafka 4.x\n",
+        "These are recognised but have no effect, and their values are not checked: "
         + ", ".join(f"`{name}`" for name in sorted(NEWER_NAMES))
         + ".",
     ]
@@ -358,9 +358,9 @@ def commands_page() -> str:
     """Every command with its options."""
     lines = [
         "# Commands\n",
-        "`kwire COMMAND --help` says the same. `kwire --version` prints the version.\n",
+        "`kwire COMMAND --help` prints the same. `kwire --version` prints the version.\n",
     ]
-    lines.append("Exit status: 0 done, 1 failed, 2 wrongly called.\n")
+    lines.append("Exit status: 0 success, 1 failure, 2 wrong usage.\n")
     for name, (_, summary) in COMMANDS.items():
         parser = _subparser(make_parser(name), name)
         lines.append(f"## kwire {name}\n\n{summary[0].upper()}{summary[1:]}.\n")

@@ -1,7 +1,7 @@
-"""The rows of docs/kips.md: which KIPs a broker or the protocol has a part in, and by what to tell that they work.
+"""The rows of docs/kips.md: the KIPs that concern brokers or the protocol, and what shows that they work.
 
-A row names the API versions that a KIP has brought, and its state follows from those that the handler table serves. A KIP
-that is not seen in an API names the test that shows it. Only what neither can tell is stated by hand.
+A row names the API versions that a KIP introduced; its state follows from those that the handler table serves. If a KIP has no
+API version of its own, the row names the test that shows it. The state is given by hand only if there is neither.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SUPPORTED, PARTIAL, WIRE_ONLY, NOTHING = "Supported", "Partial", "Wire only", "-
 class Kip(NamedTuple):
     """One row.
 
-    Shape: `apis` are words such as "Fetch 12" (API and version), with commas; `test` is a file below tests/;
-    `missing` says what is left out, and makes of Supported Partial; `stated` overrides what follows from the rest.
+    Shape: `apis` has an API and a version each ("Fetch 12"), separated by commas; `test` is a file below tests/;
+    `missing` says what is left out, and turns Supported into Partial; `stated` overrides what follows from the rest.
     """
 
     numbers: str
@@ -31,7 +31,7 @@ class Kip(NamedTuple):
     stated: str = ""
 
     def versions(self) -> list[tuple[ApiKey, int]]:
-        """The API versions that it has brought."""
+        """The API versions that it introduced."""
         words = [pair.split() for pair in self.apis.split(",") if pair.strip()]
         return [(API_KEYS[name], int(version)) for name, version in words]
 
@@ -74,19 +74,19 @@ def kips_page(served: Mapping[int, range]) -> str:
     """The page; `served` has the versions of each API under any ceiling."""
     lines = [
         "# KIPs\n",
-        "Kafka Improvement Proposals that a broker or the protocol has a part in.\n",
-        f"- **{SUPPORTED}**: works as the KIP says.",
-        f"- **{PARTIAL}**: some of it; the last column says what is missing.",
-        f"- **{WIRE_ONLY}**: messages and fields are read and written by the library `kwire`; the broker does nothing with them.",
-        f"- **{NOTHING}**: nothing of it.\n",
-        "The column *by* has the API versions that a KIP has brought, from which its state follows: all, some or none of them",
-        "are [served](apis.md). Under the embedded store (4.3) or ZooKeeper (3.9) counts the same. Where no API shows a KIP,",
-        "the test that does is named.",
+        "Kafka Improvement Proposals that concern brokers or the protocol.\n",
+        f"- **{SUPPORTED}**: works as the KIP describes.",
+        f"- **{PARTIAL}**: works in part; the last column says what is missing.",
+        f"- **{WIRE_ONLY}**: the library `kwire` reads and writes the messages and fields, but the broker does not use them.",
+        f"- **{NOTHING}**: not supported.\n",
+        "The column *shown by* names the API versions that a KIP introduced. Its state follows from how many of them are",
+        "[served](apis.md), with either store: all, some or none. If a KIP has no API versions of its own, the column names the",
+        "test that shows it.",
     ]
     for title, rows in SECTIONS.items():
         lines += [
             f"\n## {title}\n",
-            "| KIP | what | | by | note |",
+            "| KIP | what | state | shown by | note |",
             "| --- | --- | --- | --- | --- |",
         ]
         lines += [f"| {' | '.join(row.cells(served))} |" for row in rows]
@@ -111,7 +111,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "57",
             "lz4 frames with the right checksum",
             test="records/test_compression.py",
-            note="the wrong one of magic 0 too",
+            note="also the wrong checksum that magic 0 needs",
         ),
         Kip(
             "58, 354",
@@ -137,10 +137,10 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         Kip("107", "DeleteRecords", "DeleteRecords 0"),
         Kip("110", "zstd", "Produce 7, Fetch 10"),
         Kip("112, 113", "several log directories", "DescribeLogDirs 0, AlterReplicaLogDirs 1"),
-        Kip("360", "a producer goes on after an unknown id", "InitProducerId 3"),
+        Kip("360", "producers recover after UNKNOWN_PRODUCER_ID", "InitProducerId 3"),
         Kip("390", "compression levels", test="config/test_broker_config.py"),
         Kip("405", "tiered storage", stated=WIRE_ONLY),
-        Kip("467", "errors of single records", "Produce 8"),
+        Kip("467", "errors for single records", "Produce 8"),
         Kip(
             "534",
             "delete horizon of tombstones and markers",
@@ -151,17 +151,15 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "679",
             "idempotent producers as the default",
             test="handlers/test_producers.py",
-            note="no permission is asked for, as there is no authorizer",
+            note="no permission is needed, since there is no authorizer",
         ),
         Kip(
             "730",
             "blocks of producer ids",
             "AllocateProducerIds 0",
-            note="kwire's own brokers take theirs from the coordination store",
+            note="kwire brokers get theirs from the coordination store",
         ),
-        Kip(
-            "841", "brokers that stop do not come back into sync", test="controller/test_cluster.py"
-        ),
+        Kip("841", "stopping brokers do not rejoin the ISR", test="controller/test_cluster.py"),
         Kip("858", "failing log directories in KRaft", "AssignReplicasToDirs 0"),
         Kip(
             "890",
@@ -176,25 +174,25 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
     ),
     "Fetching and producing": (
         Kip("35", "ApiVersions", "ApiVersions 0"),
-        Kip("72", "bound of requests in memory", test="net/test_frame_memory.py", note="always on"),
-        Kip("74", "bound of a Fetch response", "Fetch 3"),
+        Kip("72", "limit on requests in memory", test="net/test_frame_memory.py", note="always on"),
+        Kip("74", "limit on the size of a Fetch response", "Fetch 3"),
         Kip("79", "ListOffsets by time", "ListOffsets 1"),
-        Kip("207", "no end of a log before a new leader knows it", "ListOffsets 5"),
+        Kip("207", "no latest offset until a new leader knows it", "ListOffsets 5"),
         Kip("219", "throttling after the response", stated=NOTHING),
         Kip("227", "incremental fetch sessions", "Fetch 7"),
         Kip("320", "fencing by leader epoch", "Fetch 9, ListOffsets 4, OffsetForLeaderEpoch 2"),
         Kip("392", "fetch from the nearest replica", "Fetch 11"),
         Kip("482", "flexible versions, tagged fields", "ApiVersions 3, Produce 9, Fetch 12"),
-        Kip("511", "names of client software", "ApiVersions 3"),
+        Kip("511", "name and version of the client software", "ApiVersions 3"),
         Kip(
             "516", "topic ids", "Metadata 10, CreateTopics 7, DeleteTopics 6, Fetch 13, Produce 13"
         ),
         Kip("734", "offset of the largest timestamp", "ListOffsets 7"),
         Kip(
             "896",
-            "old versions are gone",
+            "removal of old versions",
             stated=NOTHING,
-            note="on purpose: they are served ([decision 8](decisions/0008-ceilings.md))",
+            note="old versions are served on purpose ([decision 8](decisions/0008-ceilings.md))",
         ),
         Kip("903", "fencing of stale replicas", "Fetch 15"),
         Kip("951", "new leader in Produce and Fetch errors", "Produce 10, Fetch 16"),
@@ -202,7 +200,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "1005, 1075, 1023",
             "ListOffsets and tiered storage",
             "ListOffsets 9, ListOffsets 10, ListOffsets 11",
-            note="for the latest tiered offset the answer is that there is none",
+            note="the answer for the latest tiered offset is always that there is none",
         ),
         Kip("1166", "high watermarks of followers", "Fetch 18"),
     ),
@@ -272,14 +270,14 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "430",
             "authorized operations",
             "Metadata 8, DescribeGroups 3",
-            note="all are, as there is no authorizer",
+            note="all operations are authorized, since there is no authorizer",
         ),
         Kip("464, 525", "defaults and configs in CreateTopics", "CreateTopics 4, CreateTopics 5"),
         Kip(
             "569",
             "documentation in DescribeConfigs",
             "DescribeConfigs 3",
-            note="kwire's own sentences",
+            note="with kwire's own texts",
         ),
         Kip(
             "584, 778",
@@ -293,7 +291,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "DescribeProducers 0, DescribeTransactions 0, ListTransactions 0",
         ),
         Kip("700", "DescribeCluster", "DescribeCluster 0"),
-        Kip("714", "metrics of clients", "GetTelemetrySubscriptions 0, PushTelemetry 0"),
+        Kip("714", "client metrics", "GetTelemetrySubscriptions 0, PushTelemetry 0"),
         Kip(
             "784, 827",
             "errors and sizes in DescribeLogDirs",
@@ -301,9 +299,9 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         ),
         Kip(
             "919",
-            "clients that ask controllers",
+            "clients that connect to controllers",
             "DescribeCluster 1",
-            missing="controllers as endpoints of their own",
+            missing="endpoints of controllers",
         ),
         Kip(
             "966",
@@ -315,7 +313,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "994, 1152",
             "filters in ListTransactions",
             "ListTransactions 1, ListTransactions 2",
-            note="patterns without flags and named classes",
+            note="patterns have no flags and no named classes",
         ),
         Kip("1066", "cordoned log directories", "DescribeLogDirs 5"),
         Kip(
@@ -327,7 +325,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
     "Security and quotas": (
         Kip(
             "43, 152, 368",
-            "SASL handshake, authenticate, again",
+            "SASL handshake, authentication, reauthentication",
             "SaslHandshake 0, SaslAuthenticate 0, SaslAuthenticate 1",
         ),
         Kip("48, 373", "delegation tokens", "CreateDelegationToken 1, CreateDelegationToken 3"),
@@ -336,12 +334,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "ACLs",
             "DescribeAcls 0, CreateAcls 0, DeleteAcls 0",
             stated=WIRE_ONLY,
-            note="answered SECURITY_DISABLED, as without an authorizer",
+            note="requests are answered SECURITY_DISABLED, as without an authorizer",
         ),
         Kip("546", "client quotas", "DescribeClientQuotas 0, AlterClientQuotas 0"),
         Kip("554", "SCRAM users", "DescribeUserScramCredentials 0, AlterUserScramCredentials 0"),
-        Kip("599", "quota of topic changes", stated=WIRE_ONLY),
-        Kip("612", "rate of connections", stated=NOTHING),
+        Kip("599", "quota on topic changes", stated=WIRE_ONLY),
+        Kip("612", "limit on the rate of new connections", stated=NOTHING),
     ),
     "Several brokers": (
         Kip("183, 460", "electing leaders", "ElectLeaders 0, ElectLeaders 1"),
@@ -359,6 +357,6 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "KRaft",
             "Vote 0, FetchSnapshot 0, BrokerRegistration 0, DescribeQuorum 0",
         ),
-        Kip("866", "from ZooKeeper to KRaft", stated=WIRE_ONLY),
+        Kip("866", "migration from ZooKeeper to KRaft", stated=WIRE_ONLY),
     ),
 }

@@ -59,7 +59,7 @@ def make_parser(chosen: str | None) -> ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 wrongly called."""
+    """Run one command and return its exit code: 0 success, 1 failure, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["pipeline"]:
         from .cli.pipeline import main as pipeline

@@ -1,4 +1,4 @@
-"""Many seeds, in processes, and what came of them."""
+"""Runs many seeds in several processes, and collects their outcomes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from .world import FAULTS, Outcome, run
 
 
 def outcome_of(seed: int, steps: int, mistake: str | None) -> Outcome:
-    """Run one seed, with a mistake in the code if one is named."""
+    """Run one seed, with a planted mistake if one is named."""
     logging.disable(logging.CRITICAL)
     with planted(mistake):
         return run(seed, steps)
 
 
 def outcomes(seeds: Iterable[int], steps: int, mistake: str | None, jobs: int) -> Iterator[Outcome]:
-    """Run seeds in processes, and give outcomes in the order of the seeds."""
+    """Run seeds in processes, and yield the outcomes in the order of the seeds."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         work = partial(outcome_of, steps=steps, mistake=mistake)
         try:
             yield from pool.map(work, seeds)
-        except GeneratorExit:  # one was enough
+        except GeneratorExit:  # the caller needs no more outcomes
             pool.shutdown(cancel_futures=True)
             raise
 
 
 def table(found: list[Outcome]) -> str:
-    """What was done, as rows for the docs."""
+    """The totals of all runs, as rows of the table in the docs."""
     faults: Counter[str] = Counter()
     for outcome in found:
         faults.update(outcome.faults)
@@ -42,7 +42,7 @@ def table(found: list[Outcome]) -> str:
         *((f"faults: {name}", faults[name]) for name in FAULTS),
         ("records acknowledged", sum(each.acknowledged for each in found)),
         ("records committed", sum(each.committed for each in found)),
-        ("looks at a leader", sum(each.checks for each in found)),
+        ("checks of a leader", sum(each.checks for each in found)),
         ("violations", sum(each.violation is not None for each in found)),
     ]
     return "\n".join(f"| {name} | {value:,} |" for name, value in rows)
