@@ -8,11 +8,15 @@ What keeps them safe: a read beyond the end raises, and a slice beyond it moves 
 end, which the next read or the final comparison notices. Only counts are checked before use, because
 lists are made from them. Every failed check raises Refused, and the caller has interpreter.py find
 out exactly what is wrong.
+
+Long messages are encoded and decoded in steps, by generators that the same writers write: they yield every
+64 elements of an array. A decoder in steps reads leniently, as a broker reads requests, and adds up what the
+elements of each array will take in memory before it makes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kwire.decoder_writer import DecoderWriter
@@ -22,6 +26,8 @@ from kwire.schema import schema_of
 
 Encoder = Callable[[Any], Any]
 Decoder = Callable[[Any, int, int], tuple[Any, int]]
+StepsEncoder = Callable[[Any], Generator[None, None, list[Any]]]
+StepsDecoder = Callable[[Any, int, int, list[int]], Generator[None, None, tuple[Any, int]]]
 
 
 def compile_encoder(cls: type, version: int) -> Encoder:
@@ -36,13 +42,36 @@ def compile_encoder(cls: type, version: int) -> Encoder:
     return encoder
 
 
-def compile_decoder(cls: type, version: int, from_view: bool) -> Decoder:
+def compile_steps_encoder(cls: type, version: int) -> StepsEncoder:
+    """Make `encode(message)`, a generator that returns a list of buffers. Errors: BadVersion."""
+    schema = schema_of(cls)
+    check_version(schema, version)
+    writer = EncoderWriter(schema, version, steps=True)
+    encoder: StepsEncoder = writer.compile(writer.main(cls))
+    return encoder
+
+
+def compile_decoder(cls: type, version: int, from_view: bool, most: int | None = None) -> Decoder:
     """Make `decode(buffer, pos, end)`, which returns the message and the position after it.
 
-    Shape: the buffer is a memoryview if from_view, else bytes. Errors: BadVersion.
+    Shape: the buffer is a memoryview if from_view, else bytes. A message with more than `most` elements in
+    its arrays is refused. Errors: BadVersion.
     """
     schema = schema_of(cls)
     check_version(schema, version)
-    writer = DecoderWriter(schema, version, from_view)
+    writer = DecoderWriter(schema, version, from_view, most=most)
     decoder: Decoder = writer.compile(writer.main(cls))
+    return decoder
+
+
+def compile_steps_decoder(cls: type, version: int, from_view: bool) -> StepsDecoder:
+    """Make `decode(buffer, pos, end, room)`, a generator that returns what a decoder does.
+
+    Shape: `room` is a list of one number, the bytes of memory that the message may take; it is counted down.
+    Errors: BadVersion.
+    """
+    schema = schema_of(cls)
+    check_version(schema, version)
+    writer = DecoderWriter(schema, version, from_view, steps=True)
+    decoder: StepsDecoder = writer.compile(writer.main(cls))
     return decoder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from kwire.interpreter import MAX_STRING_BYTES
@@ -16,8 +16,37 @@ FEW = 16
 """Arrays of fewer numbers than this have a Struct kept ready."""
 
 
+STEP_ELEMENTS = 64
+"""How many elements of an array one step of a codec reads or writes, besides the arrays within them."""
+
+STEP_NUMBERS = 4096
+"""The same for arrays of numbers."""
+
+MANY_TAGS = 128
+"""No honest struct has more tagged fields than this; one that has is decoded in steps."""
+
+LARGE_TAG_BYTES = 64 * 1024
+"""The same for the size of a tagged field that is not known."""
+
+TAG_BYTES = 200
+"""What an unknown tagged field takes in memory, without its bytes."""
+
+CHUNK_BYTES = 256 * 1024
+"""The size from which on a message encoded in steps is cut into buffers."""
+
+
 class Refused(Exception):
     """A compiled codec met something wrong; interpreter.py finds out what."""
+
+
+class TooMuch(Exception):
+    """A message would take more memory than it may."""
+
+
+class Chunk(bytearray):
+    """A part of an encoded message that may still grow."""
+
+    __slots__ = ()
 
 
 def _read_string_length(buffer: Any, pos: int) -> tuple[int, int]:
@@ -35,14 +64,40 @@ def _string_length(size: int) -> bytes:
 
 def _read_unknown_tags(made: Any, buffer: Any, pos: int, end: int) -> int:
     count, pos = read_uvarint(buffer, pos)
-    if count * 2 > end - pos:
+    if count * 2 > end - pos or count > MANY_TAGS:
         raise Refused
     unknown = {}
     for _ in range(count):
         tag, pos = read_uvarint(buffer, pos)
         size, pos = read_uvarint(buffer, pos)
+        if size > end - pos or size > LARGE_TAG_BYTES:
+            raise Refused
+        unknown[tag] = bytes(buffer[pos : pos + size])
+        pos += size
+    made.unknown_tags = unknown
+    return pos
+
+
+def _read_unknown_tags_steps(
+    made: Any, buffer: Any, pos: int, end: int, room: list[int]
+) -> Generator[None, None, int]:
+    count, pos = read_uvarint(buffer, pos)
+    if count * 2 > end - pos:
+        raise Refused
+    room[0] -= count * TAG_BYTES
+    if room[0] < 0:
+        raise TooMuch
+    unknown = {}
+    for number in range(count):
+        if not number % STEP_ELEMENTS:
+            yield
+        tag, pos = read_uvarint(buffer, pos)
+        size, pos = read_uvarint(buffer, pos)
         if size > end - pos:
             raise Refused
+        room[0] -= size
+        if room[0] < 0:
+            raise TooMuch
         unknown[tag] = bytes(buffer[pos : pos + size])
         pos += size
     made.unknown_tags = unknown
@@ -91,23 +146,52 @@ def _unpack_many(count: int, code: str, buffer: Any, pos: int) -> list[Any]:
     return list(struct.unpack_from(f">{count}{code}", buffer, pos))
 
 
+def _unpack_steps(count: int, code: str, buffer: Any, pos: int) -> Generator[None, None, list[Any]]:
+    if count <= STEP_NUMBERS:
+        return _unpack_many(count, code, buffer, pos)
+    values: list[Any] = []
+    size = struct.calcsize(">" + code)
+    while count:
+        yield
+        some = min(count, STEP_NUMBERS)
+        values += struct.unpack_from(f">{some}{code}", buffer, pos)
+        pos += some * size
+        count -= some
+    return values
+
+
+def _gather(parts: list[bytes], out: list[Any]) -> None:
+    """Move what was written to the end of the output."""
+    data = b"".join(parts)
+    parts.clear()
+    last = out[-1] if out else None
+    if type(last) is Chunk and len(last) < CHUNK_BYTES:
+        last += data
+    else:
+        out.append(Chunk(data))
+
+
 def _pack_many(code: str, values: Sequence[Any]) -> bytes:
     return struct.pack(f">{len(values)}{code}", *values)
 
 
 RUNTIME: dict[str, Any] = {
     "Refused": Refused,
+    "TooMuch": TooMuch,
+    "gather": _gather,
     "join": b"".join,
     "new": object.__new__,
     "pack_many": _pack_many,
     "put_small_records": _put_small_records,
     "read_string_length": _read_string_length,
     "read_unknown_tags": _read_unknown_tags,
+    "read_unknown_tags_steps": _read_unknown_tags_steps,
     "read_uvarint": read_uvarint,
     "string_length": _string_length,
     "tag_section": _tag_section,
     "unknown_tag_section": _unknown_tag_section,
     "unpack_many": _unpack_many,
+    "unpack_steps": _unpack_steps,
     "uvarint": uvarint,
 }
 """The names that compiled source may use."""

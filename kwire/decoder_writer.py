@@ -1,27 +1,53 @@
-"""Writes the source of decode functions; compiler.py says what makes them fast and safe."""
+"""Writes the source of decode functions; compiler.py says what makes them fast and safe, and which forms there are."""
 
 from __future__ import annotations
 
 import struct
 
-from kwire.compiler_runtime import FEW, unpackers
+from kwire.compiler_runtime import (
+    FEW,
+    LARGE_TAG_BYTES,
+    MANY_TAGS,
+    STEP_ELEMENTS,
+    TAG_BYTES,
+    unpackers,
+)
 from kwire.interpreter import known_tags, min_size
+from kwire.memory import memory_of
 from kwire.schema import Schema, schema_of
 from kwire.source_writer import SourceWriter, has_records
 from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
 
 
 class DecoderWriter(SourceWriter):
-    """Writes a decode function; `run` holds (code, target) of the fixed-size fields not yet read."""
+    """Writes a decode function; `run` holds (code, target) of the fixed-size fields not yet read.
 
-    def __init__(self, schema: Schema, version: int, from_view: bool) -> None:
+    Shape: with `steps` it is a generator, which reads leniently. With `most`, it refuses a message whose
+    arrays have more elements in all; tagged fields are not counted.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        version: int,
+        from_view: bool,
+        *,
+        steps: bool = False,
+        most: int | None = None,
+    ) -> None:
         super().__init__(schema, version)
         self.tobytes = ".tobytes()" if from_view else ""
         self.from_view = from_view
+        self.steps = steps
+        self.most = most
         self.end = "end"
 
     def main(self, cls: type) -> str:
-        self.lines.append("def decode(buf, pos, end):")
+        self.lines.append(f"def decode(buf, pos, end{', room' if self.steps else ''}):")
+        if self.steps:
+            self.line("if False: yield")  # a generator even if there are no arrays
+        if self.most is not None:
+            self.line(f"left = {self.most}")
         if has_records(cls) and not self.from_view:
             self.line("view = memoryview(buf)")
         elif has_records(cls):
@@ -61,14 +87,16 @@ class DecoderWriter(SourceWriter):
                 self.line(f"{target} = {self.default(declared)}")
         self.line(f"{made}.unknown_tags = None")
         if self.flexible:
-            read = self.tag_function(cls)
+            read, room = self.tag_function(cls), ""
+            if self.steps:
+                read, room = f"yield from {read}", ", room"
             if self.run:
                 count = self.fresh("n")
                 self.run.append(("B", count))
                 self.flush()
-                self.line(f"if {count}: pos = {read}({made}, buf, pos - 1, {self.end})")
+                self.line(f"if {count}: pos = {read}({made}, buf, pos - 1, {self.end}{room})")
             else:
-                self.line(f"if buf[pos]: pos = {read}({made}, buf, pos, {self.end})")
+                self.line(f"if buf[pos]: pos = {read}({made}, buf, pos, {self.end}{room})")
                 self.line("else: pos += 1")
         return made
 
@@ -116,10 +144,16 @@ class DecoderWriter(SourceWriter):
         else:
             size = self.length("i", flexible)
         stop = self.fresh("e")
-        if type_ is String:
+        if type_ is String and self.steps:
+            value = f"str(buf[pos:{stop}], 'utf-8', 'replace')"
+        elif type_ is String:
             value = f"buf[pos:{stop}]{self.tobytes}.decode()"
         else:
             value = f"view[pos:{stop}]" if type_ is Records else f"buf[pos:{stop}]{self.tobytes}"
+        if self.steps and type_ is not String and type_ is not Records:
+            self.line(f"if {size}{' - 1' if flexible else ''} > {self.end} - pos: raise Refused")
+            self.line(f"room[0] -= {size}")
+            self.line("if room[0] < 0: raise TooMuch")
         self.line(f"if {size} > {1 if flexible else 0}:")
         less_one = " - 1" if flexible else ""
         self.line(f"    {stop} = pos + {size}{less_one}; {target} = {value}; pos = {stop}")
@@ -130,7 +164,7 @@ class DecoderWriter(SourceWriter):
     def null(self, size: str, target: str, flexible: bool, nullable: bool) -> None:
         if not nullable:
             self.line("else: raise Refused")
-        elif flexible:
+        elif flexible or self.steps:
             self.line(f"else: {target} = None")
         else:
             self.line(f"elif {size} == -1: {target} = None")
@@ -146,7 +180,16 @@ class DecoderWriter(SourceWriter):
         smallest = min_size(element, self.version, flexible)
         times = f" * {smallest}" if smallest > 1 else ""
         self.line(f"if {size}{times} > {self.end} - pos: raise Refused")
-        if isinstance(element, Fixed) and element is not Uuid:
+        if self.most is not None and self.end == "end":
+            self.line(f"left -= {size}")
+            self.line("if left < 0: raise Refused")
+        if self.steps:
+            self.line(f"room[0] -= {size} * {8 + memory_of(element, self.version)}")
+            self.line("if room[0] < 0: raise TooMuch")
+        if isinstance(element, Fixed) and element is not Uuid and self.steps:
+            self.line(f"{target} = yield from unpack_steps({size}, '{element.code}', buf, pos)")
+            self.line(f"pos += {size}{times}")
+        elif isinstance(element, Fixed) and element is not Uuid:
             few = self.name(("few", element.code), "A", unpackers(element.code))
             self.line(f"if {size} < {FEW}: {target} = [*{few}[{size}](buf, pos)]")
             self.line(f"else: {target} = unpack_many({size}, '{element.code}', buf, pos)")
@@ -154,10 +197,15 @@ class DecoderWriter(SourceWriter):
         else:
             items = self.fresh("a")
             self.line(f"{target} = {items} = []")
-            if isinstance(element, type) and self.is_fixed(element):
+            if isinstance(element, type) and self.is_fixed(element) and not self.steps:
                 self.fixed_structs(element, items, size)
                 size = f"{size} - len({items})"
-            self.line(f"for _ in range({size}):")
+            if self.steps:
+                number = self.fresh("i")
+                self.line(f"for {number} in range({size}):")
+                self.line(f"    if not {number} & {STEP_ELEMENTS - 1}: yield")
+            else:
+                self.line(f"for _ in range({size}):")
             self.indent += 1
             if isinstance(element, type):
                 item = self.struct(element)
@@ -217,17 +265,24 @@ class DecoderWriter(SourceWriter):
         """Write a function that reads the tagged fields of a struct, unless there are none."""
         known = known_tags(schema_of(cls))
         if not known:
-            return "read_unknown_tags"
+            return "read_unknown_tags_steps" if self.steps else "read_unknown_tags"
         name = self.tag_functions.get(cls)
         if name is not None:
             return name
         name = self.tag_functions[cls] = f"read_tags{len(self.tag_functions)}"
         outer, outer_indent, outer_end, outer_run = self.lines, self.indent, self.end, self.run
         self.lines, self.indent, self.end, self.run = [], 1, "stop", []
-        self.lines.append(f"def {name}(o, buf, pos, end):")
+        self.lines.append(f"def {name}(o, buf, pos, end{', room' if self.steps else ''}):")
         self.line("count, pos = read_uvarint(buf, pos)")
         self.line("if count * 2 > end - pos: raise Refused")
-        self.line("for _ in range(count):")
+        if self.steps:
+            self.line(f"room[0] -= count * {TAG_BYTES}")
+            self.line("if room[0] < 0: raise TooMuch")
+            self.line("for number in range(count):")
+            self.line(f"    if not number & {STEP_ELEMENTS - 1}: yield")
+        else:
+            self.line(f"if count > {MANY_TAGS}: raise Refused")
+            self.line("for _ in range(count):")
         self.indent += 1
         self.line("tag, pos = read_uvarint(buf, pos)")
         self.line("size, pos = read_uvarint(buf, pos)")
@@ -247,6 +302,11 @@ class DecoderWriter(SourceWriter):
             self.indent -= 1
             word = "elif"
         self.line("else:")
+        if self.steps:
+            self.line("    room[0] -= size")
+            self.line("    if room[0] < 0: raise TooMuch")
+        else:
+            self.line(f"    if size > {LARGE_TAG_BYTES}: raise Refused")
         self.line("    if o.unknown_tags is None: o.unknown_tags = {}")
         self.line("    o.unknown_tags[tag] = bytes(buf[pos:stop])")
         self.line("    pos = stop")

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import struct
 
-from kwire.compiler_runtime import FEW, SMALL_RECORDS_BYTES, packers
+from kwire.compiler_runtime import FEW, SMALL_RECORDS_BYTES, STEP_ELEMENTS, packers
 from kwire.interpreter import known_tags
-from kwire.schema import Field, schema_of
+from kwire.schema import Field, Schema, schema_of
 from kwire.source_writer import SourceWriter, has_records
 from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
 
 
 class EncoderWriter(SourceWriter):
-    """Writes an encode function; `run` holds (code, expression) of the fixed-size fields to write."""
+    """Writes an encode function; `run` holds (code, expression) of the fixed-size fields to write.
+
+    Shape: with `steps` it is a generator. Arrays in tagged fields are written in one step.
+    """
+
+    def __init__(self, schema: Schema, version: int, *, steps: bool = False) -> None:
+        super().__init__(schema, version)
+        self.steps = steps
+        self.in_tags = False
 
     def main(self, cls: type) -> str:
         self.lines.append("def encode(message):")
         self.line("parts = []")
+        if self.steps:
+            self.line("out = []")
+            self.line("if False: yield")  # a generator even if there are no arrays
+            self.struct(cls, "message")
+            self.flush()
+            self.line("gather(parts, out)")
+            self.line("return out")
+            return "encode"
         with_records = has_records(cls)
         if with_records:
             self.line("out = []")
@@ -176,7 +192,14 @@ class EncoderWriter(SourceWriter):
             self.line(f"    else: parts.append(pack_many('{element.code}', {items}))")
             return
         item = self.fresh("v")
-        self.line(f"for {item} in {items}:")
+        if self.steps and not self.in_tags:
+            number = self.fresh("i")
+            self.line(f"for {number}, {item} in enumerate({items}):")
+            self.line(f"    if not {number} & {STEP_ELEMENTS - 1}:")
+            self.line("        gather(parts, out)")
+            self.line("        yield")
+        else:
+            self.line(f"for {item} in {items}:")
         self.indent += 1
         if isinstance(element, type):
             self.struct(element, item)
@@ -194,6 +217,7 @@ class EncoderWriter(SourceWriter):
             return name
         name = self.tag_functions[cls] = f"tags{len(self.tag_functions)}"
         outer, outer_indent, outer_run = self.lines, self.indent, self.run
+        outer_in_tags, self.in_tags = self.in_tags, True
         self.lines, self.indent, self.run = [], 1, []
         self.lines.append(f"def {name}(o):")
         self.line("found = {}")
@@ -209,5 +233,5 @@ class EncoderWriter(SourceWriter):
         known = frozenset(known_tags(schema_of(cls)))
         self.line(f"return tag_section(found, o.unknown_tags, {self.name(known, 'K', known)})")
         self.finish_function(outer, outer_indent)
-        self.run = outer_run
+        self.run, self.in_tags = outer_run, outer_in_tags
         return name

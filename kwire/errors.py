@@ -348,6 +348,10 @@ class BadVersion(WireError):
     """The message does not exist in this version, or the API is not known."""
 
 
+class MessageTooLarge(WireError):
+    """The message would take more memory than it may, once decoded."""
+
+
 class EncodeError(WireError):
     """A value has the wrong type, is out of range, or cannot be carried by the version."""
 

@@ -58,6 +58,10 @@ def response_header_version(api_key: int, api_version: int) -> int:
     return 1 if api_version >= _flexible_from(api_key, True) else 0
 
 
+#: What a request header may take in memory: it holds a client id, and tagged fields that nobody uses.
+MAX_HEADER_BYTES = 256 * 1024
+
+
 def _flexible_from(api_key: int, response: bool) -> int:
     first = _first_flexible.get((api_key, response))
     if first is None:
@@ -101,7 +105,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             else:
                 header = RequestHeader(api_key, api_version, correlation_id, client_id)
                 return header, body + version - 1
-    message, body = decode_prefix(headers.RequestHeader, buffer, version)
+    message, body = decode_prefix(headers.RequestHeader, buffer, version, 0, MAX_HEADER_BYTES)
     return RequestHeader(api_key, api_version, correlation_id, message.client_id), body
 
 

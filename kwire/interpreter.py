@@ -7,6 +7,7 @@ through this one to find out which field and which byte were at fault.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -72,13 +73,20 @@ def known_tags(schema: Schema) -> dict[int, Field]:
 class _Walk:
     """A codec's position in a message, for error messages."""
 
+    error: type[WireError] = WireError
+    pos = -1
+
     def __init__(self, schema: Schema, version: int) -> None:
         self.schema = schema
         self.version = version
         self.path: list[str] = []
+        self.left = sys.maxsize  # how many more fields and elements it may look at
 
     def at(self, name: str | int, step: Callable[[], Any]) -> Any:
         """Do a step under the name of a field or the number of an element."""
+        self.left -= 1
+        if self.left < 0:
+            self.fail(self.error, "something is wrong from here on", self.pos)
         self.path.append(f"[{name}]" if isinstance(name, int) else f".{name}")
         result = step()
         self.path.pop()
@@ -100,9 +108,14 @@ class _Walk:
         return self.version in versions
 
 
-def decode(cls: type[T], buffer: Any, version: int, offset: int = 0) -> T:
-    """Decode a message that takes up the buffer from the offset to its end; see codec.decode."""
-    message, pos = decode_prefix(cls, buffer, version, offset)
+def decode(
+    cls: type[T], buffer: Any, version: int, offset: int = 0, *, most: int = sys.maxsize
+) -> T:
+    """Decode a message that takes up the buffer from the offset to its end; see codec.decode.
+
+    Shape: it gives up, with a WireError, after `most` fields and elements.
+    """
+    message, pos = decode_prefix(cls, buffer, version, offset, most=most)
     if pos != len(buffer):
         raise BadLength(
             f"{len(buffer) - pos} bytes are left",
@@ -114,17 +127,24 @@ def decode(cls: type[T], buffer: Any, version: int, offset: int = 0) -> T:
 
 
 def decode_prefix(
-    cls: type[T], buffer: Any, version: int, offset: int = 0, *, lenient: bool = False
+    cls: type[T],
+    buffer: Any,
+    version: int,
+    offset: int = 0,
+    *,
+    lenient: bool = False,
+    most: int = sys.maxsize,
 ) -> tuple[T, int]:
     """Decode a message that may be followed by more bytes; see codec.decode_prefix.
 
-    Shape: with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, and any length below 0 is
+    Shape: `most` as for `decode`; with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, and any length below 0 is
     null where null is allowed.
     """
     schema = schema_of(cls)
     check_version(schema, version)
     reader = _Reader(schema, version, memoryview(buffer).cast("B"), offset)
     reader.lenient = lenient
+    reader.left = most
     message = reader.struct(cls)
     return message, reader.pos
 
@@ -242,6 +262,9 @@ class _Reader(_Walk):
         if count * 2 > self.end - self.pos:
             self.fail(BadLength, f"{count} tagged fields, {self.end - self.pos} bytes left", at)
         for _ in range(count):
+            self.left -= 1
+            if self.left < 0:
+                self.fail(WireError, "something is wrong from here on", self.pos)
             self.tag(made, known)
 
     def tag(self, made: Any, known: dict[int, Field]) -> None:
@@ -267,19 +290,24 @@ class _Reader(_Walk):
         self.end = outer_end
 
 
-def encode(message: Any, version: int, keep_records: bool = True) -> bytes:
+def encode(
+    message: Any, version: int, keep_records: bool = True, *, most: int = sys.maxsize
+) -> bytes:
     """Encode a message; see codec.encode.
 
-    Shape: without keep_records, the bytes of records are left out, for records not in memory.
+    Shape: it gives up, with an EncodeError, after `most` fields and elements. Without keep_records, the bytes of records are left out, for records not in memory.
     """
     schema = schema_of(type(message))
     check_version(schema, version)
     writer = _Writer(schema, version, keep_records)
+    writer.left = most
     writer.struct(message, type(message))
     return bytes(writer.out)
 
 
 class _Writer(_Walk):
+    error = EncodeError
+
     def __init__(self, schema: Schema, version: int, keep_records: bool) -> None:
         super().__init__(schema, version)
         self.keep_records = keep_records

@@ -203,3 +203,13 @@ class Turns:
                     return
         finally:
             self._steps_left -= taken
+
+
+def exhaust(steps: Generator[None, None, T]) -> T:
+    """Run a generator to its end, and return what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value

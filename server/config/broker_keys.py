@@ -268,6 +268,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     # Keys of kwire's own
     key("kwire.produce.validation", STRING, "standard", MEDIUM, CLUSTER_WIDE, valid=one_of("standard", "deep"),
         doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does."),
+    key("kwire.request.decoded.max.bytes", LONG, "67108864", MEDIUM, valid=at_least(1048576),
+        doc="Memory that one request may take once it is decoded; a connection that sends more is closed. Requests of 16 KiB"
+        " and less are not checked. A cluster of more than 90,000 partitions needs more."),
     key("kwire.failover.on.refusal", BOOLEAN, "true", MEDIUM,
         doc="Move leaderships, and the controller, away from a broker whose port refuses connections, without waiting for the end of its ZooKeeper session."),
     key("kwire.queued.max.response.bytes", LONG, "67108864", MEDIUM, valid=at_least(1024 * 1024),

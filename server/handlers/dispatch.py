@@ -23,16 +23,16 @@ from types import GeneratorType
 from typing import Any
 
 from kwire.api import ApiKey, response_class
-from kwire.codec import decode_prefix, encode_parts
+from kwire.codec import DECODED_BYTES, decode_at_once, decode_steps, encode_parts, encode_steps
 from kwire.connection import Part, RequestReceived, response_frame
-from kwire.errors import EncodeError, ErrorCode, WireError
+from kwire.errors import EncodeError, ErrorCode, MessageTooLarge, WireError
 from kwire.schema import schema_of
 
 from ..clock import Clock
 from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Later
-from ..turns import Turns
+from ..turns import Turns, exhaust
 from .api_versions import unsupported_version_response
 from .context import Encoded, NoReply, RequestContext, Services
 from .gate import Durations, Observer, RequestQuotas
@@ -46,6 +46,9 @@ Steps = Generator[None, None, "Reply | Later[Any]"]
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 PRODUCE = int(ApiKey.PRODUCE)
 NOTHING: Sequence[Part] = ()
+
+#: The setting that bounds what a request takes in memory.
+MAX_DECODED_BYTES = "kwire.request.decoded.max.bytes"
 
 #: A string holds 32767 bytes, and a character takes up to four.
 MAX_MESSAGE_CHARACTERS = 8000
@@ -61,11 +64,13 @@ class RequestDispatcher:
         clock: Clock,
         *,
         turns: Turns | None = None,
+        max_decoded_bytes: int = DECODED_BYTES,
         observer: Observer | None = None,
         quotas: RequestQuotas | None = None,
     ) -> None:
         self.handlers = handlers
         self.turns = turns or Turns(clock.monotonic_us)
+        self.max_decoded_bytes = max_decoded_bytes
         self.services = services
         self._now_ms = clock.now_ms
         self._clock = clock
@@ -86,15 +91,7 @@ class RequestDispatcher:
 
         # Decode. Left-over bytes are ignored, as Apache Kafka ignores them: librdkafka's Metadata
         # v12 for all topics has three bytes too many.
-        try:
-            message, _ = decode_prefix(
-                handler.request_class, request.frame, version, request.body_offset
-            )
-        except WireError as error:
-            return Close(
-                f"cannot decode {handler.name} v{version} of client {request.client_id!r}: {error}",
-                (request.api_key, version),
-            )
+        message = decode_at_once(handler.request_class, request.frame, version, request.body_offset)
         ctx = RequestContext(
             handler,
             version,
@@ -106,6 +103,10 @@ class RequestDispatcher:
             message,
         )
         ctx.began_us = began_us
+        if message is None:
+            # A view of its own keeps the frame while the session lets go of it.
+            steps = self._decode_in_turns(ctx, request.frame[:], request.body_offset)
+            return self._in_turns(ctx, steps)
 
         # Handle, if authorized.
         authorize = handler.authorize
@@ -155,17 +156,43 @@ class RequestDispatcher:
         assert isinstance(started, asyncio.Future)
         return Later(ctx, started, None, started.cancel, overlap=False)
 
-    def _handle_in_turns(self, ctx: RequestContext, handling: Generator[None, None, Any]) -> Steps:
-        """Step a handler, and encode its response."""
+    def _decode_in_turns(self, ctx: RequestContext, frame: memoryview, body_offset: int) -> Steps:
+        """Decode a long request, or one that is not as it should be, and answer it."""
+        handler = ctx.handler
         try:
-            answer = yield from handling
+            message, _ = yield from decode_steps(
+                handler.request_class, frame, ctx.version, body_offset, self.max_decoded_bytes
+            )
+        except WireError as error:
+            setting = f" ({MAX_DECODED_BYTES})" if isinstance(error, MessageTooLarge) else ""
+            return Close(
+                f"cannot decode {handler.name} v{ctx.version} of client {ctx.client_id!r}:"
+                f" {error}{setting}",
+                (handler.api_key, ctx.version),
+            )
+        del frame
+        ctx.message = message
+        try:
+            authorize = handler.authorize
+            if authorize is not None and (denied := authorize(ctx, message)):
+                return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
+            answer = handler.function(ctx, message)
+        except Exception:  # noqa: BLE001 - as above
+            return self._failed(ctx)
+        return (yield from self._handle_in_turns(ctx, answer))
+
+    def _handle_in_turns(self, ctx: RequestContext, answer: Any) -> Steps:
+        """Step a handler if it is a generator, and encode its response."""
+        try:
+            if type(answer) is GeneratorType:
+                answer = yield from answer
             if type(answer) is Later:
                 if ctx.handler.api_key == PRODUCE:
                     ctx.message = None  # as in `dispatch`
                 if self._observer is not None:
                     ctx.handled_us = self._clock.monotonic_us()
                 return answer
-            return self._reply(ctx, answer)
+            return (yield from self._reply_in_turns(ctx, answer))
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
 
@@ -186,7 +213,7 @@ class RequestDispatcher:
                 parts = [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
             except EncodeError:
                 # A message may quote names of any length, and then be too long for a string.
-                if not shorten_messages(answer):
+                if not exhaust(shorten_messages(answer)):
                     raise
                 parts = encode_parts(answer, version)
             flexible = version >= ctx.handler.flexible_from
@@ -194,6 +221,24 @@ class RequestDispatcher:
         if observer is not None:
             self._observe(ctx, answer, error, answered_us)
         return reply
+
+    def _reply_in_turns(self, ctx: RequestContext, answer: Any) -> Steps:
+        """Do the same in steps, for a response that may be long."""
+        if type(answer) is NoReply or type(answer) is Encoded:
+            return self._reply(ctx, answer)
+        answered_us = 0 if self._observer is None else self._clock.monotonic_us()
+        if self._quotas is not None and ctx.handler.throttled:
+            answer = throttled(ctx, answer, self._quotas.throttle_time_ms(ctx))
+        version = ctx.version
+        try:
+            parts = yield from encode_steps(answer, version)
+        except EncodeError:
+            if not (yield from shorten_messages(answer)):  # as above
+                raise
+            parts = yield from encode_steps(answer, version)
+        if self._observer is not None:
+            self._observe(ctx, answer, ErrorCode.NONE, answered_us)
+        return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
 
     def _observe(
         self, ctx: RequestContext, response: object, error: ErrorCode, answered_us: int
@@ -274,15 +319,16 @@ def throttled(ctx: RequestContext, answer: Any, throttle_time_ms: int) -> Any:
     return answer
 
 
-def shorten_messages(message: Any) -> bool:
-    """Cut error messages that may be too long for a string; False if there are none."""
+def shorten_messages(message: Any) -> Generator[None, None, bool]:
+    """Cut error messages that may be too long for a string; return False if there are none."""
+    yield
     shortened = False
     for declared in schema_of(type(message)).fields:
         value = getattr(message, declared.name)
         if isinstance(value, list):
             for element in value:
                 if hasattr(element, "unknown_tags"):
-                    shortened |= shorten_messages(element)
+                    shortened |= yield from shorten_messages(element)
         elif (
             isinstance(value, str)
             and declared.name.endswith("error_message")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import tracemalloc
 
 import pytest
@@ -10,9 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire import interpreter
-from kwire.codec import decode, decode_prefix, encode
-from kwire.errors import BadLength, BadTag, BadUtf8, BadVersion, Truncated, WireError
+from kwire.codec import decode, decode_prefix, decode_steps, encode
+from kwire.errors import (
+    BadLength,
+    BadTag,
+    BadUtf8,
+    BadVersion,
+    MessageTooLarge,
+    Truncated,
+    WireError,
+)
+from kwire.header import decode_request_header
 from kwire.messages.api_versions import ApiVersionsRequest
+from kwire.messages.delete_groups import DeleteGroupsRequest
 from kwire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kwire.messages.fetch import FetchRequest
 from kwire.messages.headers import RequestHeader
@@ -21,6 +32,7 @@ from kwire.messages.join_group import JoinGroupRequest
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.schema import schema_of
+from server.turns import exhaust
 from tests.support.catalogue import all_messages, all_versions
 
 from .entropy import message_from
@@ -43,6 +55,37 @@ SPLICES = [
 ]
 
 
+def test_request_that_would_take_too_much_memory_is_refused_before_it_does() -> None:
+    data = b"\x81\x80\x40" + b"\x01" * (1 << 20) + b"\0"  # a million groups without a name
+    message, _ = exhaust(decode_steps(DeleteGroupsRequest, data, 2, 0, 1 << 30))
+    assert len(message.groups_names) == 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageTooLarge, match="more than 67108864 bytes of memory"):
+            exhaust(decode_steps(DeleteGroupsRequest, data, 2))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_tagged_fields_of_a_header_take_little_memory() -> None:
+    tags = b"\xff\xff\x3f" + b"\x01\x00" * (1 << 20)
+    with pytest.raises(MessageTooLarge):
+        decode_request_header(b"\0\x03\0\x0c\0\0\0\x01\xff\xff" + tags)
+    with pytest.raises(MessageTooLarge):
+        decode_request_header(
+            b"\0\x03\0\x0c\0\0\0\x01\xff\xff\x01\x07\x80\x80\x40" + bytes(1 << 20)
+        )
+
+
+def test_fault_behind_many_elements_is_found_without_looking_at_each() -> None:
+    data = b"\x81\x80\x40" + b"\x01" * (1 << 20)
+    began = time.process_time()
+    with pytest.raises(WireError, match="something is wrong from here on"):
+        exhaust(decode_steps(DeleteGroupsRequest, data[:-1] + b"\x03", 2, 0, 1 << 30))
+    assert time.process_time() - began < 2
+
+
 def outcome(function: object, cls: type, data: bytes, version: int) -> object:
     """The message written again (a float that is not a number equals nothing), or the error."""
     try:
@@ -51,11 +94,28 @@ def outcome(function: object, cls: type, data: bytes, version: int) -> object:
         return type(error), error.reason, error.path, error.offset
 
 
+def leniently(cls: type, data: bytes, version: int) -> object:
+    return interpreter.decode_prefix(cls, data, version, lenient=True)[0]
+
+
+def in_steps(cls: type, data: bytes, version: int) -> object:
+    return exhaust(decode_steps(cls, data, version))[0]
+
+
 def check_damaged(cls: type, version: int, data: bytes) -> None:
     """Compiled and interpreted agree on damaged bytes, and errors say what they must."""
     compiled = outcome(decode, cls, data, version)
     assert compiled == outcome(interpreter.decode, cls, data, version)
     assert outcome(decode, cls, memoryview(data), version) == compiled  # type: ignore[arg-type]
+    lenient = outcome(leniently, cls, data, version)
+    assert outcome(in_steps, cls, data, version) == lenient
+    padded = data + bytes(70_000)  # long enough to be decoded from a view
+    lenient, steps = (
+        outcome(leniently, cls, padded, version),
+        outcome(in_steps, cls, padded, version),
+    )
+    # What is wrong is looked for among the first fields only.
+    assert steps == lenient or (type(steps) is type(lenient) is tuple and steps[0] is WireError)
     try:
         decode(cls, data, version)
     except WireError as error:
