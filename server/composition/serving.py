@@ -113,10 +113,8 @@ def take_up(
     if any(name.startswith("max.connections") for name in changed):
         quotas.limits = NetLimits.of(config)
     if "unclean.leader.election.enable" in changed:
-        rooms.controller.settings.unclean_leader_election = config.get_bool(
-            "unclean.leader.election.enable"
-        )
-        rooms.controller.settings_changed()
+        allowed = config.get_bool("unclean.leader.election.enable")
+        rooms.controller.reconfigure(unclean_leader_election=allowed)
 
 
 async def clean(config: BrokerConfig, opened: Opened) -> None:

@@ -321,8 +321,9 @@ class Controller:
         """Let the controller ask this broker which of its replicas are lost."""
         self._later(partial(self.cluster.inbox.announce_log_dir_failure, self.broker_id))
 
-    def settings_changed(self) -> None:
-        """Apply settings changed at run time: more partitions may be able to have leaders now."""
+    def reconfigure(self, *, unclean_leader_election: bool) -> None:
+        """Apply a setting changed at run time; if unclean elections are allowed, hold them."""
+        self.settings.unclean_leader_election = unclean_leader_election
 
         async def elect() -> None:
             if self._active_epoch is not None and self.settings.unclean_leader_election:

@@ -3,25 +3,28 @@ DeleteRecords for the low watermark.
 
 A waiting request holds a future and is registered with every partition that can end its wait. The
 partition calls it when something is appended or committed there; nothing polls. A timer ends the
-wait in any case. Source: DelayedFetch, DelayedProduce, DelayedDeleteRecords (the lists are their
-watcher lists, without the locks).
+wait in any case. The loop that makes futures and timers is passed in. Source: DelayedFetch,
+DelayedProduce, DelayedDeleteRecords (the lists are their watcher lists, without the locks).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kwire.errors import ErrorCode
 
-from ..log.log import LogSlice
-from ..log.segment import INT32_MAX
 from ..log.validator import AppendError, AppendInfo
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..log.log import Log
     from .isr import FollowerState
+
+
+#: In a read, the limit that no segment reaches. Unit: bytes.
+ANY_SIZE: Final = 0x7FFFFFFF
 
 
 class Watched(Protocol):
@@ -65,7 +68,7 @@ class FetchWaiter:
         read_committed: bool,
         of_replica: bool = False,
     ) -> None:
-        self.future: asyncio.Future[None] = asyncio.Future(loop=loop)
+        self.future: asyncio.Future[None] = loop.create_future()
         self.missing_bytes = missing_bytes
         self.read_committed = read_committed
         self.of_replica = of_replica
@@ -120,7 +123,7 @@ class CommitWaiter:
         timeout_ms: int | None,
         appending: int = 0,
     ) -> None:
-        self.future: asyncio.Future[list[AppendInfo | AppendError]] = asyncio.Future(loop=loop)
+        self.future: asyncio.Future[list[AppendInfo | AppendError]] = loop.create_future()
         self.results = results
         self._acks = acks
         self._appending = appending
@@ -284,8 +287,8 @@ class Waiters:
         # A marker, or a follower that caught up, makes records readable that were appended long
         # before, so the number of appended bytes says little.
         if waiter.missing_bytes > 1:
-            found = log.read(new_offset, INT32_MAX, until)
-            if isinstance(found, LogSlice) and found.next_offset >= until:
+            found = log.read(new_offset, ANY_SIZE, until)
+            if not isinstance(found, ErrorCode) and found.next_offset >= until:
                 if not isinstance(found.data, bytes):
                     found.data.close()
                 self.fetches[waiter] = until

@@ -616,8 +616,7 @@ def test_unclean_leader_is_elected_when_the_topic_or_the_cluster_begins_to_allow
 
     async def cluster(members: list[Member]) -> None:
         await without_leader(members)
-        members[0].settings.unclean_leader_election = True
-        members[0].controller.settings_changed()
+        members[0].controller.reconfigure(unclean_leader_election=True)
         await members[0].turn()
         assert state(members[0]) == (1, 2, (1,))
 
