@@ -7,9 +7,10 @@ import logging
 import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from .campaign import outcomes, table
+from .campaign import outcomes, processes, table
 from .planted import MISTAKES, planted
 from .world import run
 
@@ -17,13 +18,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulation.md"
 END = "<!-- end -->"
 
 
-def show_mistakes(steps: int, jobs: int, most: int) -> tuple[int, str]:
+def show_mistakes(steps: int, most: int, pool: ProcessPoolExecutor) -> tuple[int, str]:
     """Run each planted mistake until it is noticed; returns how many were not, and a table."""
     missed = 0
     rows = ["| mistake | noticed in | as |", "| --- | --- | --- |"]
     for name in MISTAKES:
         caught = None
-        for outcome in outcomes(range(most), steps, name, jobs):
+        for outcome in outcomes(range(most), steps, name, pool):
             if outcome.violation is not None:
                 caught = outcome
                 break
@@ -71,15 +72,21 @@ def main() -> int:
             outcome = run(options.seed, options.steps)
         print(outcome)
         return int(outcome.violation is not None)
+    with processes(options.jobs) as pool:
+        return run_many(options, pool)
+
+
+def run_many(options: argparse.Namespace, pool: ProcessPoolExecutor) -> int:
+    """Run what the options say in processes; returns the exit status."""
     if options.mistakes:
-        missed, rows = show_mistakes(options.steps, options.jobs, options.seeds)
+        missed, rows = show_mistakes(options.steps, options.seeds, pool)
         if options.write:
             put_into_page("python -m tests.sim --mistakes --write", rows)
         return missed
     begun = time.monotonic()
     found = []
     seeds = range(options.first, options.first + options.seeds)
-    for outcome in outcomes(seeds, options.steps, options.mistake, options.jobs):
+    for outcome in outcomes(seeds, options.steps, options.mistake, pool):
         found.append(outcome)
         if outcome.violation is not None:
             print(

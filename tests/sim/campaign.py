@@ -20,15 +20,19 @@ def outcome_of(seed: int, steps: int, mistake: str | None) -> Outcome:
         return run(seed, steps)
 
 
-def outcomes(seeds: Iterable[int], steps: int, mistake: str | None, jobs: int) -> Iterator[Outcome]:
-    """Run seeds in processes, and yield the outcomes in the order of the seeds."""
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        work = partial(outcome_of, steps=steps, mistake=mistake)
-        try:
-            yield from pool.map(work, seeds)
-        except GeneratorExit:  # the caller needs no more outcomes
-            pool.shutdown(cancel_futures=True)
-            raise
+def processes(jobs: int) -> ProcessPoolExecutor:
+    """A pool of processes that run seeds; a seed repeats exactly only with PYTHONHASHSEED=0."""
+    return ProcessPoolExecutor(jobs, get_context("spawn"))
+
+
+def outcomes(
+    seeds: Iterable[int], steps: int, mistake: str | None, pool: ProcessPoolExecutor
+) -> Iterator[Outcome]:
+    """Run seeds in processes, and yield the outcomes in the order of the seeds.
+
+    Closing the iterator early cancels the seeds that have not begun.
+    """
+    yield from pool.map(partial(outcome_of, steps=steps, mistake=mistake), seeds)
 
 
 def table(found: list[Outcome]) -> str:
