@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from kwire.api import ApiKey
@@ -324,7 +323,12 @@ def changed_configs(peer: Peer, version: int) -> None:
     set_, delete, append, subtract = range(4)
 
     def alter(
-        label: str, name: str, *changes: tuple[str, int, str | None], kind: int = TOPIC, **more: Any
+        label: str,
+        name: str,
+        *changes: tuple[str, int, str | None],
+        kind: int = TOPIC,
+        threads: str = "1",
+        **more: Any,
     ) -> None:
         configs = [
             {"name": key, "config_operation": operation, "value": value}
@@ -333,16 +337,19 @@ def changed_configs(peer: Peer, version: int) -> None:
         rows = [{"resource_type": kind, "resource_name": name, "configs": configs}]
         request = {"resources": rows, "validate_only": False} | more
         peer.call(label, ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request)
-        if kind == BROKER:
-            time.sleep(0.3)  # Apache Kafka follows its store
         keys = ["max.message.bytes", "retention.ms", "cleanup.policy"]
         row = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": keys}
         if kind == BROKER:
-            row = {
-                "resource_type": BROKER,
-                "resource_name": name,
-                "configuration_keys": ["log.cleaner.threads", "message.max.bytes"],
-            }
+            keys = ["log.cleaner.threads", "message.max.bytes"]
+            row = {"resource_type": BROKER, "resource_name": name, "configuration_keys": keys}
+            peer.until(  # Apache Kafka follows its store
+                lambda answer: (
+                    threads in [each["value"] for each in answer["results"][0]["configs"]]
+                ),
+                ApiKey.DESCRIBE_CONFIGS,
+                4,
+                {"resources": [row]},
+            )
         peer.call(
             f"{label}, then",
             ApiKey.DESCRIBE_CONFIGS,
@@ -364,7 +371,7 @@ def changed_configs(peer: Peer, version: int) -> None:
     alter("unknown operation", topic, ("retention.ms", 9, "1"))
     alter("key twice", topic, ("retention.ms", set_, "1"), ("retention.ms", set_, "2"))
     alter("unknown topic", peer.name("nowhere"), ("retention.ms", set_, "1"))
-    alter("broker", str(NODE_ID), ("log.cleaner.threads", set_, "2"), kind=BROKER)
+    alter("broker", str(NODE_ID), ("log.cleaner.threads", set_, "2"), kind=BROKER, threads="2")
     alter("broker back", str(NODE_ID), ("log.cleaner.threads", delete, None), kind=BROKER)
     alter("broker, read only", str(NODE_ID), ("log.dir", set_, "/x"), kind=BROKER)
     alter("broker, bad value", str(NODE_ID), ("log.cleaner.threads", set_, "-1"), kind=BROKER)
