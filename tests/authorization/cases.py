@@ -1,0 +1,370 @@
+"""Requests whose answers depend on permissions, and what of an answer shows that.
+
+A case is sent once with every permission and once without each; what differs between the two
+answers is the effect of the permission.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kwire.api import ApiKey
+from kwire.records.builder import BatchBuilder
+from server.handlers.authorization import AclOperation, ResourceType
+
+#: A permission as (type of the resource, operation).
+Permission = tuple[ResourceType, AclOperation]
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+CLUSTER, ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+READ, WRITE, CREATE, DELETE = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+)
+ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
+CLUSTER_ACTION, IDEMPOTENT_WRITE = AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+
+SINGLE: tuple[Permission, ...] = (
+    *((TOPIC, each) for each in (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE)),
+    *((TOPIC, each) for each in (DESCRIBE_CONFIGS, ALTER_CONFIGS)),
+    *((GROUP, each) for each in (READ, DELETE, DESCRIBE)),
+    *((CLUSTER, each) for each in (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION)),
+    *((CLUSTER, each) for each in (DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)),
+    *((ID, each) for each in (WRITE, DESCRIBE)),
+)
+#: Two at once: where either of them is enough.
+PAIRS: tuple[tuple[Permission, Permission], ...] = (
+    ((TOPIC, CREATE), (CLUSTER, CREATE)),
+    ((TOPIC, DESCRIBE), (TOPIC, DELETE)),
+    ((TOPIC, DESCRIBE), (CLUSTER, CLUSTER_ACTION)),
+    ((TOPIC, READ), (CLUSTER, CLUSTER_ACTION)),
+    ((TOPIC, WRITE), (CLUSTER, IDEMPOTENT_WRITE)),
+    ((GROUP, DESCRIBE), (CLUSTER, DESCRIBE)),
+    ((GROUP, READ), (TOPIC, READ)),
+    ((GROUP, READ), (ID, WRITE)),
+    ((CLUSTER, ALTER), (CLUSTER, CLUSTER_ACTION)),
+)
+DENIALS: tuple[tuple[Permission, ...], ...] = (*((each,) for each in SINGLE), *PAIRS)
+
+
+def name_of(denied: tuple[Permission, ...]) -> str:
+    """Permissions as the data file names them: `TOPIC:READ+CLUSTER:CLUSTER_ACTION`."""
+    return "+".join(f"{kind.name}:{operation.name}" for kind, operation in denied)
+
+
+class Names(Protocol):
+    """Resources that are there when a case is sent, and names that are not taken yet."""
+
+    topic: str
+    topic_id: bytes
+    group: str
+    transactional_id: str
+
+    def new_topic(self) -> tuple[str, bytes]:
+        """A topic that nobody else uses, and its id."""
+        ...
+
+    def unused(self) -> str:
+        """A name that has not been used yet."""
+        ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request in some versions; `values` makes its fields, and what they need to be there."""
+
+    name: str
+    api: ApiKey
+    versions: tuple[int, ...]
+    values: Callable[[Names], dict[str, Any]] = field(repr=False)
+
+
+def one_record(**options: Any) -> bytes:
+    """One record as a batch."""
+    builder = BatchBuilder(2, 0, **options)
+    builder.append(1_600_000_000_000, b"key", b"value")
+    return bytes(builder.build())
+
+
+def subscription(topic: str) -> bytes:
+    name = topic.encode()
+    return struct.pack(">hih", 0, 1, len(name)) + name + struct.pack(">i", -1)
+
+
+def produce(n: Names, transactional_id: str | None = None, **options: Any) -> dict[str, Any]:
+    rows = [{"index": 0, "records": one_record(**options)}]
+    return {
+        "transactional_id": transactional_id,
+        "acks": -1,
+        "timeout_ms": 5000,
+        "topic_data": [{"name": n.topic, "partition_data": rows}],
+    }
+
+
+def fetch(n: Names, replica_id: int = -1) -> dict[str, Any]:
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}
+    return {
+        "replica_id": replica_id,
+        "replica_state": {"replica_id": replica_id},
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_bytes": 1000,
+        "session_epoch": -1,
+        "topics": [{"topic": n.topic, "topic_id": n.topic_id, "partitions": [partition]}],
+    }
+
+
+def configs(kind: int, name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    row = {"resource_type": kind, "resource_name": name, "configs": rows}
+    return {"resources": [row], "validate_only": True}
+
+
+def new_topic_row(n: Names) -> dict[str, Any]:
+    return {
+        "name": n.unused(),
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [],
+    }
+
+
+def producer(n: Names) -> dict[str, Any]:
+    return {"transactional_id": n.transactional_id, "producer_id": 424242, "producer_epoch": 0}
+
+
+def added(n: Names, verify_only: bool) -> dict[str, Any]:
+    topics = [{"name": n.topic, "partitions": [0]}]
+    return {
+        "v3_and_below_transactional_id": n.transactional_id,
+        "v3_and_below_producer_id": 424242,
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": topics,
+        "transactions": [{**producer(n), "verify_only": verify_only, "topics": topics}],
+    }
+
+
+def join(n: Names) -> dict[str, Any]:
+    return {
+        "group_id": n.unused(),
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": subscription(n.topic)}],
+    }
+
+
+NOBODYS_ACL = {
+    "resource_type": 2,
+    "resource_name": "nothing",
+    "principal": "User:nobody",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+NOBODYS_FILTER = {
+    "resource_type_filter": 2,
+    "resource_name_filter": "nothing at all",
+    "operation": 3,
+    "permission_type": 3,
+}
+STALE = {"controller_id": 0, "controller_epoch": -1}
+ALL = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+RETENTION = {"name": "retention.ms", "value": "1000", "config_operation": 0}
+BROKER_RETENTION = {"name": "log.retention.ms", "value": "1000", "config_operation": 0}
+TOPIC_TYPE, BROKER_TYPE, LOGGER_TYPE = 2, 4, 8
+
+
+def plain_config(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "config_operation"}]
+
+
+K = ApiKey
+# fmt: off
+CASES = (
+    Case("Produce", K.PRODUCE, (3, 11), produce),
+    Case("Produce with a producer id", K.PRODUCE, (11,),
+         lambda n: produce(n, producer_id=424242, producer_epoch=0, base_sequence=0)),
+    Case("Produce in a transaction", K.PRODUCE, (11,),
+         lambda n: produce(n, n.transactional_id, producer_id=424242, producer_epoch=0,
+                           base_sequence=0, is_transactional=True)),
+    Case("Fetch", K.FETCH, (4, 12, 17), fetch),
+    Case("Fetch of a follower", K.FETCH, (12, 17), lambda n: fetch(n, 9)),
+    Case("ListOffsets", K.LIST_OFFSETS, (1, 7), lambda n: {
+        "replica_id": -1,
+        "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}),
+    Case("OffsetForLeaderEpoch", K.OFFSET_FOR_LEADER_EPOCH, (3, 4), lambda n: {
+        "replica_id": -1,
+        "topics": [{"topic": n.topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]}),
+    Case("Metadata", K.METADATA, (1, 9, 12), lambda n: {
+        "topics": [{"name": n.topic}], "allow_auto_topic_creation": False, **ALL}),
+    Case("Metadata by topic id", K.METADATA, (12,), lambda n: {
+        "topics": [{"topic_id": n.topic_id, "name": None}], "allow_auto_topic_creation": False}),
+    Case("Metadata of all topics", K.METADATA, (1, 12), lambda n: {
+        "topics": None, "allow_auto_topic_creation": False}),
+    Case("Metadata of a topic that is not there", K.METADATA, (4, 12), lambda n: {
+        "topics": [{"name": n.unused()}], "allow_auto_topic_creation": False}),
+    Case("Metadata with automatic creation", K.METADATA, (4, 12), lambda n: {
+        "topics": [{"name": n.unused()}], "allow_auto_topic_creation": True}),
+    Case("LeaderAndIsr", K.LEADER_AND_ISR, (7,), lambda n: {
+        **STALE, "topic_states": [], "live_leaders": []}),
+    Case("StopReplica", K.STOP_REPLICA, (4,), lambda n: {**STALE, "topic_states": []}),
+    Case("UpdateMetadata", K.UPDATE_METADATA, (8,), lambda n: {
+        **STALE, "topic_states": [], "live_brokers": []}),
+    Case("ControlledShutdown", K.CONTROLLED_SHUTDOWN, (3,), lambda n: {"broker_id": 9}),
+    Case("AlterPartition", K.ALTER_PARTITION, (3,), lambda n: {"broker_id": 9, "topics": []}),
+    Case("AllocateProducerIds", K.ALLOCATE_PRODUCER_IDS, (0,), lambda n: {"broker_id": 9}),
+    Case("OffsetCommit", K.OFFSET_COMMIT, (7, 9), lambda n: {
+        "group_id": n.group, "generation_id_or_member_epoch": -1,
+        "topics": [{"name": n.topic, "partitions": [
+            {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]}),
+    Case("OffsetFetch", K.OFFSET_FETCH, (5, 9), lambda n: {
+        "group_id": n.group, "topics": [{"name": n.topic, "partition_indexes": [0]}],
+        "groups": [{"group_id": n.group, "topics": [
+            {"name": n.topic, "partition_indexes": [0]}]}]}),
+    Case("OffsetFetch of all topics", K.OFFSET_FETCH, (5, 9), lambda n: {
+        "group_id": n.group, "topics": None, "groups": [{"group_id": n.group, "topics": None}]}),
+    Case("OffsetDelete", K.OFFSET_DELETE, (0,), lambda n: {
+        "group_id": n.group, "topics": [{"name": n.new_topic()[0], "partitions": [
+            {"partition_index": 0}]}]}),
+    Case("FindCoordinator of a group", K.FIND_COORDINATOR, (1, 4), lambda n: {
+        "key": n.group, "key_type": 0, "coordinator_keys": [n.group]}),
+    Case("FindCoordinator of a transactional id", K.FIND_COORDINATOR, (1, 4), lambda n: {
+        "key": n.transactional_id, "key_type": 1, "coordinator_keys": [n.transactional_id]}),
+    Case("JoinGroup", K.JOIN_GROUP, (2, 9), join),
+    Case("SyncGroup", K.SYNC_GROUP, (3, 5), lambda n: {
+        "group_id": n.group, "generation_id": 1, "member_id": "nobody",
+        "protocol_type": "consumer", "protocol_name": "range", "assignments": []}),
+    Case("Heartbeat", K.HEARTBEAT, (1, 4), lambda n: {
+        "group_id": n.group, "generation_id": 1, "member_id": "nobody"}),
+    Case("LeaveGroup", K.LEAVE_GROUP, (2, 5), lambda n: {
+        "group_id": n.group, "member_id": "nobody", "members": [{"member_id": "nobody"}]}),
+    Case("DescribeGroups", K.DESCRIBE_GROUPS, (1, 5), lambda n: {
+        "groups": [n.group], "include_authorized_operations": True}),
+    Case("ListGroups", K.LIST_GROUPS, (2, 5), lambda n: {}),
+    Case("DeleteGroups", K.DELETE_GROUPS, (2,), lambda n: {"groups_names": [n.unused()]}),
+    Case("CreateTopics", K.CREATE_TOPICS, (4, 7), lambda n: {
+        "topics": [new_topic_row(n)], "timeout_ms": 5000}),
+    Case("CreateTopics of one that is there", K.CREATE_TOPICS, (7,), lambda n: {
+        "topics": [{**new_topic_row(n), "name": n.topic}], "timeout_ms": 5000}),
+    Case("DeleteTopics", K.DELETE_TOPICS, (5, 6), lambda n: (name := n.new_topic()[0]) and {
+        "topic_names": [name], "topics": [{"name": name}], "timeout_ms": 5000}),
+    Case("DeleteTopics by id", K.DELETE_TOPICS, (6,), lambda n: {
+        "topics": [{"name": None, "topic_id": n.new_topic()[1]}], "timeout_ms": 5000}),
+    Case("DeleteTopics of one that is not there", K.DELETE_TOPICS, (6,), lambda n: {
+        "topics": [{"name": n.unused()}], "timeout_ms": 5000}),
+    Case("DeleteRecords", K.DELETE_RECORDS, (2,), lambda n: {
+        "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "offset": 0}]}],
+        "timeout_ms": 5000}),
+    Case("CreatePartitions", K.CREATE_PARTITIONS, (3,), lambda n: {
+        "topics": [{"name": n.topic, "count": 2, "assignments": None}], "timeout_ms": 5000,
+        "validate_only": True}),
+    Case("InitProducerId", K.INIT_PRODUCER_ID, (5,), lambda n: {
+        "transactional_id": None, "transaction_timeout_ms": 1000}),
+    Case("InitProducerId of a transactional id", K.INIT_PRODUCER_ID, (5,), lambda n: {
+        "transactional_id": n.transactional_id, "transaction_timeout_ms": 1000}),
+    Case("AddPartitionsToTxn", K.ADD_PARTITIONS_TO_TXN, (3,), lambda n: added(n, False)),
+    Case("AddPartitionsToTxn of a broker", K.ADD_PARTITIONS_TO_TXN, (4, 5),
+         lambda n: added(n, True)),
+    Case("AddOffsetsToTxn", K.ADD_OFFSETS_TO_TXN, (3,), lambda n: {
+        **producer(n), "group_id": n.group}),
+    Case("TxnOffsetCommit", K.TXN_OFFSET_COMMIT, (3,), lambda n: {
+        **producer(n), "group_id": n.group, "generation_id": -1, "member_id": "",
+        "topics": [{"name": n.topic, "partitions": [
+            {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]}),
+    Case("EndTxn", K.END_TXN, (3,), lambda n: {**producer(n), "committed": True}),
+    Case("WriteTxnMarkers", K.WRITE_TXN_MARKERS, (1,), lambda n: {"markers": [
+        {"producer_id": 424242, "producer_epoch": 0, "transaction_result": False,
+         "coordinator_epoch": 0, "topics": [{"name": n.unused(), "partition_indexes": [0]}]}]}),
+    Case("DescribeAcls", K.DESCRIBE_ACLS, (3,), lambda n: NOBODYS_FILTER),
+    Case("CreateAcls", K.CREATE_ACLS, (3,), lambda n: {"creations": [NOBODYS_ACL]}),
+    Case("DeleteAcls", K.DELETE_ACLS, (3,), lambda n: {"filters": [NOBODYS_FILTER]}),
+    Case("DescribeConfigs of a topic", K.DESCRIBE_CONFIGS, (4,), lambda n: {"resources": [
+        {"resource_type": TOPIC_TYPE, "resource_name": n.topic, "configuration_keys": None}]}),
+    Case("DescribeConfigs of a broker", K.DESCRIBE_CONFIGS, (4,), lambda n: {"resources": [
+        {"resource_type": BROKER_TYPE, "resource_name": "0", "configuration_keys": []}]}),
+    Case("AlterConfigs of a topic", K.ALTER_CONFIGS, (2,),
+         lambda n: configs(TOPIC_TYPE, n.topic, plain_config(RETENTION))),
+    Case("AlterConfigs of a broker", K.ALTER_CONFIGS, (2,),
+         lambda n: configs(BROKER_TYPE, "0", plain_config(BROKER_RETENTION))),
+    Case("IncrementalAlterConfigs of a topic", K.INCREMENTAL_ALTER_CONFIGS, (1,),
+         lambda n: configs(TOPIC_TYPE, n.topic, [RETENTION])),
+    Case("IncrementalAlterConfigs of a broker", K.INCREMENTAL_ALTER_CONFIGS, (1,),
+         lambda n: configs(BROKER_TYPE, "0", [BROKER_RETENTION])),
+    Case("AlterReplicaLogDirs", K.ALTER_REPLICA_LOG_DIRS, (2,), lambda n: {"dirs": [
+        {"path": "/no/such/place", "topics": [{"name": n.topic, "partitions": [0]}]}]}),
+    Case("DescribeLogDirs", K.DESCRIBE_LOG_DIRS, (2, 4), lambda n: {
+        "topics": [{"topic": n.topic, "partitions": [0]}]}),
+    Case("ElectLeaders", K.ELECT_LEADERS, (2,), lambda n: {
+        "election_type": 0, "topic_partitions": [{"topic": n.topic, "partitions": [0]}],
+        "timeout_ms": 5000}),
+    Case("AlterPartitionReassignments", K.ALTER_PARTITION_REASSIGNMENTS, (0,), lambda n: {
+        "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "replicas": None}]}]}),
+    Case("ListPartitionReassignments", K.LIST_PARTITION_REASSIGNMENTS, (0,), lambda n: {
+        "topics": None}),
+    Case("DescribeClientQuotas", K.DESCRIBE_CLIENT_QUOTAS, (1,), lambda n: {
+        "components": [], "strict": False}),
+    Case("AlterClientQuotas", K.ALTER_CLIENT_QUOTAS, (1,), lambda n: {"entries": [
+        {"entity": [{"entity_type": "user", "entity_name": "bob"}],
+         "ops": [{"key": "consumer_byte_rate", "value": 1.0, "remove": False}]}],
+        "validate_only": True}),
+    Case("DescribeUserScramCredentials", K.DESCRIBE_USER_SCRAM_CREDENTIALS, (0,), lambda n: {
+        "users": None}),
+    Case("AlterUserScramCredentials", K.ALTER_USER_SCRAM_CREDENTIALS, (0,), lambda n: {
+        "deletions": [{"name": "bob", "mechanism": 1}], "upsertions": []}),
+    Case("UpdateFeatures", K.UPDATE_FEATURES, (1,), lambda n: {
+        "feature_updates": [
+            {"feature": "metadata.version", "max_version_level": 1, "upgrade_type": 1}],
+        "validate_only": True}),
+    Case("DescribeCluster", K.DESCRIBE_CLUSTER, (1,), lambda n: {
+        "include_cluster_authorized_operations": True, "endpoint_type": 1}),
+    Case("DescribeProducers", K.DESCRIBE_PRODUCERS, (0,), lambda n: {
+        "topics": [{"name": n.topic, "partition_indexes": [0]}]}),
+    Case("DescribeTransactions", K.DESCRIBE_TRANSACTIONS, (0,), lambda n: {
+        "transactional_ids": [n.transactional_id]}),
+    Case("ListTransactions", K.LIST_TRANSACTIONS, (1,), lambda n: {
+        "state_filters": [], "producer_id_filters": []}),
+)
+# fmt: on
+
+
+def outline(answer: Any, path: str = "") -> dict[str, Any]:
+    """What permissions can change in an answer: error codes, bits of operations, lists without rows.
+
+    Shape: path -> error code or number, or "some" and "none" for a list; ids as "id" or "zero".
+    """
+    if answer is None:
+        return {path or "answer": "none"}
+    shown: dict[str, Any] = {}
+    for name, value in answer.items():
+        here = f"{path}.{name}".lstrip(".")
+        if isinstance(value, list):
+            shown[here] = "some" if value else "none"
+            if value and isinstance(value[0], dict):
+                shown |= outline(value[0], f"{here}[0]")
+        elif isinstance(value, dict):
+            shown |= outline(value, here)
+        elif name.endswith("error_code") or "authorized_operations" in name:
+            shown[here] = value
+        elif name == "topic_id":
+            shown[here] = "id" if any(value) else "zero"
+        elif name in ("name", "topic") and path.endswith("[0]"):
+            shown[here] = "null" if value is None else "text" if value else "empty"
+        elif name == "num_partitions":
+            shown[here] = value
+    return shown
+
+
+def effect(allowed: dict[str, Any], denied: dict[str, Any]) -> dict[str, Any]:
+    """What a denial changed: the new value of each path, and None where its row is gone."""
+    changed = {path: value for path, value in denied.items() if allowed.get(path) != value}
+    gone = dict.fromkeys(allowed.keys() - denied.keys())
+    # Below a list that is empty now, or behind an error, what is missing follows from it.
+    return changed if changed else gone
