@@ -46,7 +46,12 @@ from .registry import handles
 Results = Mapping[TopicPartition, Refusal | None]
 
 
-@handles(AlterPartitionReassignmentsRequest, versions="0-1", authorize=cluster(AclOperation.ALTER))
+@handles(
+    AlterPartitionReassignmentsRequest,
+    versions="0-1",
+    authorize=cluster(AclOperation.ALTER),
+    refusal=refusals.alter_partition_reassignments,
+)
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> Later[AlterPartitionReassignmentsResponse]:

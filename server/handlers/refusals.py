@@ -10,6 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kwire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 from kwire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kwire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -414,5 +420,27 @@ def elect_leaders(
                 ],
             )
             for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def alter_partition_reassignments(
+    ctx: RequestContext, request: AlterPartitionReassignmentsRequest, error: ErrorCode
+) -> AlterPartitionReassignmentsResponse:
+    """The response has the error, and so has each partition."""
+    return AlterPartitionReassignmentsResponse(
+        error_code=error,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ReassignablePartitionResponse(
+                        partition_index=row.partition_index, error_code=error
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
         ],
     )
