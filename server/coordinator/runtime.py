@@ -271,7 +271,7 @@ class CoordinatorRuntime(Generic[S]):
         if result.replies:
             self.reply(result)
         for timer in result.timers:
-            self.set_timer(slot, timer)
+            self.set_timer(slot, timer, now_ms)
         if result.ticket is not None:
             self.append(slot, result, now_ms)
         if result.effects and self.perform is not None:
@@ -318,7 +318,7 @@ class CoordinatorRuntime(Generic[S]):
         else:
             future.add_done_callback(lambda done: self.settle(slot, write, done))
             if slot.in_flight[0] is write:
-                self.set_timer(slot, Timer(WRITE_DUE, (), due_ms))
+                self.set_timer(slot, Timer(WRITE_DUE, (), due_ms), now_ms)
 
     def settle(self, slot: Slot[S], write: Write, future: asyncio.Future[ErrorCode]) -> None:
         """Record the outcome of a write."""
@@ -339,10 +339,10 @@ class CoordinatorRuntime(Generic[S]):
         in_flight = slot.in_flight
         while in_flight and in_flight[0].outcome is not None:
             write = in_flight.popleft()
-            now_ms = self.now_ms()
             if write.marker is not None:
                 slot.shard.replay_marker(write.producer_id, write.marker)
                 continue
+            now_ms = self.now_ms()
             error = write.outcome
             assert error is not None
             if error is ErrorCode.NONE:
@@ -355,7 +355,7 @@ class CoordinatorRuntime(Generic[S]):
         """Answer requests whose write takes too long; the write itself continues."""
         for write in list(slot.in_flight):
             if write.due_ms > now_ms:
-                self.set_timer(slot, Timer(WRITE_DUE, (), write.due_ms))
+                self.set_timer(slot, Timer(WRITE_DUE, (), write.due_ms), now_ms)
                 return
             if not write.timed_out and write.marker is None:
                 write.timed_out = True
@@ -443,14 +443,14 @@ class CoordinatorRuntime(Generic[S]):
             self.handle_at_ms += jump_ms
         return now_ms
 
-    def set_timer(self, slot: Slot[S], timer: Timer) -> None:
+    def set_timer(self, slot: Slot[S], timer: Timer, now_ms: int) -> None:
         """Set a timer, replacing the one with the same name and key."""
         self.timer_number += 1
         slot.timers[timer.op_name, timer.key] = self.timer_number
         heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer))
-        self.schedule()
+        self.schedule(now_ms)
 
-    def schedule(self) -> None:
+    def schedule(self, now_ms: int) -> None:
         """Make the loop call back when the first timer is due."""
         if not self.heap:
             return
@@ -459,7 +459,7 @@ class CoordinatorRuntime(Generic[S]):
             if self.handle_at_ms <= at_ms:
                 return
             self.handle.cancel()
-        delay_s = max(at_ms - self.now_ms(), 0) / 1000
+        delay_s = max(at_ms - now_ms, 0) / 1000
         self.handle_at_ms = at_ms
         self.handle = asyncio.get_running_loop().call_later(delay_s, self.fire_timers)
 
@@ -482,4 +482,4 @@ class CoordinatorRuntime(Generic[S]):
                     self.apply(slot, slot.shard.fire(timer, now_ms), now_ms)
             except Exception:  # the failure of one must not stop the others
                 log.exception("%s-%d: %r failed", self.topic, slot.partition, timer)
-        self.schedule()
+        self.schedule(now_ms)
