@@ -27,6 +27,7 @@ from ..metadata.topic_partition import TopicPartition
 from .group.classic import Joining
 from .group.config import GroupConfig
 from .group.listing import CLASSIC_GROUP_TYPE, describe_group, list_group
+from .group.memory import GroupMemory
 from .group.offsets import FetchedOffset, commit_error, transactional_commit_error
 from .group.partitioner import partition_for
 from .group.rebalance import join_error, sync_error
@@ -46,6 +47,13 @@ class FetchedGroup(NamedTuple):
     topics: list[tuple[str, list[FetchedOffset]]]
 
 
+class WaitingJoin(NamedTuple):
+    """A JoinGroup that is answered later; `abandon` is called if its connection ends before."""
+
+    answer: Awaitable[JoinGroupResponse]
+    abandon: Callable[[], None]
+
+
 class GroupCoordinator:
     """All groups that this broker coordinates.
 
@@ -61,13 +69,14 @@ class GroupCoordinator:
         new_uuid: Callable[[], object] = uuid4,
     ) -> None:
         self.config = config
+        self.memory = GroupMemory()
         self.new_uuid = new_uuid
         self.offsets_topic_partitions = config.offsets_topic_partitions
         self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             GROUP_METADATA_TOPIC,
             coordinator_log,
             clock,
-            lambda partition: GroupShard(partition, self.config),
+            lambda partition: GroupShard(partition, self.config, self.memory),
             lambda: self.config.offsets_commit_timeout_ms,
         )
 
@@ -134,7 +143,7 @@ class GroupCoordinator:
         client_host: str,
         require_member_id: bool,
         can_skip_assignment: bool,
-    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    ) -> JoinGroupResponse | WaitingJoin:
         """Take a member in; see `Joining` for what depends on the version."""
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
@@ -146,7 +155,11 @@ class GroupCoordinator:
         # A protocol that is named twice counts once.
         protocols = list({row.name: row.metadata for row in request.protocols}.items())
 
-        def join(shard: GroupShard, token: int, now_ms: int) -> Result[JoinGroupResponse]:
+        token = -1
+
+        def join(shard: GroupShard, given: int, now_ms: int) -> Result[JoinGroupResponse]:
+            nonlocal token
+            token = given
             joining = Joining(
                 request,
                 protocols,
@@ -159,7 +172,20 @@ class GroupCoordinator:
             )
             return shard.join_group(joining, now_ms)
 
-        return self.runtime.run(partition, join)
+        answer = self.runtime.run(partition, join)
+        if isinstance(answer, JoinGroupResponse):
+            return answer
+
+        def abandon() -> None:
+            if not isinstance(self.runtime.shard(partition), ErrorCode):
+                self.runtime.start(
+                    partition,
+                    lambda shard, now_ms: shard.join_abandoned(
+                        request.group_id, token, bool(request.member_id), now_ms
+                    ),
+                )
+
+        return WaitingJoin(answer, abandon)
 
     def sync_group(
         self, request: SyncGroupRequest
@@ -218,8 +244,10 @@ class GroupCoordinator:
         _, shard = self.find(group_id)
         if isinstance(shard, ErrorCode):
             return shard
-        shard.ensure(group_id, self.runtime.now_ms())
-        return ErrorCode.NONE
+        full = shard.refuses_group(group_id)
+        if full is ErrorCode.NONE:
+            shard.ensure(group_id, self.runtime.now_ms())
+        return full
 
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest

@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Timer(NamedTuple):
     """Call the operation `op_name` with `key` at `at_ms`; an operation like all others.
 
-    Shape: a timer replaces the one with the same op_name and key. It cannot be cancelled: an
+    Shape: a timer replaces the one with the same op_name and key. Cancelling it saves only memory: an
     operation that finds nothing due does nothing.
     Unit: at_ms in the machine's time, the `now_ms` of its operations.
     """
@@ -43,7 +43,7 @@ class Result(Generic[T]):
     and come last; their type is a matter of the machine and its coordinator.
     """
 
-    __slots__ = ("effects", "producer", "records", "replies", "ticket", "timers")
+    __slots__ = ("cancelled", "effects", "producer", "records", "replies", "ticket", "timers")
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -51,6 +51,7 @@ class Result(Generic[T]):
         self.producer: tuple[int, int] | None = None
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
+        self.cancelled: list[tuple[str, tuple[str, ...]]] = []
         self.effects: list[Any] = []
 
     def reply(self, token: int | None, value: T) -> None:
@@ -61,6 +62,10 @@ class Result(Generic[T]):
         """
         if token is not None:
             self.replies.append(Reply(token, value))
+
+    def cancel(self, op_name: str, key: tuple[str, ...]) -> None:
+        """Forget a timer, unless this result sets it again."""
+        self.cancelled.append((op_name, key))
 
     def write(
         self, records: list[Any], ticket: Any, producer: tuple[int, int] | None = None

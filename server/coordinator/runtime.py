@@ -32,6 +32,9 @@ LOAD_SLICE_MS = 10
 CLOCK_JUMP_MS = 1_000
 """How far the wall clock must move against the monotonic one to count as having been set."""
 
+HEAP_TIMERS = 1_000
+"""How many timers there may be before those that are not valid any more are looked for."""
+
 WRITE_DUE = "write_due"
 
 
@@ -148,6 +151,7 @@ class CoordinatorRuntime(Generic[S]):
         self.last_token = 0
         self.answers: dict[int, Any] = {}
         self.heap: list[tuple[int, int, Slot[S], Timer]] = []
+        self.heap_limit = HEAP_TIMERS
         self.timer_number = 0
         self.handle: asyncio.TimerHandle | None = None
         self.handle_at_ms = 0
@@ -270,6 +274,8 @@ class CoordinatorRuntime(Generic[S]):
         """Carry out what an operation's result asks for."""
         if result.replies:
             self.reply(result)
+        for name in result.cancelled:
+            slot.timers.pop(name, None)
         for timer in result.timers:
             self.set_timer(slot, timer, now_ms)
         if result.ticket is not None:
@@ -448,7 +454,19 @@ class CoordinatorRuntime(Generic[S]):
         self.timer_number += 1
         slot.timers[timer.op_name, timer.key] = self.timer_number
         heappush(self.heap, (timer.at_ms, self.timer_number, slot, timer))
+        if len(self.heap) > self.heap_limit:
+            self.drop_old_timers()
         self.schedule(now_ms)
+
+    def drop_old_timers(self) -> None:
+        """Forget the timers that were replaced or cancelled; they would stay until they are due."""
+        self.heap = [
+            each
+            for each in self.heap
+            if each[2].timers.get((each[3].op_name, each[3].key)) == each[1]
+        ]
+        heapify(self.heap)
+        self.heap_limit = max(HEAP_TIMERS, 2 * len(self.heap))
 
     def schedule(self, now_ms: int) -> None:
         """Make the loop call back when the first timer is due."""

@@ -69,7 +69,8 @@ def join_group(
     )
     if isinstance(answer, JoinGroupResponse):
         return empty_protocol_name(answer) if ctx.version < 7 else answer
-    return ctx.later(answer, empty_protocol_name if ctx.version < 7 else None)
+    finish = empty_protocol_name if ctx.version < 7 else None
+    return ctx.later(answer.answer, finish, answer.abandon)
 
 
 def empty_protocol_name(response: JoinGroupResponse) -> JoinGroupResponse:

@@ -80,6 +80,8 @@ class Machine:
         for token, value in result.replies:
             assert token not in self.answers, f"token {token} answered twice"
             self.answers[token] = value
+        for name in result.cancelled:
+            self.timers.pop(name, None)
         for timer in result.timers:
             self.timers[timer.op_name, timer.key] = timer
         if result.ticket is not None:
@@ -176,6 +178,10 @@ class Machine:
         )
         self.apply(self.shard.join_group(joining, self.now))
         return token
+
+    def abandon(self, token: int, *, group: str = GROUP, knows_its_id: bool = False) -> None:
+        """Let the connection end on which a JoinGroup waits."""
+        self.apply(self.shard.join_abandoned(group, token, knows_its_id, self.now))
 
     def sync(
         self,

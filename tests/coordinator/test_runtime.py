@@ -12,6 +12,7 @@ import pytest
 from kwire.errors import ErrorCode
 from kwire.messages.heartbeat import HeartbeatRequest
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -28,7 +29,8 @@ from kwire.messages.txn_offset_commit import (
 from kwire.records.batch import RecordBatch
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.coordinator.group.config import GroupConfig
-from server.coordinator.group_coordinator import GroupCoordinator
+from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
+from server.coordinator.runtime import HEAP_TIMERS
 from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
@@ -73,13 +75,14 @@ class Broker:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
         )
-        return self.coordinator.join_group(
+        answer = self.coordinator.join_group(
             request,
             client_id="client",
             client_host="/127.0.0.1",
             require_member_id=False,
             can_skip_assignment=False,
         )
+        return answer.answer if isinstance(answer, WaitingJoin) else answer
 
     def sync(self, member_id: str, generation: int) -> Any:
         assignment = SyncGroupRequestAssignment(member_id=member_id, assignment=b"all")
@@ -288,6 +291,23 @@ def test_timers_fire_by_the_loop() -> None:
         broker = await Broker().start()
         joined = await asyncio.wait_for(broker.join(), 5)
         assert joined.generation_id == 1
+
+    run(test)
+
+
+def test_members_that_come_and_go_leave_few_timers() -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        for number in range(5_000):
+            broker.join()
+            members = broker.coordinator.runtime.active()[0][1].groups["group"].members
+            request = LeaveGroupRequest(
+                group_id="group", members=[MemberIdentity(member_id=each) for each in members]
+            )
+            broker.coordinator.leave_group(request)
+            if not number % 100:
+                await asyncio.sleep(0)
+        assert len(broker.coordinator.runtime.heap) <= HEAP_TIMERS + 1
 
     run(test)
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from sys import getsizeof
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kwire.errors import ErrorCode
+from server.coordinator.group.memory import (
+    GROUP_BYTES,
+    PENDING_BYTES,
+    member_bytes,
+    offset_bytes,
+)
+from server.coordinator.group.rebalance import MEMBER_DUE, PENDING_MEMBER_DUE
 from server.coordinator.group.state import GroupState
 from tests.coordinator.machine import Machine, hard_state
 
@@ -71,6 +80,13 @@ class ShardAgainstItsLog(RuleBasedStateMachine):
     def join_again(self, group, protocols, choice) -> None:
         member, instance, _ = self.member(group, choice)
         self.machine.join(member, group=group, protocols=protocols, instance=instance)
+
+    @rule(group=groups, choice=st.integers(0, 3), knows=st.booleans())
+    def abandon(self, group, choice, knows) -> None:
+        known = self.machine.shard.groups.get(group)
+        waiting = [m.join_token for m in known.members.values()] if known is not None else []
+        token = waiting[choice] if choice < len(waiting) else None
+        self.machine.abandon(-1 if token is None else token, group=group, knows_its_id=knows)
 
     @rule(group=groups, choice=st.integers(0, 4))
     def sync(self, group, choice) -> None:
@@ -168,6 +184,33 @@ class ShardAgainstItsLog(RuleBasedStateMachine):
             )
             assert (group.leader_id in group.members) if group.members else not group.leader_id
             assert group.pending_sync <= set(group.members)
+
+    @invariant()
+    def memory_is_counted(self) -> None:
+        shard = self.machine.shard
+        held = 0
+        stored = 0
+        for group in shard.groups.values():
+            expected = GROUP_BYTES + getsizeof(group.group_id)
+            expected += getsizeof(group.persisted) - getsizeof(None)
+            expected += sum(map(member_bytes, group.members.values()))
+            expected += sum(PENDING_BYTES + getsizeof(each) for each in group.pending_members)
+            assert group.held_bytes == expected
+            held += expected
+            store = group.offsets
+            kept = [store.committed, *store.transactional.values()]
+            counted = sum(offset_bytes(tp, s.value) for each in kept for tp, s in each.items())
+            assert store.held_bytes == counted
+            stored += counted
+        assert (shard.memory.members, shard.memory.offsets) == (held, stored)
+
+    @invariant()
+    def no_timer_is_left_of_a_member_that_is_gone(self) -> None:
+        for name, key in self.machine.timers:
+            if name in (MEMBER_DUE, PENDING_MEMBER_DUE):
+                group = self.machine.shard.groups.get(key[0])
+                assert group is not None
+                assert key[1] in (group.members if name == MEMBER_DUE else group.pending_members)
 
     @invariant()
     def everybody_silent_has_a_timer(self) -> None:

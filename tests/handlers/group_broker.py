@@ -73,19 +73,15 @@ class GroupBroker:
         await self.coordinator.runtime.wait_until_loaded()
         return self
 
+    def context(self, handler: Handler[Any], version: int) -> RequestContext:
+        """A request's context."""
+        now_ms = self.clock.now_ms()
+        return RequestContext(handler, version, 1, "client", now_ms, self.connection, self.services)
+
     def call(self, handler: Handler[Any], request: Any, version: int) -> Any:
         """Send a request in a version; the response, or an awaitable of it, as a client reads it."""
         stored = decode(type(request), encode(request, version), version)
-        ctx = RequestContext(
-            handler,
-            version,
-            1,
-            "client",
-            self.clock.now_ms(),
-            self.connection,
-            self.services,
-        )
-        answer = handler(ctx, stored)
+        answer = handler(self.context(handler, version), stored)
         if isinstance(answer, Later):
             return self.later(handler, answer, version)
         return self.read(handler, answer, version)

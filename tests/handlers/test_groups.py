@@ -299,3 +299,19 @@ def test_groups_of_others_are_refused_or_hidden() -> None:
         ]
 
     run(test)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_new_member_goes_with_the_connection_on_which_it_waits(version: int) -> None:
+    async def test() -> None:
+        broker = GroupBroker(initial_rebalance_delay_ms=3_000)
+        await broker.start()
+        ctx = broker.context(join_group, version)
+        waiting = join_group(ctx, join_request(version))
+        assert waiting.on_disconnect is not None
+        shard = broker.coordinator.find("group")[1]
+        assert len(shard.groups["group"].members) == 1
+        waiting.on_disconnect()
+        assert not shard.groups["group"].members
+
+    run(test)

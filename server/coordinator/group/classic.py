@@ -8,6 +8,7 @@ members), KIP-394 (member id required), KIP-559 (protocol in SyncGroup), KIP-800
 
 from __future__ import annotations
 
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -17,17 +18,21 @@ from kwire.messages.sync_group import SyncGroupRequest
 
 from ..result import Result
 from .config import GroupConfig
+from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES
 from .rebalance import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
+    PENDING_MEMBER_DUE,
     UNKNOWN_MEMBER_ID,
     add_pending_member,
     answer_sync,
+    drop,
     join_error,
     keep_alive,
     maybe_prepare_rebalance,
     prepare_rebalance,
     remove_member,
     remove_pending_member,
+    rename_static,
     reset_assignment,
     set_assignment,
     set_deadline,
@@ -85,6 +90,24 @@ class StaticMemberStored(NamedTuple):
 # JoinGroup
 
 
+def more_bytes(group: Group | None, joining: Joining) -> int:
+    """How much more memory a group needs if a member joins; negative if it needs less than before."""
+    request = joining.request
+    ids = getsizeof(joining.new_member_id or request.member_id)
+    held = 0
+    if group is not None:
+        known = group.static_members.get(request.group_instance_id or "", request.member_id)
+        member = group.members.get(known)
+        held = 0 if member is None else member.held_bytes
+    else:
+        held = -GROUP_BYTES - getsizeof(request.group_id)
+    if joining.new_member_id and joining.require_member_id and request.group_instance_id is None:
+        return PENDING_BYTES + ids - held  # for now
+    names = sum(getsizeof(name) + getsizeof(metadata) for name, metadata in joining.protocols)
+    ids += getsizeof(joining.client_id) + getsizeof(request.group_instance_id)
+    return MEMBER_BYTES + ids + names + getsizeof(b"") - held
+
+
 def join_group(
     config: GroupConfig, group: Group, joining: Joining, now_ms: int, out: Result[Any]
 ) -> None:
@@ -93,7 +116,7 @@ def join_group(
     token = joining.token
     member_id = request.member_id
     if not accepts(config, group, member_id):
-        removed = group.remove(member_id)
+        removed = drop(group, member_id, out)
         if removed is not None:
             out.reply(removed.join_token, join_error(member_id, ErrorCode.UNKNOWN_MEMBER_ID))
             answer_sync(removed, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
@@ -174,6 +197,8 @@ def add_member(
     member.is_new = True
     if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
         group.new_member_added = True
+    if member_id in group.pending_members:
+        out.cancel(PENDING_MEMBER_DUE, (group.group_id, member_id))
     group.add(member, joining.token)
     # A new member cannot send heartbeats yet, and nobody notices that its client is gone while its
     # JoinGroup waits. So this wait has its own limit; a client that is still there joins again.
@@ -204,6 +229,8 @@ def join_known_member(
         # Nothing changed. A leader, however, may rejoin because what it assigns has changed.
         out.reply(joining.token, group.join_response(member_id))
     else:
+        if member.is_gone:
+            set_deadline(group, member, now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS, out)
         update_member(group, member, joining, out)
         reason = f"{member_id} joins again; client reason: {request.reason or 'not provided'}"
         maybe_prepare_rebalance(config, group, now_ms, out, reason)
@@ -242,7 +269,7 @@ def replace_static_member(
     fenced = ErrorCode.FENCED_INSTANCE_ID
     out.reply(group.await_join(member, None), join_error(old_member_id, fenced))
     answer_sync(member, sync_error(fenced), out)
-    group.rename_static(instance_id, old_member_id, joining.new_member_id)
+    rename_static(group, instance_id, old_member_id, joining.new_member_id, out)
     update_member(group, member, joining, out)
     keep_alive(group, member, now_ms, out)
     reason = f"static member {instance_id} returned"
@@ -283,7 +310,7 @@ def static_member_stored(
             ticket.old_rebalance_timeout_ms,
             ticket.old_session_timeout_ms,
         )
-        group.rename_static(ticket.instance_id, ticket.new_member_id, ticket.old_member_id)
+        rename_static(group, ticket.instance_id, ticket.new_member_id, ticket.old_member_id, out)
         keep_alive(group, member, now_ms, out)
         refusal = group.join_response(UNKNOWN_MEMBER_ID, leader_id=ticket.old_leader_id)
         refusal.error_code = error

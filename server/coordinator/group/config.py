@@ -22,6 +22,8 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     offsets_commit_timeout_ms: int = 5_000
     offsets_topic_partitions: int = 50
+    members_max_bytes: int = 128 * 1024 * 1024
+    offsets_max_bytes: int = 512 * 1024 * 1024
 
     @classmethod
     def of(cls, config: BrokerConfig) -> GroupConfig:
@@ -38,4 +40,6 @@ class GroupConfig:
             ),
             offsets_commit_timeout_ms=config.get_int("offsets.commit.timeout.ms"),
             offsets_topic_partitions=config.get_int("offsets.topic.num.partitions"),
+            members_max_bytes=config.get_int("kwire.group.members.max.bytes"),
+            offsets_max_bytes=config.get_int("kwire.group.offsets.max.bytes"),
         )

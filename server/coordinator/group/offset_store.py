@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kwire.records.layout import NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
+from .memory import offset_bytes
 
 NO_OFFSET = -1
 
@@ -41,12 +42,14 @@ class OffsetStore:
 
     Shape: `pending` maps a partition to the latest write that will store it; `transactional` maps a
     producer id to its offsets in the log that have no marker yet; `pending_transactional` maps a
-    producer id to partition to write. A partition in one of these three is unstable.
+    producer id to partition to write. A partition in one of these three is unstable. `held_bytes` is
+    about what the offsets in the log keep in memory.
     """
 
-    __slots__ = ("committed", "pending", "pending_transactional", "transactional")
+    __slots__ = ("committed", "held_bytes", "pending", "pending_transactional", "transactional")
 
     def __init__(self) -> None:
+        self.held_bytes = 0
         self.committed: dict[TopicPartition, Stored] = {}
         self.pending: dict[TopicPartition, int] = {}
         self.transactional: dict[int, dict[TopicPartition, Stored]] = {}
@@ -96,16 +99,32 @@ class OffsetStore:
     ) -> None:
         """Apply a record of the log; None is a tombstone. Called in log order."""
         if producer_id < 0:
-            if value is None:
-                self.committed.pop(tp, None)
-            else:
-                self.committed[tp] = Stored(position, value)
+            self._put(self.committed, tp, None if value is None else Stored(position, value))
             return
         offsets = self.transactional.setdefault(producer_id, {})
-        if value is None:
-            offsets.pop(tp, None)
-        else:
-            offsets[tp] = Stored(position, value)
+        self._put(offsets, tp, None if value is None else Stored(position, value))
+
+    def _put(
+        self, offsets: dict[TopicPartition, Stored], tp: TopicPartition, stored: Stored | None
+    ) -> None:
+        before = offsets.get(tp)
+        if before is not None:
+            self.held_bytes -= offset_bytes(tp, before.value)
+        if stored is not None:
+            offsets[tp] = stored
+            self.held_bytes += offset_bytes(tp, stored.value)
+        elif before is not None:
+            del offsets[tp]
+
+    def more_bytes(self, rows: Iterable[tuple[TopicPartition, OffsetAndMetadata]]) -> int:
+        """How much more memory is needed if these offsets are committed."""
+        more = 0
+        for tp, value in rows:
+            before = self.committed.get(tp)
+            more += offset_bytes(tp, value)
+            if before is not None:
+                more -= offset_bytes(tp, before.value)
+        return more
 
     def apply_marker(self, producer_id: int, committed: bool) -> None:
         """Apply the end of a producer's transaction.
@@ -113,12 +132,12 @@ class OffsetStore:
         Shape: an offset committed outside transactions after the transaction's own record stays, so
         that compaction, which keeps only the later of the two, does not change the outcome.
         """
-        offsets = self.transactional.pop(producer_id, None)
-        if committed and offsets:
-            for tp, stored in offsets.items():
-                current = self.committed.get(tp)
-                if current is None or current.position < stored.position:
-                    self.committed[tp] = stored
+        offsets = self.transactional.pop(producer_id, {})
+        for tp, stored in offsets.items():
+            self.held_bytes -= offset_bytes(tp, stored.value)
+            current = self.committed.get(tp)
+            if committed and (current is None or current.position < stored.position):
+                self._put(self.committed, tp, stored)
 
     def known_partitions(self, tps: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those of the partitions that need a tombstone."""

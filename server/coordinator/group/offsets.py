@@ -125,7 +125,7 @@ def commit_offsets(
                 OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
             )
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
-    store(group, records, response, token, write_id, None, out)
+    store(group, records, response, token, write_id, None, config, out)
 
 
 def commit_transactional_offsets(
@@ -168,7 +168,7 @@ def commit_transactional_offsets(
             )
         response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
     producer = request.producer_id, request.producer_epoch
-    store(group, records, response, token, write_id, producer, out)
+    store(group, records, response, token, write_id, producer, config, out)
 
 
 def store(
@@ -178,8 +178,15 @@ def store(
     token: int,
     write_id: int,
     producer: tuple[int, int] | None,
+    config: GroupConfig,
     out: Result[Any],
 ) -> None:
+    more = group.offsets.more_bytes((r.tp, r.value) for r in records if r.value is not None)
+    full = group.memory.refuses_offsets(config, more)
+    if full is not ErrorCode.NONE:
+        refuse_stored(response, full)
+        out.reply(token, response)
+        return
     if not records:
         out.reply(token, response)
         return

@@ -85,7 +85,7 @@ def add_pending_member(
 ) -> None:
     """Expect a member to join with the id it was given, within its session timeout."""
     due_ms = now_ms + timeout_ms
-    group.pending_members[member_id] = due_ms
+    group.expect(member_id, due_ms)
     out.timers.append(Timer(PENDING_MEMBER_DUE, (group.group_id, member_id), due_ms))
 
 
@@ -102,11 +102,54 @@ def pending_member_due(
     remove_pending_member(config, group, member_id, now_ms, out)
 
 
+def drop(group: Group, member_id: str, out: Result[Any]) -> Member | None:
+    """Remove a member or pending member with its timer."""
+    if member_id in group.pending_members:
+        out.cancel(PENDING_MEMBER_DUE, (group.group_id, member_id))
+    member = group.remove(member_id)
+    if member is not None and member.timer_at_ms is not None:
+        out.cancel(MEMBER_DUE, (group.group_id, member_id))
+    return member
+
+
+def rename_static(
+    group: Group, instance_id: str, old_id: str, new_id: str, out: Result[Any]
+) -> None:
+    """Give a static member a new member id; its timer is set when it is next kept alive."""
+    out.cancel(MEMBER_DUE, (group.group_id, old_id))
+    group.rename_static(instance_id, old_id, new_id)
+
+
+def join_abandoned(
+    config: GroupConfig,
+    group: Group,
+    token: int,
+    knows_its_id: bool,
+    now_ms: int,
+    out: Result[Any],
+) -> None:
+    """The connection on which a JoinGroup waited has ended.
+
+    Shape: a new member that was never told its id cannot come back, and is removed. Any other has its session
+    timeout from now to join again, as after its last heartbeat; Apache Kafka waits for a new one for five
+    minutes, and for a known one until the rebalance ends.
+    """
+    member = next((m for m in group.members.values() if m.join_token == token), None)
+    if member is None or group.state is GroupState.DEAD:
+        return
+    if member.is_new and not knows_its_id and member.group_instance_id is None:
+        remove_member(config, group, member, now_ms, out, "a new member's connection has ended")
+        return
+    member.is_gone = True
+    due_ms = now_ms + member.session_timeout_ms
+    set_deadline(group, member, min(due_ms, member.deadline_ms) if member.is_new else due_ms, out)
+
+
 def remove_pending_member(
     config: GroupConfig, group: Group, member_id: str, now_ms: int, out: Result[Any]
 ) -> None:
     """Remove a pending member; others may have waited only for it."""
-    group.remove(member_id)
+    drop(group, member_id, out)
     try_complete_join(config, group, now_ms, out)
 
 
@@ -119,7 +162,7 @@ def remove_member(
     out.reply(token, join_error(UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID))
     # Apache Kafka does not answer a waiting SyncGroup of a removed member.
     answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID), out)
-    group.remove(member.member_id)
+    drop(group, member.member_id, out)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(config, group, now_ms, out, reason)
     elif group.state is GroupState.PREPARING_REBALANCE:
@@ -214,7 +257,7 @@ def complete_join(config: GroupConfig, group: Group, now_ms: int, out: Result[An
     for member in absent:
         if member.group_instance_id is None:
             log.info("group %s: member %s did not join in time", group.group_id, member.member_id)
-            group.remove(member.member_id)
+            drop(group, member.member_id, out)
     if not group.elect_joined_leader() and group.members:
         log.info("group %s: nobody joined, waiting again", group.group_id)
         set_join_timer(group, now_ms + group.rebalance_timeout_ms(), out)
@@ -256,7 +299,7 @@ def sync_due(config: GroupConfig, group: Group, now_ms: int, out: Result[Any]) -
         return
     gone = list(group.pending_sync)
     for member_id in gone:
-        group.remove(member_id)
+        drop(group, member_id, out)
     prepare_rebalance(config, group, now_ms, out, f"no SyncGroup from {len(gone)} members")
 
 
@@ -276,6 +319,7 @@ def set_assignment(
     """Store the members' assignments and answer the waiting SyncGroups."""
     for member in group.members.values():
         member.assignment = assignment.get(member.member_id, b"")
+        group.count(member)
         if member.sync_token is not None:
             answer_sync(member, group.sync_response(member), out)
             keep_alive(group, member, now_ms, out)
@@ -285,6 +329,7 @@ def reset_assignment(group: Group, error: ErrorCode, now_ms: int, out: Result[An
     """Clear all assignments and refuse the waiting SyncGroups."""
     for member in group.members.values():
         member.assignment = b""
+        group.count(member)
         if member.sync_token is not None:
             answer_sync(member, sync_error(error), out)
             keep_alive(group, member, now_ms, out)

@@ -24,6 +24,7 @@ from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
 from . import classic, offsets, rebalance
 from .config import GroupConfig
+from .memory import GROUP_BYTES, GroupMemory
 from .records import (
     GroupCoordinatorRecord,
     GroupRecord,
@@ -51,13 +52,16 @@ class GroupRemoved(NamedTuple):
 class GroupShard:
     """All groups of one partition.
 
-    Shape: `groups` by id; `write_id` numbers commits. `groups_of_producer` maps a producer id to
+    Shape: `groups` by id; `memory` is the account of all groups of the broker; `write_id` numbers commits. `groups_of_producer` maps a producer id to
     the ids of the groups that the end of its transaction concerns.
     """
 
-    def __init__(self, partition: int, config: GroupConfig) -> None:
+    def __init__(
+        self, partition: int, config: GroupConfig, memory: GroupMemory | None = None
+    ) -> None:
         self.partition = partition
         self.config = config
+        self.memory = memory or GroupMemory()
         self.groups: dict[str, Group] = {}
         self.groups_of_producer: dict[int, set[str]] = {}
         self.write_id = 0
@@ -75,7 +79,8 @@ class GroupShard:
         """Take a member in; the answer comes when the group's next generation begins.
 
         Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms;
-        UNKNOWN_MEMBER_ID for a member id in a group that does not exist.
+        UNKNOWN_MEMBER_ID for a member id in a group that does not exist; those of
+        GroupMemory.refuses_members.
         """
         out: Result[JoinGroupResponse] = Result()
         config, request = self.config, joining.request
@@ -86,11 +91,24 @@ class GroupShard:
         elif group is None and request.member_id != rebalance.UNKNOWN_MEMBER_ID:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         else:
+            more = classic.more_bytes(group, joining)
+            error = self.memory.refuses_members(config, group, more)
+        if error is ErrorCode.NONE:
             if group is None:
                 group = self.create(request.group_id, now_ms)
             classic.join_group(config, group, joining, now_ms, out)
-            return out
-        out.reply(joining.token, rebalance.join_error(request.member_id, error))
+        else:
+            out.reply(joining.token, rebalance.join_error(request.member_id, error))
+        return out
+
+    def join_abandoned(
+        self, group_id: str, token: int, knows_its_id: bool, now_ms: int
+    ) -> Result[Any]:
+        """The connection on which a JoinGroup waited has ended; see rebalance.join_abandoned."""
+        out: Result[Any] = Result()
+        group = self.groups.get(group_id)
+        if group is not None:
+            rebalance.join_abandoned(self.config, group, token, knows_its_id, now_ms, out)
         return out
 
     def sync_group(
@@ -164,6 +182,10 @@ class GroupShard:
                 response = offsets.commit_error(request, ErrorCode.ILLEGAL_GENERATION)
                 out.reply(token, response)
                 return out
+            full = self.refuses_group(request.group_id)
+            if full is not ErrorCode.NONE:
+                out.reply(token, offsets.commit_error(request, full))
+                return out
             group = self.create(request.group_id, now_ms)
         self.write_id += 1
         offsets.commit_offsets(self.config, group, request, token, self.write_id, now_ms, out)
@@ -174,6 +196,10 @@ class GroupShard:
     ) -> Result[TxnOffsetCommitResponse]:
         """Store offsets in a transaction, which the caller has verified."""
         out: Result[TxnOffsetCommitResponse] = Result()
+        full = self.refuses_group(request.group_id)
+        if full is not ErrorCode.NONE:
+            out.reply(token, offsets.transactional_commit_error(request, full))
+            return out
         group = self.ensure(request.group_id, now_ms)
         self.write_id += 1
         offsets.commit_transactional_offsets(
@@ -200,7 +226,7 @@ class GroupShard:
             out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
         else:
             if offsets.delete_offsets(group, request, token, now_ms, out):
-                self.drop_if_unused(group)
+                self.drop_if_unused(group, out)
         return out
 
     def remove_partitions(
@@ -218,7 +244,7 @@ class GroupShard:
             records = offsets.remove_offsets(group, tps, now_ms)
             if records:
                 out.write(records, offsets.OffsetsRemoved((group_id,), None, None))
-            self.drop_if_unused(group)
+            self.drop_if_unused(group, out)
         return out
 
     # Groups
@@ -232,7 +258,8 @@ class GroupShard:
         elif group.state is not GroupState.EMPTY:
             out.reply(token, ErrorCode.NON_EMPTY_GROUP)
         else:
-            group.pending_members.clear()
+            for member_id in list(group.pending_members):
+                rebalance.drop(group, member_id, out)
             store = group.offsets
             tps = dict.fromkeys((*store.committed, *store.pending))
             records: list[GroupCoordinatorRecord] = [OffsetRecord(group_id, tp, None) for tp in tps]
@@ -243,7 +270,7 @@ class GroupShard:
                 out.write(records, GroupRemoved(group_id, token))
             else:
                 if not store:  # else it stays for a transaction that has offsets for it
-                    del self.groups[group_id]
+                    self.forget(group_id)
                 out.reply(token, ErrorCode.NONE)
         return out
 
@@ -293,7 +320,7 @@ class GroupShard:
             if removed:
                 touched.append(group.group_id)
                 records += removed
-            self.drop_if_unused(group)
+            self.drop_if_unused(group, out)
         if records:
             out.write(records, offsets.OffsetsRemoved(tuple(touched), None, None))
         interval_ms = 0 if names else self.config.offsets_retention_check_interval_ms
@@ -310,9 +337,11 @@ class GroupShard:
         if group is None:
             group = self.create(record.group_id, -1)
         if isinstance(record, GroupRecord):
-            group.persisted = record.value
+            group.persist(record.value)
             return
+        before = group.offsets.held_bytes
         group.offsets.apply(record.tp, record.value, position, producer_id)
+        self.memory.offsets += group.offsets.held_bytes - before
         if producer_id >= 0:
             self.groups_of_producer.setdefault(producer_id, set()).add(record.group_id)
 
@@ -321,7 +350,9 @@ class GroupShard:
         for group_id in self.groups_of_producer.pop(producer_id, ()):
             group = self.groups.get(group_id)
             if group is not None:
+                before = group.offsets.held_bytes
                 group.offsets.apply_marker(producer_id, committed)
+                self.memory.offsets += group.offsets.held_bytes - before
 
     def completed(self, ticket: Any, error: ErrorCode, now_ms: int) -> Result[Any]:
         """Continue after a write was committed and replayed, or failed with an error of the log.
@@ -372,21 +403,24 @@ class GroupShard:
             group = self.groups.get(group_id)
             if group is None or group.state is not GroupState.DEAD:
                 continue
-            del self.groups[group_id]
+            self.forget(group_id)
             if group.persisted is not None or group.offsets:
                 restored = self.create(group_id, now_ms)
                 restored.offsets = group.offsets
-                restored.persisted = group.persisted
+                self.memory.offsets += group.offsets.held_bytes
+                restored.persist(group.persisted)
                 self.restore(restored, now_ms, out)
 
-    def drop_if_unused(self, group: Group) -> None:
+    def drop_if_unused(self, group: Group, out: Result[Any]) -> None:
         """Forget a group that has no members and nothing in the log.
 
         Shape: a member that was given an id and has not come back with it does not count; it will
         get UNKNOWN_MEMBER_ID and ask for another.
         """
         if group.state is GroupState.EMPTY and not group.is_stored() and not group.offsets:
-            del self.groups[group.group_id]
+            for member_id in list(group.pending_members):
+                rebalance.drop(group, member_id, out)
+            self.forget(group.group_id)
 
     # Loading and unloading the partition
 
@@ -395,7 +429,7 @@ class GroupShard:
         out: Result[Any] = Result()
         for group in list(self.groups.values()):
             if group.persisted is None and not group.offsets:
-                del self.groups[group.group_id]
+                self.forget(group.group_id)
             else:
                 self.restore(group, now_ms, out)
         interval_ms = self.config.offsets_retention_check_interval_ms
@@ -423,6 +457,7 @@ class GroupShard:
                 out.reply(group.await_join(member, None), moved)
                 rebalance.answer_sync(member, rebalance.sync_error(ErrorCode.NOT_COORDINATOR), out)
             group.transition_to(GroupState.DEAD, now_ms)
+            group.forget()
         self.groups.clear()
         self.groups_of_producer.clear()
         return out
@@ -445,9 +480,19 @@ class GroupShard:
         """Return a group, an empty one if it is not known yet."""
         return self.groups.get(group_id) or self.create(group_id, now_ms)
 
+    def refuses_group(self, group_id: str) -> ErrorCode:
+        """Whether a group, if it is not known yet, may not be made. Errors: those of GroupMemory."""
+        if group_id in self.groups:
+            return ErrorCode.NONE
+        return self.memory.refuses_members(self.config, None, GROUP_BYTES + len(group_id))
+
     def create(self, group_id: str, now_ms: int) -> Group:
-        group = self.groups[group_id] = Group(group_id, now_ms)
+        group = self.groups[group_id] = Group(group_id, now_ms, memory=self.memory)
         return group
+
+    def forget(self, group_id: str) -> None:
+        """Remove a group from memory."""
+        self.groups.pop(group_id).forget()
 
     encode = staticmethod(encode_record)
     decode = staticmethod(decode_record)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
+from sys import getsizeof
 
 from kwire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kwire.messages.sync_group import SyncGroupResponse
 
 from ..transition import IllegalTransition
+from .memory import GROUP_BYTES, PENDING_BYTES, GroupMemory, member_bytes
 from .offset_store import OffsetStore
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -57,7 +59,8 @@ class Member:
 
     Shape: `join_token` and `sync_token` name its waiting request, or are None. `deadline_ms` is
     when the member counts as failed without a heartbeat; `timer_at_ms` is when its timer fires,
-    which may be earlier, since a heartbeat moves only the deadline.
+    which may be earlier, since a heartbeat moves only the deadline. `is_gone`: the connection of its
+    waiting request has ended. `held_bytes` is what the group counts for it.
     """
 
     __slots__ = (
@@ -66,6 +69,8 @@ class Member:
         "client_id",
         "deadline_ms",
         "group_instance_id",
+        "held_bytes",
+        "is_gone",
         "is_new",
         "join_token",
         "member_id",
@@ -100,6 +105,8 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
+        self.is_gone = False
+        self.held_bytes = 0
         self.join_token: int | None = None
         self.sync_token: int | None = None
         self.deadline_ms = 0
@@ -123,9 +130,11 @@ class Member:
         """Whether silence until the deadline means failure.
 
         A member whose request waits here has not failed by being silent, unless it is new: then its
-        client may be gone, and would return as another new member.
+        client may be gone, and would return as another new member; or its connection has ended.
         """
-        return self.is_new or (self.join_token is None and self.sync_token is None)
+        return (self.is_new or self.is_gone) or (
+            self.join_token is None and self.sync_token is None
+        )
 
     def __repr__(self) -> str:
         return f"Member({self.member_id!r}, instance={self.group_instance_id!r})"
@@ -138,17 +147,20 @@ class Group:
     joining order; `static_members` maps instance id to member id; `pending_members`, those given a
     member id who have not come back with it, maps id to deadline. `join_due_ms` is set while a
     rebalance is prepared, and also `initial_remaining_ms` during its first, fixed delay;
-    `sync_due_ms` while members have not sent their SyncGroup.
+    `sync_due_ms` while members have not sent their SyncGroup. `held_bytes` is what the group and its
+    members keep in memory, without offsets, and is also counted in `memory`.
     """
 
     __slots__ = (
         "generation_id",
         "group_id",
+        "held_bytes",
         "initial_delay_ms",
         "initial_remaining_ms",
         "join_due_ms",
         "leader_id",
         "members",
+        "memory",
         "new_member_added",
         "num_awaiting_join",
         "offsets",
@@ -165,8 +177,17 @@ class Group:
         "sync_due_ms",
     )
 
-    def __init__(self, group_id: str, now_ms: int, state: GroupState = GroupState.EMPTY) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        now_ms: int,
+        state: GroupState = GroupState.EMPTY,
+        memory: GroupMemory | None = None,
+    ) -> None:
         self.group_id = group_id
+        self.memory = memory or GroupMemory()
+        self.held_bytes = 0
+        self.hold(GROUP_BYTES + getsizeof(group_id))
         self.state = state
         self.state_timestamp_ms = now_ms
         self.protocol_type: str | None = None
@@ -188,7 +209,41 @@ class Group:
         self.offsets = OffsetStore()
         self.persisted: bytes | None = None
 
+    # Memory
+
+    def hold(self, more: int) -> None:
+        """Count more, or less, memory."""
+        self.held_bytes += more
+        self.memory.members += more
+
+    def count(self, member: Member) -> None:
+        """Count what a member keeps in memory now."""
+        now = member_bytes(member)
+        self.hold(now - member.held_bytes)
+        member.held_bytes = now
+
+    def persist(self, value: bytes | None) -> None:
+        """Take the value that is stored for the group."""
+        self.hold(getsizeof(value) - getsizeof(self.persisted))
+        self.persisted = value
+
+    def forget(self) -> None:
+        """Count nothing for the group any more."""
+        self.memory.offsets -= self.offsets.held_bytes
+        self.hold(-self.held_bytes)
+
     # Members
+
+    def expect(self, member_id: str, due_ms: int) -> None:
+        """Note that a member was given an id, with which it has to come back."""
+        self.expect_no_more(member_id)
+        self.pending_members[member_id] = due_ms
+        self.hold(PENDING_BYTES + getsizeof(member_id))
+
+    def expect_no_more(self, member_id: str) -> None:
+        """Note that a member has come back, or will not."""
+        if self.pending_members.pop(member_id, None) is not None:
+            self.hold(-PENDING_BYTES - getsizeof(member_id))
 
     def add(self, member: Member, join_token: int | None) -> None:
         """Add a member; the first one leads. Errors: ValueError for a known instance id."""
@@ -206,7 +261,8 @@ class Group:
         member.join_token = join_token
         if join_token is not None:
             self.num_awaiting_join += 1
-        self.pending_members.pop(member.member_id, None)
+        self.expect_no_more(member.member_id)
+        self.count(member)
 
     def remove(self, member_id: str) -> Member | None:
         """Remove a member or pending member; if it led, the earliest remaining member leads."""
@@ -217,9 +273,10 @@ class Group:
                 self.num_awaiting_join -= 1
             if member.group_instance_id is not None:
                 self.static_members.pop(member.group_instance_id, None)
+            self.hold(-member.held_bytes)
         if self.leader_id == member_id:
             self.leader_id = next(iter(self.members), None)
-        self.pending_members.pop(member_id, None)
+        self.expect_no_more(member_id)
         self.pending_sync.discard(member_id)
         return member
 
@@ -236,6 +293,7 @@ class Group:
             self.pending_sync.discard(old_id)
             self.pending_sync.add(new_id)
         self.static_members[instance_id] = new_id
+        self.count(member)
         return member
 
     def update(
@@ -250,6 +308,7 @@ class Group:
             self.count_protocols(member, -1)
             member.protocols = protocols
             self.count_protocols(member, 1)
+            self.count(member)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
@@ -258,6 +317,7 @@ class Group:
         before = member.join_token
         self.num_awaiting_join += (token is not None) - (before is not None)
         member.join_token = token
+        member.is_gone = False
         return before
 
     def has_all_members_joined(self) -> bool:

@@ -1,0 +1,100 @@
+"""What the groups of a broker keep in memory, and when it is too much; pure.
+
+Members (their ids, metadata and assignments, also of those who were only given an id) and stored offsets are
+counted apart. Stored offsets are in the log, and loaded whatever they need; the bound is on new ones. What one
+group may use is limited, and the last quarter is kept for small groups, so that one client with many
+large members does not keep everybody else out.
+"""
+
+from __future__ import annotations
+
+import logging
+from sys import getsizeof
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ...metadata.topic_partition import TopicPartition
+    from .config import GroupConfig
+    from .offset_store import OffsetAndMetadata
+    from .state import Group, Member
+
+logger = logging.getLogger(__name__)
+
+#: A group without members or offsets: the object, its tables and its entry in the shard.
+GROUP_BYTES = 1500
+#: A member without its strings and bytes: the object, its timer, and its places in the group's tables.
+MEMBER_BYTES = 1500
+#: A member id that was given out: its entry and its deadline.
+PENDING_BYTES = 250
+#: A stored offset without its strings: key, value, position and entry.
+OFFSET_BYTES = 500
+
+#: One group may use this fraction (1/n) of the bound on members.
+GROUP_PARTS = 4
+#: Groups with more members than this share all but the last quarter of the bound.
+SMALL_GROUP_BYTES = 64 * 1024
+
+
+class GroupMemory:
+    """The account of all groups of a broker. Unit: bytes, estimated."""
+
+    __slots__ = ("_full", "members", "offsets")
+
+    def __init__(self) -> None:
+        self.members = 0
+        self.offsets = 0
+        self._full = False
+
+    def refuses_members(self, config: GroupConfig, group: Group | None, more: int) -> ErrorCode:
+        """Whether a group may not have so many bytes of members more.
+
+        Shape: GROUP_MAX_SIZE_REACHED if the group itself is too large, which a client reports;
+        COORDINATOR_LOAD_IN_PROGRESS if it is all of them, upon which clients try again.
+        """
+        most = config.members_max_bytes
+        held = 0 if group is None else group.held_bytes
+        if more <= 0:
+            return ErrorCode.NONE
+        if held + more > most // GROUP_PARTS:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if self.members + more > (most if held + more <= SMALL_GROUP_BYTES else most * 3 // 4):
+            self._report("kwire.group.members.max.bytes", most)
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        self._full = False
+        return ErrorCode.NONE
+
+    def refuses_offsets(self, config: GroupConfig, more: int) -> ErrorCode:
+        """Whether so many bytes of offsets more may not be stored: COORDINATOR_LOAD_IN_PROGRESS, as above."""
+        if more <= 0 or self.offsets + more <= config.offsets_max_bytes:
+            return ErrorCode.NONE
+        self._report("kwire.group.offsets.max.bytes", config.offsets_max_bytes)
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def _report(self, setting: str, limit: int) -> None:
+        """Say once that a bound is reached, until there is room again."""
+        if not self._full:
+            self._full = True
+            logger.warning(
+                "groups have reached %s=%d: what needs more is refused, and clients try again",
+                setting,
+                limit,
+            )
+
+
+def member_bytes(member: Member) -> int:
+    """What a member keeps in memory."""
+    return (
+        MEMBER_BYTES
+        + getsizeof(member.member_id)
+        + getsizeof(member.client_id)
+        + getsizeof(member.group_instance_id)
+        + getsizeof(member.assignment)
+        + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in member.protocols)
+    )
+
+
+def offset_bytes(tp: TopicPartition, value: OffsetAndMetadata) -> int:
+    """What a stored offset keeps in memory."""
+    return OFFSET_BYTES + len(tp.topic) + getsizeof(value.metadata)
