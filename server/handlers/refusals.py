@@ -127,8 +127,8 @@ def fetch(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> Fetch
                         partition_index=row.partition,
                         error_code=error,
                         high_watermark=-1,
-                        aborted_transactions=None,
-                        records=b"",
+                        aborted_transactions=[],
+                        records=None,
                     )
                     for row in topic.partitions
                 ],

@@ -145,9 +145,12 @@ def test_session_that_went_on_in_a_version_without_diverging_epochs_is_refused(
     client = Client(room)
     client.epoch = 0
     client.fetch(("a", 0, 7), last_fetched_epoch=0)
-    answer = room.call(fetch, client.request(), 8)
+    answer = room.call(fetch, client.request(("b", 0, 0)), 8)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert answer.session_id == client.id
+    (row,) = rows(answer).values()  # what the request itself names
+    assert row.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (row.records, row.aborted_transactions) == (None, [])
 
 
 def test_topic_that_was_deleted_and_made_again(room: Replicas) -> None:
