@@ -1,4 +1,4 @@
-"""`python -m tests.sim`: run seeds, show what was done to the cluster, and replay one that failed."""
+"""`python -m tests.sim`: runs seeds, shows which faults were injected, and replays a failed seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END = "<!-- end -->"
 
 
 def show_mistakes(steps: int, most: int, pool: ProcessPoolExecutor) -> tuple[int, str]:
-    """Run each planted mistake until it is noticed; returns how many were not, and a table."""
+    """Run each planted mistake until it is noticed; returns how many were missed, and a table."""
     missed = 0
     rows = ["| mistake | noticed in | as |", "| --- | --- | --- |"]
     for name in MISTAKES:
@@ -38,7 +38,7 @@ def show_mistakes(steps: int, most: int, pool: ProcessPoolExecutor) -> tuple[int
 
 
 def put_into_page(command: str, rows: str) -> None:
-    """Put a table where the page says that the command's is."""
+    """Put a table into the page, at the place marked with the command."""
     begin = f"<!-- table: {command} -->\n"
     before, found, rest = PAGE.read_text().partition(begin)
     if not found:
@@ -50,7 +50,7 @@ def put_into_page(command: str, rows: str) -> None:
 def main() -> int:
     """See the module."""
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings are walked through in an order that this decides.
+        # Decides the order in which sets of strings are iterated.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]])
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)

@@ -36,7 +36,7 @@ TIMEOUT_MS = 5000
 
 
 class Client:
-    """One client: finds leaders and coordinators, and asks again what was not answered."""
+    """One client: finds leaders and coordinators, and repeats requests that were not answered."""
 
     def __init__(
         self, number: int, network: Network, brokers: list[int], rng: Random, history: History
@@ -73,7 +73,7 @@ class Client:
         await asyncio.sleep(0.02 + self.rng.random() * 0.1)
 
     async def refresh(self) -> None:
-        """Learn who leads, from anybody."""
+        """Ask any broker who leads the partitions."""
         try:
             answer = await self.ask(self.rng.choice(self.brokers), MetadataRequest(topics=None), 12)
         except ChannelError:
@@ -83,14 +83,14 @@ class Client:
             self.topic_ids[topic.name] = topic.topic_id
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
-                # As all clients do since KIP-320: a leader that was followed by another is not
-                # gone back to, whatever it says of itself.
+                # As all clients do since KIP-320: never return to a leader that was replaced,
+                # whatever it says about itself.
                 if row.leader_epoch >= self.epochs.get(tp, -1):
                     self.epochs[tp] = row.leader_epoch
                     self.leaders[tp] = row.leader_id
 
     async def leader(self, tp: TopicPartition) -> int:
-        """Who leads, as far as is known; waits until somebody does."""
+        """The known leader; waits until there is one."""
         while self.leaders.get(tp, -1) < 0:
             await self.refresh()
             if self.leaders.get(tp, -1) < 0:
@@ -98,10 +98,10 @@ class Client:
         return self.leaders[tp]
 
     async def verify(self) -> None:
-        """Check what can be checked once all is well."""
+        """Check what can be checked after all faults are over."""
 
     def judge(self) -> None:
-        """Compare what is committed in the end with what this client was told."""
+        """Compare what is committed at the end with the answers that this client got."""
 
     async def coordinator(self, key: str) -> int:
         """The coordinator of a group; waits until there is one."""
@@ -127,7 +127,7 @@ class Producer(Client):
         self.acknowledged = 0
 
     async def run(self) -> None:
-        """Produce until told to stop; what is under way then is still finished."""
+        """Produce until told to stop; requests in flight are still completed."""
         producer_id = await self._producer_id()
         await asyncio.gather(*(self._produce(tp, producer_id) for tp in self.tps))
 
@@ -175,7 +175,7 @@ class Producer(Client):
                 if not error:
                     return int(found.base_offset)
                 if error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                    return None  # too old to be told where
+                    return None  # too old for the broker to know the offset
                 if not error.retriable and error is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                     raise Violation(f"{tp}: producing failed with {error.name}")
                 if error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -187,7 +187,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads a partition from the beginning, again and again, and commits how far it got."""
+    """Reads a partition from the beginning, repeatedly, and commits its position."""
 
     def __init__(self, *args: Any, tp: TopicPartition, group: str) -> None:
         super().__init__(*args)
@@ -247,7 +247,7 @@ class Consumer(Client):
         try:
             answer = await self.ask(await self.coordinator(self.group), request, 8)
         except ChannelError:
-            self.committed = -1  # it may be the old one or the new one from now on
+            self.committed = -1  # from now on it may be the old offset or the new one
             return
         if not answer.topics[0].partitions[0].error_code:
             self.committed = offset
@@ -255,7 +255,7 @@ class Consumer(Client):
             self.committed = -1
 
     async def _resume(self, *, strict: bool = False) -> None:
-        """Go back to what was committed, as after a restart."""
+        """Return to the committed offset, as after a restart."""
         partitions = OffsetFetchRequestTopics(
             name=self.tp.topic, partition_indexes=[self.tp.partition]
         )
@@ -270,8 +270,8 @@ class Consumer(Client):
         if found.error_code or found.topics[0].partitions[0].error_code:
             return
         offset = found.topics[0].partitions[0].committed_offset
-        # While there may be a coordinator that does not know that it was followed by another, an
-        # answer may be of the past; what was acknowledged never comes back smaller for good.
+        # A coordinator that does not know yet that it was replaced may give an old answer; but an
+        # acknowledged offset must never be lost permanently.
         if strict and self.committed >= 0 and offset != self.committed:
             raise Violation(
                 f"group {self.group} committed {self.committed} of {self.tp} and is told {offset}"
@@ -279,7 +279,7 @@ class Consumer(Client):
         self.position = max(offset, 0)
 
     async def verify(self) -> None:
-        """Once all is well: the last commit that was acknowledged is what is told."""
+        """After all faults: the group's offset is the last commit that was acknowledged."""
         self.position = max(self.position, 1)
         await self._resume(strict=self.committed >= 0)
         await self._commit()

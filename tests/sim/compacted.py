@@ -1,4 +1,4 @@
-"""A client that writes few keys often to a compacted topic, and what must be left of them."""
+"""A client that often writes a few keys to a compacted topic, and checks what remains of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .clients import Producer
 from .history import Violation
 
 TP = TopicPartition("compacted", 0)
-#: The first ones are written all the time, the others early on only.
+#: The first ones are written all the time, the others only at the beginning.
 KEYS, LASTING_KEYS = 4, 8
 READ_TRIES = 50
 
 
 def compacted_topic() -> CreatableTopic:
-    """The topic to be created."""
+    """The request to create the topic."""
     settings = {"cleanup.policy": "compact", "segment.bytes": "700", "min.insync.replicas": "2"}
     return CreatableTopic(
         name=TP.topic,
@@ -32,7 +32,7 @@ def compacted_topic() -> CreatableTopic:
 
 
 class Keeper(Producer):
-    """Remembers the last value of each key that was acknowledged, and looks for it in the end."""
+    """Remembers the last acknowledged value of each key, and looks for it at the end."""
 
     last: dict[bytes, bytes]
 
@@ -54,7 +54,7 @@ class Keeper(Producer):
             await asyncio.sleep(self.rng.random() * 1.5)
 
     async def verify(self) -> None:
-        """Read everything that is left, and compare."""
+        """Read everything that remains, and compare."""
         found: dict[bytes, bytes] = {}
         position = 0
         for _ in range(READ_TRIES):
@@ -73,7 +73,7 @@ class Keeper(Producer):
             raise Violation(f"{TP}: compaction left {found} where {missing} was written last")
 
     async def _read(self, offset: int, found: dict[bytes, bytes]) -> int | None:
-        """Where to go on after what is read at an offset; None for nothing yet."""
+        """The offset after what was read at an offset; None if there is nothing yet."""
         row = FetchPartition(partition=TP.partition, fetch_offset=offset, partition_max_bytes=20000)
         leader = await self.leader(TP)
         topic = FetchTopic(topic_id=self.topic_ids[TP.topic], partitions=[row])

@@ -1,4 +1,4 @@
-"""What the simulation has seen, and what must be true of it after every step."""
+"""What the simulation has observed, and the invariants that must hold after every step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from server.replication.partition import Partition
 
 
 class Violation(AssertionError):
-    """Something that must never be was."""
+    """An invariant was violated."""
 
 
 class Committed(NamedTuple):
-    """One batch that a leader called committed: where it begins and ends, and its bytes."""
+    """A batch that a leader considered committed: where it begins and ends, and its bytes."""
 
     base_offset: int
     last_offset: int
@@ -23,16 +23,16 @@ class Committed(NamedTuple):
 
 
 class Follow:
-    """What is known committed of one partition, in order."""
+    """The batches of one partition that are known to be committed, in order."""
 
     def __init__(self) -> None:
         self.batches: list[Committed] = []
         self.end = 0
-        #: Leader epoch -> broker and life that led in it.
+        #: Leader epoch -> the broker that led in it, and which of its lives.
         self.leaders: dict[int, tuple[int, int]] = {}
         #: (broker, life, leader epoch) -> offset up to which its log was compared.
         self.compared: dict[tuple[int, int, int], int] = {}
-        #: Value -> offset, of all records that are committed and not of an aborted transaction.
+        #: Value -> offset, for all committed records except those of aborted transactions.
         self.offsets: dict[bytes, list[int]] = {}
 
 
@@ -41,7 +41,7 @@ class History:
 
     def __init__(self) -> None:
         self.partitions: dict[TopicPartition, Follow] = {}
-        #: (partition, value) -> offset that the producer was told.
+        #: (partition, value) -> the offset in the answer to the producer.
         self.acknowledged: dict[tuple[TopicPartition, bytes], int] = {}
         self.checks = 0
 
@@ -52,11 +52,11 @@ class History:
         return found
 
     def acknowledge(self, tp: TopicPartition, value: bytes, offset: int) -> None:
-        """A producer was told that a record is committed at an offset."""
+        """Record that a producer was told the offset of a committed record."""
         self.acknowledged[(tp, value)] = offset
 
     def check_leader(self, broker_id: int, life: int, partition: Partition) -> None:
-        """Compare what a leader calls committed with what leaders before it did."""
+        """Compare what a leader considers committed with what earlier leaders did."""
         if not partition.is_leader:
             return
         self.checks += 1
@@ -138,7 +138,7 @@ class History:
             places.append(record.offset)
 
     def check_acknowledged(self) -> None:
-        """Everything acknowledged is committed where its producer was told, and once."""
+        """Check that each acknowledged record is committed once, at the offset in its answer."""
         for (tp, value), offset in self.acknowledged.items():
             places = self.follow(tp).offsets.get(value, [])
             if places != [offset]:
@@ -147,7 +147,7 @@ class History:
                 )
 
     def check_unique(self) -> None:
-        """No record of an idempotent producer is there twice."""
+        """Check that no record of an idempotent producer occurs twice."""
         for tp, follow in self.partitions.items():
             for value, places in follow.offsets.items():
                 if len(places) > 1 and value.startswith(b"p"):

@@ -1,4 +1,4 @@
-"""An event loop on which time is a number: it jumps to the next timer when nothing else is to do."""
+"""An event loop with simulated time, which jumps to the next timer when nothing else is to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from server.log.cleaner import process
 
 
 class Stalled(Exception):
-    """Nothing is to be done and nothing will ever be: whoever is waited for has been lost."""
+    """Nothing is ready and no timer is set, so the loop would wait for ever."""
 
 
 class _NoSockets(selectors.BaseSelector):
@@ -45,7 +45,7 @@ class _NoSockets(selectors.BaseSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """Runs tasks in the order they became ready. Unit: `time()` is seconds since its beginning."""
+    """Runs tasks in the order in which they became ready. Unit: `time()` is in seconds, from 0."""
 
     def __init__(self) -> None:
         self._waiting = _NoSockets()
@@ -57,7 +57,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 class SimulatedClock:
-    """One broker's clock. Unit: `skew_ms` is how far it is from the others'; it may be set."""
+    """One broker's clock. Unit: `skew_ms` is its difference from the others; tests may set it."""
 
     EPOCH_MS = 1_700_000_000_000
 
@@ -79,7 +79,7 @@ class SimulatedClock:
 
 
 class SimulatedExecutor:
-    """Work of threads and processes, done a moment later on the loop."""
+    """Runs the work of threads and processes on the loop, after a short delay."""
 
     def __init__(self, delay_s: float = 0.001) -> None:
         self.delay_s = delay_s
@@ -109,16 +109,16 @@ class SimulatedExecutor:
         return await self.in_thread(function, *args, **kwargs)
 
     def separate(self, *, niceness: int) -> SimulatedProcess:
-        """Another one with a process of its own."""
+        """Another executor, with a process of its own."""
         return SimulatedProcess(self.delay_s)
 
     def close(self) -> None:
-        """Do nothing any more."""
+        """Accept no more work."""
         self.closed = True
 
 
 class SimulatedProcess(SimulatedExecutor):
-    """A process remembers by itself what functions of a module leave in it."""
+    """Keeps the state of a module's functions apart, as a separate process would."""
 
     def __init__(self, delay_s: float) -> None:
         super().__init__(delay_s)

@@ -1,9 +1,10 @@
 """The network between brokers and clients, as a broker sees one: it listens, connects, and has streams of bytes.
 
-What is sent arrives later and in order, now and then in two pieces. A frame may be lost together with its
-connection. Between hosts that are cut off from each other nothing arrives: it is sent again until that
-helps, or until the sender gives the connection up while the receiver knows of nothing. A process that ends
-closes its connections, and its port refuses new ones; a machine without power does neither.
+What is sent arrives later and in order, sometimes in two pieces. A frame may be lost together with
+its connection. Between hosts that are cut off from each other nothing arrives: it is sent again
+until it arrives, or until the sender gives up the connection, of which the receiver learns nothing.
+When a process ends, its connections are closed and its port refuses new ones; when a machine loses
+power, neither happens.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from server.net.transport import Receiver
 from .tasks import OWNER
 
 Owner = tuple[int, int] | None
-#: What a sender may have under way before it counts as unsent.
+#: How much a sender may have in transit; anything beyond counts as unsent.
 WINDOW_BYTES = 64 * 1024
-#: Until something that did not arrive is sent again; doubled each time.
+#: The time until something that did not arrive is sent again; doubled each time.
 AGAIN_S = 0.2
 MOST_AGAIN_S = 2.0
-#: How long one sender or another goes on with that.
+#: How long a sender keeps trying; chosen at random.
 PATIENCE_S = (0.5, 5.0, 30.0)
 SYN_AGAIN_S = 1.0
-#: In place of bytes: the end of the stream, and that nobody has the connection any more.
+#: Sent in place of bytes: the end of the stream, and the end of the whole connection.
 FIN, RESET = object(), object()
 
 
 class Network:
-    """Everybody's network. Hosts in a pair of `cut` cannot hear each other, nor anybody those in `off`."""
+    """The network of all hosts. Two hosts in `cut` cannot reach each other; those in `off` reach nobody."""
 
     def __init__(self, rng: Random) -> None:
         self.rng = rng
@@ -49,7 +50,7 @@ class Network:
         self._ports = 50_000
 
     def reaches(self, one: int, other: int) -> bool:
-        """Whether what one host sends gets to the other."""
+        """Whether one host can reach the other."""
         return one == other or (
             frozenset((one, other)) not in self.cut
             and one not in self.off
@@ -57,18 +58,18 @@ class Network:
         )
 
     def delay_s(self) -> float:
-        """How long something is on its way."""
+        """A random transit time."""
         rng = self.rng
         return rng.random() * self.slowest_s * (20 if rng.random() < 0.01 else 1)
 
     def host(self, number: int) -> HostNetwork:
-        """The network as the programs of one host have it."""
+        """The network as the programs on one host see it."""
         return HostNetwork(self, number)
 
     def open(
         self, client: int, acceptor: SimulatedAcceptor, context: Context
     ) -> SimulatedTransport:
-        """Make a connection; what `acceptor` gets of it, it gets in its own time."""
+        """Make a connection; `acceptor` gets its end of it later."""
         self._ports += 1
         here = SimulatedTransport(self, client, context)
         there = SimulatedTransport(self, acceptor.host, acceptor.context)
@@ -78,11 +79,11 @@ class Network:
         return here
 
     def forget(self, end: SimulatedTransport) -> None:
-        """An end is closed."""
+        """Forget an end that was closed."""
         self._ends.pop(end, None)
 
     def kill(self, owner: Owner, *, power: bool) -> None:
-        """End all that a process has; with `power` nobody hears of it."""
+        """End all connections and listeners of a process; with `power` without notice to the peers."""
         for acceptor in [each for each in self.acceptors.values() if each.owner == owner]:
             acceptor.close()
         for end in [each for each in self._ends if each.owner == owner]:
@@ -95,7 +96,7 @@ class Network:
 
 
 class HostNetwork:
-    """What a broker or client takes for the network. Source of the contract: `server.net.network.Network`."""
+    """The Network that a broker or client is given. Source of the contract: `server.net.network.Network`."""
 
     def __init__(self, network: Network, number: int) -> None:
         self._network = network
@@ -129,7 +130,7 @@ class HostNetwork:
 
 
 class SimulatedAcceptor:
-    """A bound address. What it hands over runs as the process that bound it."""
+    """A bound address. Connections that it accepts belong to the process that bound it."""
 
     def __init__(self, network: Network, host: int, place: Address) -> None:
         self.host = host
@@ -149,7 +150,7 @@ class SimulatedAcceptor:
         asyncio.get_running_loop().call_soon(self._accept, context=self.context)
 
     def connected(self, end: SimulatedTransport, peer: Address) -> None:
-        """Somebody has connected."""
+        """Accept a connection."""
         self._waiting.append((end, peer))
         self.resume()
 
@@ -181,7 +182,7 @@ class Pipe:
         self._queue: deque[tuple[float, Any]] = deque()
         self._free_at = 0.0
         self._again_s = AGAIN_S
-        #: Since when nothing gets through, and how long that is put up with.
+        #: Since when nothing has got through, and how long the sender keeps trying.
         self._since: tuple[float, float] | None = None
 
     def put(self, item: Any) -> None:
@@ -193,7 +194,7 @@ class Pipe:
             self._wait_until(arrives)
 
     def drop(self) -> None:
-        """Lose what is under way."""
+        """Lose everything in transit."""
         self._queue.clear()
 
     def _wait_until(self, when: float) -> None:
@@ -228,7 +229,7 @@ class Pipe:
 
     @property
     def peer(self) -> SimulatedTransport:
-        """The end that receives."""
+        """The receiving end."""
         return self._target
 
 
@@ -257,7 +258,7 @@ class SimulatedTransport:
         self.owner: Owner = context.get(OWNER)
         self.pipe: Pipe | None = None
         self.closed = False
-        #: Bytes that were sent and that the other program has not taken.
+        #: Bytes that were sent but that the other program has not read yet.
         self.under_way = 0
         self.sent_bytes = 0
         self._network = network
@@ -329,14 +330,14 @@ class SimulatedTransport:
     # -- the network's side
 
     def vanish(self) -> None:
-        """Be closed without a word to anybody."""
+        """Close without notice to anybody."""
         self.closed = True
         self._reading = False
         self._arrived.clear()
         self._network.forget(self)
 
     def fail(self, error: OSError) -> None:
-        """The system gives the connection up."""
+        """Give up the connection, as the system does."""
         if not self.closed:
             self.vanish()
             asyncio.get_running_loop().call_soon(self._tell, error, context=self.context)
@@ -352,7 +353,7 @@ class SimulatedTransport:
             receiver.lost(error)
 
     def arrive(self, item: Any) -> None:
-        """Take what the other end has sent."""
+        """Receive what the other end has sent."""
         assert self.pipe is not None
         if item is RESET:
             self.fail(ConnectionResetError("the connection was closed by the other side"))
@@ -367,7 +368,7 @@ class SimulatedTransport:
             self._pump()
 
     def _pump(self) -> None:
-        """Hand over what has arrived, as the loop does when a socket is readable."""
+        """Deliver what has arrived, as the loop does when a socket is readable."""
         receiver = self._receiver
         while self._arrived and self._reading and receiver is not None:
             buffer = receiver.get_buffer()

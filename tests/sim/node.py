@@ -1,4 +1,4 @@
-"""A machine of the simulated cluster: the real broker runs on it, behind its seams nothing is real."""
+"""A machine of the simulated cluster: the broker on it is real, what is behind its seams is not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class SimulatedNode:
-    """A machine: its disk and clock outlive the broker on it."""
+    """A machine, whose disk and clock outlive the broker on it."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class SimulatedNode:
 
     @property
     def is_up(self) -> bool:
-        """Whether a broker runs, be it still starting."""
+        """Whether a broker is running or starting."""
         return self.broker is not None
 
     def start(self) -> asyncio.Task[None]:
-        """Begin another life."""
+        """Start the broker."""
         assert self.broker is None
         self.life += 1
         self.network.off.discard(self.id)
@@ -94,7 +94,7 @@ class SimulatedNode:
             self.kill()
 
     def kill(self, *, power: bool = False) -> None:
-        """End the broker in the middle of whatever it does; with `power` what was not synced goes."""
+        """End the broker in the middle of its work; with `power`, what was not synced is lost."""
         broker, self.broker = self.broker, None
         assert broker is not None and self.files is not None and self.store is not None
         self.files.stopped = True

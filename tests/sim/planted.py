@@ -1,4 +1,4 @@
-"""Mistakes that the simulation must notice: each is put into the running code by name."""
+"""Mistakes that the simulation must notice; each is put into the running code by its name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Patches = list[tuple[Any, str, Any]]
 
 
 def acknowledge_early() -> Patches:
-    """What the leader has is called committed before the in-sync replicas have it."""
+    """The leader considers records committed before the in-sync replicas have them."""
 
     def all_of_it(leader_end: int, *_: Any) -> int:
         return leader_end
@@ -34,7 +34,7 @@ def acknowledge_early() -> Patches:
 
 
 def ignore_epochs_on_truncation() -> Patches:
-    """A follower goes on from its own end, whatever the leader says of its history."""
+    """A follower continues at its own log end, whatever the leader says about its history."""
 
     def own_end(replica: Partition, *_: Any) -> int:
         return replica.log.log_end_offset
@@ -49,7 +49,7 @@ def ignore_epochs_on_truncation() -> Patches:
 
 
 def keep_a_stale_isr() -> Patches:
-    """A leader drops followers by itself and commits before the controller knows of it."""
+    """A leader removes followers from the ISR by itself, and commits before the controller knows."""
 
     def drop(self: Partition, now_ms: int) -> None:
         if not self.is_leader or not self.followers:
@@ -71,7 +71,7 @@ def keep_a_stale_isr() -> Patches:
 
 
 def wait_for_the_fastest() -> Patches:
-    """What one follower has is called committed, whatever the others have."""
+    """The leader considers records committed once a single follower has them."""
 
     def fastest(leader_end: int, followers: Any, maximal: Any, *_: Any) -> int:
         ends = [each.log_end_offset for each in followers if each.broker_id in maximal]
@@ -81,7 +81,7 @@ def wait_for_the_fastest() -> Patches:
 
 
 def elect_anybody() -> Patches:
-    """A partition without a live in-sync replica gets another leader although that is not allowed."""
+    """A partition without a live in-sync replica gets a leader, although that is not allowed."""
 
     def unclean(*_: Any) -> bool:
         return True
@@ -90,7 +90,7 @@ def elect_anybody() -> Patches:
 
 
 def lose_markers() -> Patches:
-    """A marker that did not get through to another broker is taken for written."""
+    """A marker that did not reach another broker is assumed to be written."""
 
     def written(self: MarkerChannels, batch: Any) -> None:
         for markers, told in batch:
@@ -100,7 +100,7 @@ def lose_markers() -> Patches:
 
 
 def forget_decided_transactions() -> Patches:
-    """A coordinator that takes over does not end what the one before had decided."""
+    """A new coordinator does not complete transactions that its predecessor had decided."""
 
     def loaded(self: TransactionShard, now_ms: int) -> Result:
         return Result()
@@ -109,7 +109,7 @@ def forget_decided_transactions() -> Patches:
 
 
 def answer_in_any_order() -> Patches:
-    """A reply leaves its connection when it is ready, though an earlier request has none yet."""
+    """A reply is sent when it is ready, even before the reply to an earlier request."""
 
     def at_once(self: ServerConnection, request: Any, parts: Any = ()) -> None:
         self._slots.remove(request)
@@ -119,7 +119,7 @@ def answer_in_any_order() -> Patches:
 
 
 def share_the_memory_of_frames() -> Patches:
-    """The parts of two frames that have not arrived whole lie in the same memory."""
+    """Two frames that have arrived only in part use the same memory."""
     home = FrameMemory.home
     shared = bytearray(1 << 22)
 
@@ -134,7 +134,7 @@ def share_the_memory_of_frames() -> Patches:
 
 
 def go_on_after_a_timeout() -> Patches:
-    """A channel keeps its connection when a reply takes too long, and takes the next one for it."""
+    """A channel keeps its connection after a timeout, and takes the late reply for the next one."""
 
     end = BrokerChannel._end
 
@@ -162,7 +162,7 @@ def go_on_after_a_timeout() -> Patches:
 
 
 def compact_away_the_last() -> Patches:
-    """Compaction drops the last record of a key with those before it."""
+    """Compaction removes the last record of a key along with the earlier ones."""
     get = OffsetMap.get
 
     def after(self: OffsetMap, key: bytes) -> int:
@@ -201,7 +201,7 @@ MISTAKES: dict[str, Callable[[], Patches]] = {
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Make a mistake for as long as this lasts."""
+    """A context in which the named mistake is in the code."""
     if name is None:
         yield
         return

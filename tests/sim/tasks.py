@@ -1,4 +1,4 @@
-"""Whose task is whose, so that all of a broker's can be ended when it is killed."""
+"""Tracks which broker a task belongs to, so that all its tasks can be ended when it is killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OWNER: ContextVar[tuple[int, int] | None] = ContextVar("owner", default=None)
 
 
 class OwnedTask(asyncio.Task[Any]):
-    """A task that knows which broker's it is."""
+    """A task that knows the broker to which it belongs."""
 
     owner: tuple[int, int] | None = None
     number: int = 0
@@ -30,6 +30,6 @@ def owned_tasks(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> O
 
 
 def tasks_of(owner: tuple[int, int]) -> list[OwnedTask]:
-    """What a broker has begun and not ended, in the order it was begun."""
+    """The unfinished tasks of a broker, in the order in which they were started."""
     tasks = [task for task in asyncio.all_tasks() if isinstance(task, OwnedTask)]
     return sorted((task for task in tasks if task.owner == owner), key=lambda task: task.number)

@@ -1,4 +1,4 @@
-"""The simulated cluster: seeds in which nothing may go wrong, and mistakes that must be noticed."""
+"""The simulated cluster: no seed may violate an invariant, and planted mistakes must be noticed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.slow
 LONG = os.environ.get("KWIRE_LONG") == "1"
 SEEDS, STEPS = (20_000, 20) if LONG else (100, 8)
 SEEDS_OF_A_MISTAKE = 400 if LONG else 100
-#: Where the short form begins to look for a mistake that few seeds meet; a change to kwire may move these.
+#: The first seed to try for mistakes that few seeds find; a change to kwire may change it.
 FIRST_SEED: dict[str, int] = {} if LONG else {"elect-anybody": 16, "lose-markers": 51}
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[ProcessPoolExecutor]:
-    """Processes for all that is run here: each takes a second to start and to compile its codecs."""
+    """Processes shared by all tests here, since each takes a second to start and compile its codecs."""
     with patch.dict(os.environ, PYTHONHASHSEED="0"), processes(2) as pool:
         yield pool
 
@@ -51,8 +51,8 @@ def test_no_seed_violates_anything(pool: ProcessPoolExecutor) -> None:
         if outcome.violation is not None:
             wrong.append(f"python -m tests.sim --seed {outcome.seed} --steps {STEPS}: {outcome}")
     assert not wrong, "\n".join(wrong)
-    assert acknowledged > 100 * SEEDS, "hardly anything was done"
-    assert checks > 100 * SEEDS, "hardly anything was looked at"
+    assert acknowledged > 100 * SEEDS, "hardly anything was produced"
+    assert checks > 100 * SEEDS, "hardly anything was checked"
 
 
 @pytest.mark.timeout(300)

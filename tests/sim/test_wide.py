@@ -1,4 +1,4 @@
-"""The simulated cluster with pauses, failing directories, moves of replicas and topics made again."""
+"""The simulated cluster with pauses, failing directories, reassignments and topics created again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A client with transactions over partitions and a group's offsets, and what must come of them.
+"""A client with transactions on partitions and a group's offsets, and the check of their outcome.
 
-Each transaction writes to several partitions and commits its number as the group's offset, so that
-whoever asks the group knows how the last one ended, though nobody answered its EndTxn.
+Each transaction writes to several partitions and commits its number as the group's offset. The
+group's offset therefore shows how the last one ended, even if its EndTxn was not answered.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GROUP, TRANSACTION = 0, 1
 STATE_TOPICS = ("__consumer_offsets", "__transaction_state")
 TIMEOUT_MS = 15_000
 
-#: What ends a transaction, and the producer's epoch with it: it took too long, or another one began.
+#: Errors that end a transaction and the producer's epoch: it took too long, or another one began.
 LOST = frozenset(
     {
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -50,7 +50,7 @@ LOST = frozenset(
 
 
 class Lost(Exception):
-    """The transaction cannot go on."""
+    """The transaction cannot continue."""
 
 
 class Written(NamedTuple):
@@ -61,7 +61,7 @@ class Written(NamedTuple):
 
 
 class Transactor(Client):
-    """Runs one transaction after the other, most to be committed."""
+    """Runs one transaction after another; most of them are to be committed."""
 
     def __init__(self, *args: Any, tps: list[TopicPartition], name: str, group: str) -> None:
         super().__init__(*args)
@@ -72,7 +72,7 @@ class Transactor(Client):
         self.sequences: dict[TopicPartition, int] = {}
         self.committed: list[Written] = []
         self.aborted: list[Written] = []
-        #: The last one, if it may have been committed and may not.
+        #: The last one, if it is not known whether it was committed.
         self.open: Written | None = None
         self.count = 0
 
@@ -88,17 +88,17 @@ class Transactor(Client):
         await self._begin()
 
     def judge(self) -> None:
-        """Look at what is committed: each transaction is there as a whole and once, or not at all."""
+        """Check that each transaction is visible entirely and once, or not at all."""
         check_transactions(self.history, self.tps, self.committed, self.aborted)
 
     # Asking
 
     async def _coordinator(self, key: str, key_type: int) -> int:
-        """The coordinator of a key, and never one that was followed by another.
+        """The coordinator of a key, but never one that was replaced.
 
-        FindCoordinator does not say in which epoch somebody leads. One that is cut off, and asked
-        again after its successor was, tells of a commit that it is the last one's (in protocol
-        version 0 of transactions, of Apache Kafka, too).
+        FindCoordinator does not give the leader epoch. A coordinator that is cut off does not know
+        what its successor has done, and could report an old transaction's outcome as that of the
+        last one (in Apache Kafka too, with version 0 of the transaction protocol).
         """
         tp = TopicPartition(STATE_TOPICS[key_type], 0)  # there is one partition of each
         while tp not in self.epochs:
@@ -136,7 +136,7 @@ class Transactor(Client):
     # A producer's life
 
     async def _begin(self) -> None:
-        """Fence whoever was before, this one included, and learn how the last transaction ended."""
+        """Fence earlier producers, including this one, and find out how the last transaction ended."""
         request = InitProducerIdRequest(
             transactional_id=self.name, transaction_timeout_ms=TIMEOUT_MS
         )
@@ -206,7 +206,7 @@ class Transactor(Client):
         def error_of(answer: Any) -> int:
             (row,) = answer.results_by_topic_v3_and_below
             errors = {int(each.partition_error_code) for each in row.results_by_partition}
-            return min(errors)  # the reason, where others were not attempted for it
+            return min(errors)  # the cause; the other rows were not attempted because of it
 
         await self._insist(self.name, TRANSACTION, request, 3, error_of)
 

@@ -1,8 +1,8 @@
-"""`python -m tests.sim.wide`: the simulation with what administrators and tired machines do besides.
+"""`python -m tests.sim.wide`: the simulation with faults of machines and actions of administrators.
 
-Brokers are paused (nothing of them runs while the network goes on), log directories fail on running
-brokers, replicas are moved, leaders elected, min.insync.replicas changed, and a second topic is
-deleted and made again all the time. Invariants are those of the other runs.
+Brokers are paused (they stand still while the network continues), log directories fail on running
+brokers, replicas are moved, leaders are elected, min.insync.replicas is changed, and a second topic
+is deleted and created again all the time. The invariants are the same as in the other runs.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ INVALID_PARTITIONS = 37
 
 
 class PausableLoop(SimulatedLoop):
-    """A loop on which all that belongs to one broker can be held up."""
+    """A loop on which everything that belongs to one broker can be paused."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: By paused node: what became due, in order, with the timer that it came from.
+        #: Paused node -> the callbacks that became due, in order, each with its timer.
         self.held: dict[int, list[tuple[asyncio.TimerHandle | None, asyncio.Handle]]] = {}
 
     def pause(self, node_id: int) -> None:
-        """Run nothing of a node from now on."""
+        """Run no more callbacks of a node."""
         self.held[node_id] = []
 
     def resume(self, node_id: int) -> None:
-        """Run what became due meanwhile, in its order."""
+        """Run the callbacks that became due meanwhile, in order."""
         for timer, handle in self.held.pop(node_id, ()):
             if not handle.cancelled() and (timer is None or not timer.cancelled()):
                 self._ready.append(handle)  # type: ignore[attr-defined]
@@ -126,12 +126,12 @@ def node_of(context: Context | None) -> int | None:
 
 
 class WideWorld(World):
-    """The world with more that happens to it."""
+    """The world with more kinds of faults."""
 
     loop: PausableLoop
 
     async def build(self) -> None:
-        """As before, with somebody who administers."""
+        """As in World, with an administrator."""
         await super().build()
         self.admin = Client(901, self.network, list(BROKERS), self.rng, self.history)
         self.chores: set[asyncio.Task[None]] = set()
@@ -240,7 +240,7 @@ class WideWorld(World):
         self.network.loss = 0.0
         for node in self.nodes.values():
             if node.is_up and node.files is not None and node.files.fault is not None:
-                node.kill()  # somebody puts another disk in
+                node.kill()  # an operator replaces the disk
         for task in list(self.chores):
             task.cancel()
         await super()._heal()
@@ -319,7 +319,7 @@ def run(seed: int, steps: int) -> Outcome:
 
 
 def outcome_of(seed: int, steps: int) -> Outcome:
-    """Run one seed without a word."""
+    """Run one seed without logging."""
     logging.disable(logging.CRITICAL)
     return run(seed, steps)
 

@@ -1,4 +1,4 @@
-"""One run of the simulation: a cluster, its clients, what goes wrong, and the verdict."""
+"""One run of the simulation: a cluster, its clients, the faults, and the verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from .zookeeper import ZOOKEEPER, SimulatedStore
 logger = logging.getLogger(__name__)
 
 BROKERS = (0, 1, 2)
-#: A follower whose connection was cut waits so long for its answer (replica.socket.timeout.ms), and a little more.
+#: A little more than a follower waits for an answer on a cut connection
+#: (replica.socket.timeout.ms).
 CATCH_UP_S = 40
 SESSION_TIMEOUT_MS = 3000
 SETTINGS = {
@@ -53,14 +54,14 @@ SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "log.segment.bytes": "20000",
     "auto.leader.rebalance.enable": "false",
-    # Compaction has enough to do for a minute of cluster time.
+    # Enough work for compaction in a minute of cluster time.
     "offsets.topic.segment.bytes": "4000",
     "transaction.state.log.segment.bytes": "4000",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.min.cleanable.ratio": "0.1",
     "log.cleaner.dedupe.buffer.size": "1100000",
 }
-#: What may go wrong or be put right in a step, as often as it stands here.
+#: The possible faults and repairs in a step; each is as likely as often as it is listed.
 KINDS = (
     "kill", "power", "restart", "restart", "stop", "cut", "cut zookeeper", "join", "join",
     "expire", "clock", "loss", "suspect", "suspect", "calm", "calm",
@@ -71,7 +72,7 @@ PARTITIONS = 2
 
 
 class Outcome(NamedTuple):
-    """What a run came to."""
+    """The outcome of a run."""
 
     seed: int
     faults: Counter[str]
@@ -83,7 +84,7 @@ class Outcome(NamedTuple):
 
 
 class World:
-    """Everything there is, on one simulated loop."""
+    """The whole simulation, on one loop."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.seed = seed
@@ -95,7 +96,7 @@ class World:
         self.stores: list[SimulatedStore] = []
 
     async def build(self) -> None:
-        """Start three brokers and make a topic."""
+        """Start three brokers and create a topic."""
         loop = asyncio.get_running_loop()
         self.network = Network(Random(self.rng.random()))
         self.tree = await EmbeddedTree.open(None, SimulatedClock(loop))
@@ -136,7 +137,7 @@ class World:
     # A run
 
     async def run(self) -> None:
-        """Let clients work while things go wrong, heal everything, and judge."""
+        """Let clients work during faults, then repair everything and check the result."""
         await self.build()
         tps = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         arguments = (self.network, list(BROKERS))
@@ -189,7 +190,7 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """Look at every leader there is."""
+        """Check every current leader."""
         for node in self.nodes.values():
             broker = node.broker
             if broker is None or broker.rooms is None:
@@ -199,7 +200,7 @@ class World:
                     self.history.check_leader(node.id, node.life, partition)
 
     async def _check_replicas(self, tps: list[TopicPartition]) -> None:
-        """Once all is well every replica has the same, as soon as nobody waits for a lost answer any more."""
+        """Check that all replicas become equal once faults are over and no lost answer is waited for."""
         for tp in tps:
             for _ in range(CATCH_UP_S):
                 ends = {node.id: self._end_of(node, tp) for node in self.nodes.values()}
@@ -228,8 +229,8 @@ class World:
                 power = kind == "power" and self._others_in_sync(node.id)
                 node.kill(power=power)
                 if power:
-                    # Until it is out of the in-sync replicas it must not be the last of them: what
-                    # acks=all promises is the memory of several machines, not a disk's.
+                    # Until it has left the in-sync replicas, it must not be the only one of them:
+                    # acks=all promises that several machines have a record, not that a disk has it.
                     self.network.cut.clear()
                     await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 + 3)
             case "stop" if node.is_up and self._up() == 3 and self._is_started(node):
@@ -270,7 +271,7 @@ class World:
         )
 
     def _suspect(self, node: SimulatedNode) -> None:
-        """Have a broker believe that another's port refuses connections, or that it does no more."""
+        """Make a broker believe that another's port refuses connections, or no longer does."""
         if node.broker is None or node.broker.rooms is None:
             return
         controller = node.broker.rooms.controller
@@ -287,7 +288,7 @@ class World:
         return node._task is not None and node._task.done()
 
     def _others_in_sync(self, node_id: int) -> bool:
-        """Whether a power cut here loses nothing: records live in the other replicas' memory."""
+        """Whether a power cut here loses nothing, because other replicas have the records in memory."""
         states = [
             json.loads(node.data or b"{}")
             for path, node in self.tree.tree.nodes.items()
@@ -308,13 +309,13 @@ class World:
         for _ in range(20):
             await asyncio.sleep(1.5)
             for node in self.nodes.values():
-                if not node.is_up:  # it gave up since its old session lived on
+                if not node.is_up:  # it gave up because its old session had not ended
                     node.start()
             if self._is_well():
                 return
 
     def _is_well(self) -> bool:
-        """Whether every partition has a leader that knows all replicas in sync."""
+        """Whether every partition has a leader with all replicas in sync."""
         led = set()
         for node in self.nodes.values():
             if not self._is_started(node) or node.broker is None:
@@ -355,7 +356,7 @@ def run(seed: int, steps: int = 20) -> Outcome:
 
 
 async def end_all() -> None:
-    """Cancel every task there is."""
+    """Cancel every task."""
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()

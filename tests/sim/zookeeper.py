@@ -1,4 +1,4 @@
-"""A ZooKeeper that is always right and not always reached: sessions run out, answers get lost."""
+"""A ZooKeeper that is always correct but not always reachable: sessions expire, answers are lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .tasks import OWNER
 
 T = TypeVar("T")
 
-#: What ZooKeeper is called on the network.
+#: ZooKeeper's name on the network.
 ZOOKEEPER = -1
 RETRY_S = 0.05
 
@@ -48,10 +48,12 @@ class SimulatedStore:
         self._expired = False
         self._unheard_s = 0.0
         self.dead = False
-        #: Watches by what they tell; a broker that is not reached hears of them when it is again.
+        #: Watches by their callback; an unreachable broker is notified once it can be reached
+        #: again.
         self._watches: dict[Watch, Watch] = {}
         self._missed: dict[tuple[Watch, str], None] = {}
-        # Of the server as well as of the broker, so it goes on when that is killed.
+        # This task is the server's as well as the broker's, so it continues when the broker is
+        # killed.
         outside = OWNER.set(None)
         self._keeper = asyncio.get_running_loop().create_task(self._keep_session())
         OWNER.reset(outside)
@@ -59,7 +61,7 @@ class SimulatedStore:
     # The session
 
     async def _keep_session(self) -> None:
-        """The heartbeats: of the server, which ends sessions, and of the client, which hears of it."""
+        """Heartbeats: on the server's side, which ends sessions, and on the client's, which is told."""
         while True:
             await asyncio.sleep(RETRY_S)
             if not self.dead and self._reached:
@@ -85,7 +87,7 @@ class SimulatedStore:
         return self._network.reaches(self._node_id, ZOOKEEPER)
 
     async def expire(self) -> None:
-        """The server ends the session; the broker hears of it when it gets through."""
+        """End the session on the server; the broker is told when it can be reached."""
         self._expired = True
         await self._inner._delete_owned(self._inner.session_id)
 
@@ -106,7 +108,7 @@ class SimulatedStore:
             watch(WatchEvent(EventKind.SESSION, path))
 
     def _left(self, watch: Watch | None) -> Watch | None:
-        """The watch as it is left: it takes the way over the network."""
+        """The watch to leave in the tree, which notifies over the network."""
         if watch is None:
             return None
         known = self._watches.get(watch)
@@ -146,7 +148,7 @@ class SimulatedStore:
         self._callbacks.append(callback)
 
     def on_failure(self, callback: Callable[[StoreClosed], None]) -> None:
-        """Nothing fails for good here."""
+        """Ignore the callback: this store never fails permanently."""
 
     def adopt_session(self) -> None:
         self._inner.adopt_session()
@@ -222,6 +224,6 @@ class SimulatedStore:
             await self.expire()
 
     def die(self) -> None:
-        """The process is gone; the server does not know yet."""
+        """End the process; the server does not know yet."""
         self.dead = True
         self._tree.drop_watches(self._inner)

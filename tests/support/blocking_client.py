@@ -9,7 +9,7 @@ from kwire.connection import ClientConnection, ResponseReceived
 
 
 class BlockingClient:
-    """One connection; `send` and `receive` apart for answers that come late."""
+    """One connection; `send` and `receive` are separate for answers that come late."""
 
     def __init__(
         self, host: str, port: int, client_id: str = "client", timeout_s: float = 30.0
@@ -24,13 +24,13 @@ class BlockingClient:
         self.flush()
 
     def flush(self) -> bytes:
-        """Send what was written to the connection, and return it."""
+        """Send the bytes that the connection has ready, and return them."""
         data = b"".join(self.connection.take_output())
         self.socket.sendall(data)
         return data
 
     def receive_response(self) -> ResponseReceived:
-        """The answer to the oldest request that has none, not decoded.
+        """The answer to the oldest unanswered request, not decoded.
 
         Errors: ConnectionError if the broker closes first, TimeoutError.
         """
@@ -42,7 +42,7 @@ class BlockingClient:
         return response
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none."""
+        """The answer to the oldest unanswered request."""
         return self.receive_response().message()
 
     def ask(self, request: Any, version: int) -> Any:
@@ -51,7 +51,7 @@ class BlockingClient:
         return self.receive()
 
     def has_answer(self, within_s: float) -> bool:
-        """Tell whether an answer begins to arrive in that time."""
+        """Whether an answer begins to arrive within the time."""
         before = self.socket.gettimeout()
         self.socket.settimeout(within_s)
         try:

@@ -1,4 +1,4 @@
-"""Brokers as processes of their own: what every test against a whole broker shares, and `kwire serve`."""
+"""Brokers as separate processes: what all tests against a whole broker share, and `kwire serve`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from typing import ClassVar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# The same on every broker under test, so that answers can be compared: one machine, small internal topics.
+# The same on every broker under test, so that answers can be compared: one machine, small internal
+# topics.
 SINGLE_BROKER_CONFIG: Mapping[str, str] = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "5",
@@ -35,15 +36,15 @@ class BrokerFailed(Exception):
     """A broker process ended, or did not answer in time; carries the end of its log."""
 
 
-#: Below what Linux gives to outgoing connections, so that none of these takes a port before its server does;
-#: a part of it for each process that runs tests.
+#: Below the ports that Linux uses for outgoing connections, so that none of those takes a server's
+#: port first. Each process that runs tests uses a part of the range.
 PORTS = range(12_000, 32_000)
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
 _ports = itertools.count(random.Random(os.getpid()).randrange(2500))
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that was free a moment ago, and that this process has not given lately."""
+    """Return a TCP port of 127.0.0.1 that was free a moment ago and was not returned recently."""
     while True:
         port = PORTS.start + 2500 * _WORKER + next(_ports) % 2500
         with socket.socket() as probe:
@@ -68,7 +69,7 @@ def end_process(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> in
 
 
 def metadata_answer(host: str, port: int, timeout_s: float = 5.0) -> bytes:
-    """Return the body of a Metadata v1 answer that asks for no topics.
+    """Return the body of the answer to a Metadata v1 request for no topics.
 
     Errors: OSError when nobody listens or the peer closes.
     """
@@ -94,7 +95,7 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def has_controller(metadata_v1: bytes) -> bool:
-    """Tell whether a Metadata v1 answer names at least one broker and a controller."""
+    """Whether a Metadata v1 answer names at least one broker and a controller."""
     position = 4
     brokers = struct.unpack_from(">i", metadata_v1, 0)[0]
     for _ in range(brokers):
@@ -107,7 +108,7 @@ def has_controller(metadata_v1: bytes) -> bool:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return user plus system CPU time of a process, all threads, in seconds."""
+    """Return the user and system CPU time of a process with all its threads, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -119,7 +120,7 @@ def resident_bytes(pid: int) -> int:
 
 
 class BrokerProcess(ABC):
-    """A broker that listens on one loopback port and keeps port and data over restarts."""
+    """A broker on a loopback port, which keeps its port and data when it is restarted."""
 
     kind: ClassVar[str]
 
@@ -136,7 +137,7 @@ class BrokerProcess(ABC):
 
     @property
     def bootstrap(self) -> str:
-        """Return host:port as clients want it."""
+        """Return host:port for clients."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -146,7 +147,7 @@ class BrokerProcess(ABC):
 
     @property
     def log_path(self) -> Path:
-        """Return the file with what the process wrote."""
+        """Return the file with the output of the process."""
         return self.directory / "broker.log"
 
     @property
@@ -160,7 +161,7 @@ class BrokerProcess(ABC):
         """Return the command line that starts the broker."""
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start the process and return when it answers Metadata with a controller."""
+        """Start the process, and return once it answers Metadata with a controller."""
         begin = time.monotonic()
         command = self.command()
         with self.log_path.open("ab") as log:
@@ -204,7 +205,7 @@ class BrokerProcess(ABC):
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self) -> int:
-        """End the process as an operator would and return its exit status."""
+        """Stop the process as an operator would, and return its exit status."""
         if self.process is None:
             return 0
         status = end_process(self.process)
@@ -212,7 +213,7 @@ class BrokerProcess(ABC):
         return status
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL)."""
+        """Kill the process (SIGKILL)."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -229,7 +230,7 @@ class BrokerProcess(ABC):
         self.start()
 
     def pause(self) -> None:
-        """Stop the process from running until resume()."""
+        """Suspend the process until resume()."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -247,7 +248,7 @@ class BrokerProcess(ABC):
 
 
 class KwireBroker(BrokerProcess):
-    """`kwire serve` with its embedded store, or under ZooKeeper when an address is given."""
+    """`kwire serve` with its embedded store, or with ZooKeeper if an address is given."""
 
     kind = "kwire"
 

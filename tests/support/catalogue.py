@@ -45,7 +45,7 @@ def variants() -> dict[str, type]:
 
 
 def all_versions() -> list[tuple[type, int]]:
-    """Every message with each of its versions, the variants too."""
+    """Every message with each of its versions, including the variants."""
     classes = [*all_messages().values(), *variants().values()]
     return [
         (cls, version)

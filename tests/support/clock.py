@@ -1,10 +1,10 @@
-"""A clock that moves when the test says so."""
+"""A clock that a test moves by hand."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """Both clocks in one number; `advance` moves it forward."""
+    """Wall clock and monotonic clock in one number; `advance` moves it forward."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -19,6 +19,6 @@ class ManualClock:
         return self._now_ms * 1000
 
     def advance(self, ms: int) -> int:
-        """Move on by `ms` and return the new time."""
+        """Move forward by `ms` and return the new time."""
         self._now_ms += ms
         return self._now_ms

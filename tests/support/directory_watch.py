@@ -1,4 +1,4 @@
-"""Which names came and went in a directory, in their order (Linux's inotify)."""
+"""Records the names that appear and disappear in a directory, in order (Linux's inotify)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONBLOCK = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Change(NamedTuple):
-    """A name that was given (`moved`) or taken away (`deleted`), and when, in seconds."""
+    """A name that appeared by a rename (`moved`) or was removed (`deleted`), with the time in s."""
 
     kind: str
     name: str
@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
 
 class DirectoryWatch:
-    """Reads in a thread what happens to the names in one directory, while it is open."""
+    """Reads the events of one directory in a thread, as long as it is open."""
 
     def __init__(self, folder: Path) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -37,7 +37,7 @@ class DirectoryWatch:
         if watched < 0:
             raise OSError(ctypes.get_errno(), "inotify_add_watch", str(folder))
         self.changes: list[Change] = []
-        """The first ones first."""
+        """The events so far, oldest first."""
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

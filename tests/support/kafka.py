@@ -27,12 +27,13 @@ JAVA_ROOM = REPOSITORY / "compat" / "java"
 KAFKA_3 = "3.9.2"
 KAFKA_4 = "4.3.0"
 
-# C1 only and the serial collector: a test's JVM lives for seconds. Benchmarks pass Kafka's own flags.
+# Only C1 and the serial collector, since a test's JVM lives for seconds. Benchmarks pass Kafka's
+# own flags.
 QUICK_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 
 def refuse_or_skip(reason: str) -> NoReturn:
-    """Skip the test with the reason, or fail where CI=true: a green run there must mean all ran."""
+    """Skip the test with the reason, or fail if CI=true, where a passing run means that all ran."""
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -40,7 +41,7 @@ def refuse_or_skip(reason: str) -> NoReturn:
 
 @functools.cache
 def fetched_jars(name: str) -> Path | str:
-    """Return the folder of jars of one pom in compat/java, or the reason why there is none."""
+    """Return the folder with the jars of one pom in compat/java, or why there is none."""
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             return f"needs {program}"
@@ -53,7 +54,7 @@ def fetched_jars(name: str) -> Path | str:
 
 
 def jars_or_skip(name: str) -> Path:
-    """Return the folder of jars (`kafka-3.9.2`, `apps-3.9.2`, `spark-4.0.0`), fetching at need."""
+    """Return a folder of jars (`kafka-3.9.2`, `apps-3.9.2`, `spark-4.0.0`); fetch it if needed."""
     jars = fetched_jars(name)
     if isinstance(jars, str):
         refuse_or_skip(jars)
@@ -68,7 +69,8 @@ def java_command(
     Shape: room is `kafka` (the broker and its tools) or `apps` (Streams, Connect, MirrorMaker 2).
     """
     jars = jars_or_skip(f"{room}-{version}")
-    # The folder of logging settings comes first, so that it wins over any in a jar.
+    # The folder with the logging settings comes first, so that it takes precedence over any in a
+    # jar.
     class_path = f"{JAVA_ROOM / 'logging'}:{jars}/*"
     return ["java", *flags, "-Djava.awt.headless=true", "-cp", class_path]
 
@@ -80,7 +82,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
 
 
 class ZooKeeperProcess:
-    """One ZooKeeper server, kept as long as its Apache Kafka broker."""
+    """One ZooKeeper server, which runs as long as its Apache Kafka broker."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -94,7 +96,7 @@ class ZooKeeperProcess:
         return f"127.0.0.1:{self.port}"
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Start the server and return when its port is open."""
+        """Start the server, and return when its port is open."""
         settings = {
             "dataDir": str(self.directory / "data"),
             "clientPort": str(self.port),
@@ -159,7 +161,7 @@ class KafkaProcess(BrokerProcess):
 
 
 class Kafka39Broker(KafkaProcess):
-    """Apache Kafka 3.9.2 with a ZooKeeper of its own: the reference for every answer."""
+    """Apache Kafka 3.9.2 with its own ZooKeeper: the reference for every answer."""
 
     kind = "Apache Kafka"
     version = KAFKA_3
@@ -187,7 +189,7 @@ class Kafka39Broker(KafkaProcess):
         }
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start ZooKeeper, once, and the broker."""
+        """Start ZooKeeper, if it does not run yet, and the broker."""
         if self.zookeeper.process is None:
             self.zookeeper.start()
         super().start(timeout_s)
@@ -236,7 +238,7 @@ class Kafka43Broker(KafkaProcess):
             "log.dirs": str(self.log_dir),
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
-            # A killed broker is to be missed, and found again, soon.
+            # The death and the return of a broker are to be noticed soon.
             "broker.session.timeout.ms": "1000",
             "broker.heartbeat.interval.ms": "200",
             **self.config,

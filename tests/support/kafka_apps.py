@@ -8,13 +8,13 @@ from pathlib import Path
 from .broker_process import end_process
 from .kafka import JAVA_ROOM, QUICK_JVM, java_command
 
-WORD_COUNT = str(JAVA_ROOM / "WordCount.java")  # compiled as it starts
+WORD_COUNT = str(JAVA_ROOM / "WordCount.java")  # compiled when it is started
 CONNECT_WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
 MIRROR_MAKER = "org.apache.kafka.connect.mirror.MirrorMaker"
 
 
 class KafkaApp:
-    """One JVM with one application; it ends when its standard input does, or by signal."""
+    """One JVM with one application; it ends with its standard input, or by a signal."""
 
     def __init__(self, version: str, log: Path, main: str, *arguments: str) -> None:
         self.log = log
@@ -27,32 +27,32 @@ class KafkaApp:
 
     @property
     def output(self) -> str:
-        """Return what the application wrote."""
+        """Return the output of the application."""
         return self.log.read_text(errors="replace")
 
     @property
     def tail(self) -> str:
-        """Return the end of what it wrote."""
+        """Return the end of its output."""
         return "\n".join(line[:400] for line in self.output.splitlines()[-30:])
 
     @property
     def running(self) -> bool:
-        """Tell whether the JVM runs."""
+        """Whether the JVM is running."""
         return self.process.poll() is None
 
     def finish(self, timeout_s: float = 30.0) -> int:
-        """End standard input, wait, and return the exit status."""
+        """Close its standard input, wait, and return the exit status."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         return self.process.wait(timeout_s)
 
     def kill(self) -> None:
-        """End the JVM at once (SIGKILL)."""
+        """Kill the JVM (SIGKILL)."""
         self.process.kill()
         self.close()
 
     def close(self) -> None:
-        """End the JVM, however far it is."""
+        """End the JVM, whatever its state."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         end_process(self.process, 20.0)

@@ -1,4 +1,4 @@
-"""Apache Kafka's command-line tools, run in one JVM for all of a release's tests."""
+"""Apache Kafka's command-line tools, run in one JVM for all tests of a release."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .kafka import JAVA_ROOM, QUICK_JVM, java_command
 
-# The class behind each kafka-*.sh; where 4.3.0 moved it, the second one.
+# The class behind each kafka-*.sh; if 4.3.0 moved it, the second one is for 4.3.0.
 _TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-topics": ("org.apache.kafka.tools.TopicCommand",),
     "kafka-console-producer": (
@@ -44,7 +44,7 @@ _WITH_OWN_HOOKS = ("kafka-verifiable-producer", "kafka-verifiable-consumer")
 
 
 class ToolResult(NamedTuple):
-    """How a tool ended and what it wrote."""
+    """The exit status and the output of a tool."""
 
     status: int
     output: str

@@ -1,4 +1,4 @@
-"""Several kwire brokers, each a process that can be killed, under the store that `kwire zookeeper` serves."""
+"""Several kwire brokers, each a process that can be killed, with the store of `kwire zookeeper`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kwire.api import ApiKey
 from .broker_process import REPOSITORY, KwireBroker, end_process
 from .wire_client import WireClient
 
-#: Three replicas of everything, two of which must have a record; a killed broker is missed soon.
+#: Three replicas of everything, two of which must have a record; a killed broker is noticed soon.
 SETTINGS: Mapping[str, str] = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, str] = {
 
 
 def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    """Wait for other processes: there is nothing to be told by."""
+    """Wait for other processes by asking repeatedly, since nothing notifies us."""
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"not in time: {what}"
@@ -38,7 +38,7 @@ def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 60.0) -> 
 
 
 class KwireCluster:
-    """Brokers 0 to n-1 and their store; a broker keeps port and data when it is started again."""
+    """Brokers 0 to n-1 and their store; a broker keeps its port and data when it is restarted."""
 
     def __init__(
         self, directory: Path, count: int = 3, settings: Mapping[str, str] | None = None
@@ -66,7 +66,7 @@ class KwireCluster:
         ]
 
     def start(self) -> KwireCluster:
-        """Start all brokers, and return when each knows of all."""
+        """Start all brokers, and return when each knows all of them."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(KwireBroker.start, self.brokers))
         count = len(self.brokers)
@@ -75,7 +75,7 @@ class KwireCluster:
         return self
 
     def stop(self) -> None:
-        """Stop all at once; nothing has to be handed over."""
+        """Stop all of them at once, without handing over leadership."""
         for broker in self.brokers:
             if broker.process is not None:
                 broker.kill()
@@ -86,7 +86,7 @@ class KwireCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all brokers, as clients want them."""
+        """The addresses of all brokers, for clients."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     # Asking one broker
@@ -102,7 +102,7 @@ class KwireCluster:
         return answer
 
     def metadata(self, number: int, *topics: str, create: bool = False) -> dict[str, Any]:
-        """What a broker says of the cluster."""
+        """A broker's view of the cluster."""
         values = {"topics": [{"name": name} for name in topics]}
         return self.ask(number, ApiKey.METADATA, 9, values | {"allow_auto_topic_creation": create})
 
@@ -113,12 +113,12 @@ class KwireCluster:
         return [each["leader_id"] for each in rows]
 
     def in_sync(self, number: int, topic: str) -> list[int]:
-        """How many replicas of each partition are in sync."""
+        """The number of in-sync replicas of each partition."""
         (row,) = self.metadata(number, topic)["topics"]
         return [len(each["isr_nodes"]) for each in row["partitions"]]
 
     def coordinator(self, number: int, key: str, *, transaction: bool = False) -> int:
-        """The broker that coordinates a group or a transactional id, -1 while there is none."""
+        """The coordinator of a group or transactional id; -1 as long as there is none."""
         values = {"key": key, "key_type": int(transaction)}
         return int(self.ask(number, ApiKey.FIND_COORDINATOR, 3, values)["node_id"])
 

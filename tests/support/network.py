@@ -1,4 +1,4 @@
-"""A network of its own: a switch and hosts as namespaces, whose cables can be pulled. Linux, and root, only."""
+"""A virtual network of namespaces, a switch and hosts, whose cables can be pulled. Needs Linux and root."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 _numbers = itertools.count()
 
-#: Nobody has it: what is sent there is sent to nobody.
+#: No host has this address, so packets to it are lost.
 NOBODY = "02:00:00:00:00:01"
 
 
 class NotHere(Exception):
-    """This machine, or this user, cannot have it; says why."""
+    """This machine or this user cannot create it; the message says why."""
 
 
 def ip(*words: str) -> None:
-    """Run `ip`. Errors: NotHere with what it said."""
+    """Run `ip`. Errors: NotHere with its message."""
     try:
         ran = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:
@@ -28,7 +28,7 @@ def ip(*words: str) -> None:
 
 
 class Host:
-    """A namespace with one interface; `address` is its own."""
+    """A namespace with one interface, which has the address `address`."""
 
     def __init__(self, name: str, port: str, address: str) -> None:
         self.name = name
@@ -36,14 +36,14 @@ class Host:
         self.address = address
 
     def command(self, words: list[str]) -> list[str]:
-        """A command line that runs there; the process is the one that is started."""
+        """The command line that runs a command in the namespace, in the same process."""
         return ["ip", "netns", "exec", self.name, *words]
 
 
 class Network:
-    """A switch, the hosts on it, and this process's namespace at one more port of it.
+    """A switch with the hosts on it; this process's namespace is connected to one more port.
 
-    The switch is in a namespace, too, so that no firewall of the machine stands between.
+    The switch has a namespace too, so that no firewall of the machine interferes.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Network:
             raise NotHere("needs root")
         number = next(_numbers)
         self._tag = f"kw{os.getpid() % 100_000}x{number}"
-        #: 198.18.0.0/15 is for tests of networks, so that no machine has it.
+        #: 198.18.0.0/15 is reserved for network tests, so no machine uses it.
         self._prefix = f"198.{18 + number % 2}.{os.getpid() % 256}"
         self._switch = f"{self._tag}s"
         self._hosts: list[Host] = []
@@ -84,7 +84,7 @@ class Network:
         ip("-n", self._switch, "link", "set", port, "up")
 
     def host(self) -> Host:
-        """One more host. Errors: NotHere."""
+        """Add a host. Errors: NotHere."""
         number = len(self._hosts) + 1
         host = Host(f"{self._tag}h{number}", f"port{number}", f"{self._prefix}.{number}")
         ip("netns", "add", host.name)
@@ -98,30 +98,30 @@ class Network:
         return host
 
     def unplug(self, host: Host) -> None:
-        """Pull a host's cable: nobody hears it, and it hears nobody."""
+        """Pull a host's cable: nothing gets from it or to it."""
         ip("-n", self._switch, "link", "set", host.port, "down")
 
     def plug(self, host: Host) -> None:
-        """Put the cable back."""
+        """Plug the cable in again."""
         ip("-n", self._switch, "link", "set", host.port, "up")
 
     def silence(self, sender: Host, receiver: Host) -> None:
-        """Have what one host sends another vanish; the other way stays open."""
+        """Drop everything that one host sends to another; the other direction stays open."""
         words = ("neigh", "replace", receiver.address, "lladdr", NOBODY, "dev", "eth0")
         ip("-n", sender.name, *words, "nud", "permanent")
 
     def hear(self, sender: Host, receiver: Host) -> None:
-        """End a silence."""
+        """Stop dropping."""
         ip("-n", sender.name, "neigh", "del", receiver.address, "dev", "eth0")
 
     def close(self) -> None:
-        """Take everything down; processes that are left have no network any more."""
+        """Remove everything; remaining processes have no network any more."""
         for name in [*(host.name for host in self._hosts), self._switch]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
 class StallingDisk:
-    """A folder on a file system of its own, which can be frozen: who writes then waits. Linux, and root, only."""
+    """A folder on its own file system, which can be frozen so that writers wait. Needs Linux and root."""
 
     def __init__(self, folder: Path, image: Path, megabytes: int = 256) -> None:
         self.folder = folder
@@ -140,16 +140,16 @@ class StallingDisk:
                 raise NotHere(f"{command[0]}: {ran.stderr.strip()}")
 
     def freeze(self) -> None:
-        """Let nothing be written."""
+        """Block all writes."""
         subprocess.run(["fsfreeze", "--freeze", str(self.folder)], check=True)
 
     def thaw(self) -> None:
-        """Let go on what waits; also when nothing is frozen."""
+        """Let blocked writes continue; harmless if nothing is frozen."""
         subprocess.run(
             ["fsfreeze", "--unfreeze", str(self.folder)], capture_output=True, check=False
         )
 
     def close(self) -> None:
-        """Give it back, once nobody uses it."""
+        """Remove the file system; nobody may be using it."""
         self.thaw()
         subprocess.run(["umount", "--lazy", str(self.folder)], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""The partitions of a broker 0 on real files, with an image that the test writes; no network, no store."""
+"""The partitions of a broker 0 on real files, with an image made by the test; no network, no store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BROKER_ID = 0
 
 
 class UnsyncedFiles(FileLayer):
-    """Real files that nobody waits for the device to have."""
+    """Real files that are not synced to the device, to save time."""
 
     def fsync(self, fd: int) -> None: ...
 
@@ -46,7 +46,7 @@ class UnsyncedFiles(FileLayer):
 
 
 def topic_id(name: str) -> bytes:
-    """An id that a reader can guess: the topic's name, filled up."""
+    """A readable topic id: the topic's name, padded."""
     return name.encode()[:16].ljust(16, b"\1")
 
 
@@ -89,7 +89,7 @@ def batch(
 
 
 def stored(data: Any) -> bytes | None:
-    """The bytes of a fetched partition, wherever they lie; None as it is."""
+    """The bytes of a fetched partition, in memory or in a file; None stays None."""
     if isinstance(data, FileSlice):
         try:
             return data.read()
@@ -190,7 +190,7 @@ class Replicas:
         return found
 
     def produce(self, name: str, *values: bytes, number: int = 0, **options: Any) -> int:
-        """Append as a client and return the first offset; must succeed."""
+        """Append as a client, and return the first offset; the append must succeed."""
         info = self.append(name, batch(*values, **options), number=number)
         return int(info.first_offset)
 
@@ -213,13 +213,13 @@ class Replicas:
         )
 
     def call(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
-        """Ask a handler, which must answer at once."""
+        """Call a handler, which must answer at once."""
         answer = handler(self.context(version, client_id, handler), request)
         assert not isinstance(answer, Later), "it did not answer at once"
         return answer
 
     async def ask(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
-        """Ask a handler and wait for its answer."""
+        """Call a handler and wait for its answer."""
         return await finish(handler(self.context(version, client_id, handler), request))
 
     def stop(self) -> None:
@@ -237,7 +237,7 @@ def registration(broker_id: int, rack: str | None = None) -> BrokerRegistration:
 
 
 async def finish(answer: Any) -> Any:
-    """What becomes of a handler's answer."""
+    """The final response of a handler's answer."""
     if isinstance(answer, Later):
         result = await answer.awaitable
         return result if answer.finish is None else answer.finish(result)
@@ -245,6 +245,6 @@ async def finish(answer: Any) -> Any:
 
 
 async def turns(count: int = 5) -> None:
-    """Let the loop go on with what is ready."""
+    """Let the loop run the callbacks that are ready."""
     for _ in range(count):
         await asyncio.sleep(0)

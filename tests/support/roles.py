@@ -1,4 +1,4 @@
-"""The roles that an image gives to one broker, in the controller's words; pure."""
+"""The roles that an image gives to one broker, as requests of the controller; pure."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from server.replication.replica_manager import ReplicaManager
 
 
 class ImageRoles:
-    """An ImageListener that has a broker's replicas follow its own image."""
+    """An ImageListener that applies a broker's own image to its replicas."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Stop what is gone, then take new roles."""
+        """Stop replicas that are gone, then take new roles."""
         stop, become = roles_between(before, after, self._replicas.broker_id)
         if stop.topic_states:
             self._replicas.stop_replicas(stop)
@@ -33,7 +33,7 @@ class ImageRoles:
 def roles_between(
     before: MetadataImage, after: MetadataImage, broker_id: int
 ) -> tuple[StopReplicaRequest, LeaderAndIsrRequest]:
-    """What a broker has to do to get from one image to another."""
+    """The requests that take a broker from one image to another."""
     delta = after.changes_since(before)
     stopped = [
         StopReplicaTopicState(
@@ -66,7 +66,8 @@ def roles_between(
                         isr=list(partition.isr),
                         partition_epoch=partition.partition_epoch,
                         replicas=list(partition.replicas),
-                        # In the first image nothing is new: its logs may be on a disk that failed.
+                        # In the first image no replica counts as new: its log may be on a failed
+                        # disk.
                         is_new=before.version > 0
                         and (earlier is None or number not in earlier.partitions),
                     )

@@ -1,4 +1,4 @@
-"""The broker's rooms for tests of handlers, which need only a few of them."""
+"""The services of a broker for tests of handlers, which need only a few of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from server.handlers.context import Services
 
 
 class Missing:
-    """A room that a test did not give; whoever uses it fails by its name."""
+    """A service that the test did not provide; using it raises an error with its name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -23,14 +23,14 @@ class Missing:
 
 
 def services_of(**rooms: Any) -> Services:
-    """Build `Services` of the rooms that a test gives; the others fail when they are used.
+    """Build `Services` from those that a test provides; the others fail when they are used.
 
-    Everything is allowed where a test gives no authorizer.
+    Everything is allowed if the test provides no authorizer.
     """
     missing = {each.name: Missing(each.name) for each in fields(Services)}
     return Services(**{**missing, "authorizer": AllowAll(), **rooms})
 
 
 def with_rooms(services: Services, **rooms: Any) -> Services:
-    """The same services with some rooms replaced, by stand-ins of any type."""
+    """The same services, with some of them replaced by stand-ins of any type."""
     return replace(services, **rooms)

@@ -1,7 +1,7 @@
-"""A disk with little room, for one log directory: a tmpfs, or `kwire` told that there is no more.
+"""A disk with little space, for one log directory: a tmpfs, or a `kwire` whose writes are refused.
 
-As a program (`python -m tests.support.small_disk ...`) it is `kwire` whose writes below the folder
-KWIRE_SMALL_DISK fail with ENOSPC once KWIRE_SMALL_DISK_BYTES were written there.
+As a program (`python -m tests.support.small_disk ...`) it is a `kwire` whose writes below the
+folder KWIRE_SMALL_DISK fail with ENOSPC once KWIRE_SMALL_DISK_BYTES have been written there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BYTES = "KWIRE_SMALL_DISK_BYTES"
 
 
 class SmallDisk:
-    """A folder that takes so many bytes, until it is told to take more."""
+    """A folder that accepts a number of bytes, which can be raised."""
 
     def __init__(self, folder: Path, megabytes: int, *, mounted: bool) -> None:
         self.folder = folder
@@ -29,14 +29,14 @@ class SmallDisk:
         self.mounted = mounted
 
     def resize(self, megabytes: int) -> None:
-        """Let it take so many bytes, from the broker's next start on."""
+        """Set the number of bytes that it accepts from the broker's next start on."""
         self.megabytes = megabytes
         if self.mounted:
             options = f"remount,size={megabytes}m"
             subprocess.run(["mount", "-o", options, str(self.folder)], check=True)
 
     def limit(self, broker: KwireBroker) -> list[str]:
-        """The broker's command line on this disk; sets what it reads from the environment."""
+        """The broker's command line on this disk; sets the environment variables that it reads."""
         command = KwireBroker.command(broker)
         if self.mounted:
             return command
@@ -48,7 +48,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[SmallDisk]:
-    """A folder on a disk of that size: a tmpfs where it may be mounted, a refusal elsewhere."""
+    """A folder on a disk of that size: a tmpfs if it can be mounted, otherwise refused writes."""
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "kwire-test", str(folder)]
     try:
@@ -65,7 +65,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[SmallDisk]:
 
 
 def refuse_writes() -> None:
-    """Have the file layer's writes fail as the environment says."""
+    """Make the file layer's writes fail as the environment says."""
     from server.log.file_layer import FileLayer
 
     folder, left = os.environ[FOLDER], int(os.environ[BYTES])

@@ -27,7 +27,7 @@ class SocketClient:
         await self._writer.drain()
 
     async def receive(self) -> Any:
-        """The next answer. Errors: ConnectionError when there is none."""
+        """The next answer. Errors: ConnectionError if the broker closes first."""
         while (response := self._connection.next_response()) is None:
             buffer = self._connection.get_buffer()
             data = await self._reader.read(len(buffer))
@@ -42,7 +42,7 @@ class SocketClient:
         return await self.receive()
 
     async def is_closed(self) -> bool:
-        """Wait for the broker to close; whether it did without another byte."""
+        """Wait until the broker closes the connection; True if it sent nothing before that."""
         try:
             return await asyncio.wait_for(self._reader.read(1), 10) == b""
         except ConnectionError:

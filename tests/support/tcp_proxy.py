@@ -1,4 +1,4 @@
-"""A plain TCP proxy on a port of its own, as a container's port mapping or a tunnel would be."""
+"""A plain TCP proxy on its own port, like a container's port mapping or a tunnel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactional batches and the markers that end transactions, put into a partition directly."""
+"""Transactional batches, and markers that end transactions, written directly to a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection without a socket: what a test sends arrives at once, what the broker sends is kept."""
+"""A connection without a socket: the test's bytes arrive at once, and the broker's are kept."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.clock import ManualClock
 class MemoryTransport:
     """The broker's end of a connection in memory.
 
-    Shape: `sent` is all that the broker has sent; with `room` set, no more than that many bytes are
-    taken, as by a peer that does not read. Bytes that the session does not take wait in `waiting`.
+    Shape: `sent` is everything that the broker has sent; if `room` is set, only that many bytes are
+    accepted, as if the peer did not read. Bytes that the session does not take are in `waiting`.
     """
 
     def __init__(self, room: int | None = None) -> None:
@@ -76,12 +76,12 @@ class MemoryTransport:
     # -- the peer's side
 
     def receive(self, data: bytes) -> None:
-        """Bytes arrive from the peer."""
+        """Receive bytes from the peer."""
         self.waiting += data
         self.pump()
 
     def pump(self) -> None:
-        """Hand over what waits, as the loop would when the socket is readable."""
+        """Deliver the waiting bytes, as the loop does when the socket is readable."""
         receiver = self._receiver
         assert receiver is not None
         while self.waiting and self.reading:
@@ -96,7 +96,7 @@ class MemoryTransport:
             receiver.received(count)
 
     def take(self, room: int) -> None:
-        """The peer reads so many bytes more."""
+        """Let the peer read more bytes."""
         assert self.room is not None
         self.room += room
         self._move()
@@ -105,7 +105,7 @@ class MemoryTransport:
             self.pump()
 
     def hang_up(self) -> None:
-        """The peer goes away."""
+        """Let the peer close the connection."""
         assert self._receiver is not None
         self.close()
         self._receiver.lost(None)

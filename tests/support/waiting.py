@@ -1,4 +1,4 @@
-"""What appends wait for, done when the test says so: the worker process, and the verifier of a transaction."""
+"""Stand-ins for what appends wait for (worker process, transaction verifier), finished by the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from server.replication.partition import Partition
 
 
 class HeldExecutor:
-    """An executor whose work is done when the test says so."""
+    """An executor whose work is done when the test asks for it."""
 
     def __init__(self) -> None:
         self.waiting: list[asyncio.Future[None]] = []
@@ -25,7 +25,7 @@ class HeldExecutor:
 
 
 class HeldVerifier:
-    """A verifier whose coordinator answers when the test says so, `rounds` times for each batch."""
+    """A verifier that answers when the test asks for it, `rounds` times for each batch."""
 
     def __init__(self, rounds: int = 1) -> None:
         self.asked: list[asyncio.Future[AppendError | Granted]] = []
@@ -42,5 +42,5 @@ class HeldVerifier:
         return future
 
     def grant(self, index: int = -1, seen: int = 1) -> None:
-        """Answer a question: the batch has been verified so many times by now."""
+        """Answer a question; `seen` is how often the batch has now been verified."""
         self.asked[index].set_result(Granted(seen))

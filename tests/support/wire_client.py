@@ -96,7 +96,7 @@ class WireClient:
         self._client.socket.sendall(data)
 
     def receive(self, api: ApiKey, version: int) -> dict[str, Any] | None:
-        """Return the answer to the last request; None when the broker closed the connection."""
+        """Return the answer to the last request; None if the broker closed the connection."""
         try:
             response = self._client.receive_response()
         except ConnectionError:

@@ -18,7 +18,7 @@ RELEASE = "kafka-3.9.2"
 
 
 def jars() -> list[Path]:
-    """ZooKeeper's jars and what they need, fetched by Maven if need be; [] without Java or Maven."""
+    """ZooKeeper's jars and their dependencies, fetched by Maven if needed; [] without Java or Maven."""
     if shutil.which("java") is None:
         return []
     folder = JAVA / "target" / RELEASE
@@ -28,7 +28,7 @@ def jars() -> list[Path]:
 
 
 def jars_or_skip() -> list[Path]:
-    """The jars; the test is skipped without them, and fails where CI=true."""
+    """The jars; without them the test is skipped, or fails if CI=true."""
     found = jars()
     if not found:
         reason = "needs Java and the jars of compat/java"
@@ -62,7 +62,7 @@ class ZooKeeperServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start the server and return when it takes connections; also after `kill`."""
+        """Start the server, also after `kill`, and return when it accepts connections."""
         config = self.directory / "zoo.cfg"
         config.write_text(
             f"tickTime={self.tick_ms}\ndataDir={self.directory}/data\n"
@@ -89,11 +89,11 @@ class ZooKeeperServer:
                 break
             if self.answers():
                 return
-            time.sleep(0.05)  # waiting for another process: there is nothing to be told by
+            time.sleep(0.05)  # waits for another process, which cannot notify us
         raise RuntimeError(f"ZooKeeper did not start:\n{self.log.read_text()[-3000:]}")
 
     def answers(self) -> bool:
-        """Whether the server says `imok`."""
+        """Whether the server answers `imok`."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                 probe.sendall(b"srvr")
@@ -102,7 +102,7 @@ class ZooKeeperServer:
             return False
 
     def kill(self) -> None:
-        """End the process at once; its data stay."""
+        """Kill the process; its data is kept."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
