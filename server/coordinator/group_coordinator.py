@@ -6,7 +6,7 @@ Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.sc
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -304,8 +304,8 @@ class GroupCoordinator:
 
     def list_groups(
         self, states: Iterable[str] = (), types: Iterable[str] = ()
-    ) -> tuple[ErrorCode, list[ListedGroup]]:
-        """List groups, of all states or types if none is given; names are not case-sensitive.
+    ) -> Generator[None, None, tuple[ErrorCode, list[ListedGroup]]]:
+        """List groups in steps, of all states or types if none is given; names are not case-sensitive.
 
         Errors: COORDINATOR_LOAD_IN_PROGRESS, with the groups that are ready.
         """
@@ -315,9 +315,10 @@ class GroupCoordinator:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE
         if wanted_types and CLASSIC_GROUP_TYPE not in wanted_types:
             return error, []
-        return error, [
-            list_group(group)
-            for _, shard in self.runtime.active()
-            for group in shard.groups.values()
-            if not wanted_states or group.state.value.lower() in wanted_states
-        ]
+        rows = []
+        for _, shard in list(self.runtime.active()):
+            for group in list(shard.groups.values()):
+                yield
+                if not wanted_states or group.state.value.lower() in wanted_states:
+                    rows.append(list_group(group))
+        return error, rows

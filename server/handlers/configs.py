@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from kwire.errors import ErrorCode
@@ -72,6 +72,10 @@ NO_NODE_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\0-\x1f\x7f-\x9f\ud800-\uf8ff
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
+#: How many topics' configs are asked of the store at a time.
+TOPICS_READ_AT_ONCE = 100
+
+
 # DescribeConfigs
 
 
@@ -87,26 +91,29 @@ def refuse_describe(
 @handles(DescribeConfigsRequest, versions="0-4", authorize=None, refusal=refuse_describe)
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
+) -> Generator[None, None, DescribeConfigsResponse | Later[DescribeConfigsResponse]]:
     """Return configs with their values and sources."""
     if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
-        return DescribeConfigsResponse(
-            results=[
-                _described(resource, ErrorCode.INVALID_REQUEST, MALFORMED)
-                for resource in request.resources
-            ]
-        )
-    request.resources = list(without_many_repeats(request.resources, _asked))
-    topics = _known_topics(ctx, request.resources)
+        results = []
+        for resource in request.resources:
+            yield
+            results.append(_described(resource, ErrorCode.INVALID_REQUEST, MALFORMED))
+        return DescribeConfigsResponse(results=results)
+    request.resources = list((yield from without_many_repeats(request.resources, _asked)))
+    topics = yield from _known_topics(ctx, request.resources)
     if not topics:
-        return _describe(ctx, request, {})
+        return (yield from _describe(ctx, request, {}))
 
-    async def respond() -> DescribeConfigsResponse:
-        stored = await ctx.services.cluster.configs([(TOPICS, topic) for topic in topics])
-        overrides = {topic: stored.get((TOPICS, topic), {}) for topic in topics}
-        return _describe(ctx, request, overrides)
+    async def stored() -> dict[str, Properties]:
+        overrides: dict[str, Properties] = {}
+        for first in range(0, len(topics), TOPICS_READ_AT_ONCE):
+            some = topics[first : first + TOPICS_READ_AT_ONCE]
+            found = await ctx.services.cluster.configs([(TOPICS, topic) for topic in some])
+            overrides.update((topic, found.get((TOPICS, topic), {})) for topic in some)
+            await ctx.services.turns.pause(ctx.connection)
+        return overrides
 
-    return ctx.later(respond())
+    return ctx.later(stored(), lambda overrides: _describe(ctx, request, overrides))
 
 
 def _asked(row: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | None]:
@@ -114,17 +121,25 @@ def _asked(row: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...] | No
     return row.resource_type, row.resource_name, None if keys is None else tuple(keys)
 
 
-def _known_topics(ctx: RequestContext, resources: Iterable[DescribeConfigsResource]) -> list[str]:
+def _known_topics(
+    ctx: RequestContext, resources: Iterable[DescribeConfigsResource]
+) -> Generator[None, None, list[str]]:
     image = ctx.services.metadata()
-    names = [r.resource_name for r in resources if r.resource_type == ResourceType.TOPIC]
-    return [name for name in dict.fromkeys(names) if image.topic(name) is not None]
+    names: dict[str, None] = {}
+    for resource in resources:
+        yield
+        name = resource.resource_name
+        if resource.resource_type == ResourceType.TOPIC and image.topic(name) is not None:
+            names[name] = None
+    return list(names)
 
 
 def _describe(
     ctx: RequestContext, request: DescribeConfigsRequest, overrides: Mapping[str, Properties]
-) -> DescribeConfigsResponse:
+) -> Generator[None, None, DescribeConfigsResponse]:
     results = []
     for resource in request.resources:
+        yield
         try:
             entries = _entries(ctx, resource, overrides)
         except Refused as refused:

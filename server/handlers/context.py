@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -194,15 +194,16 @@ class RequestContext:
 
     def partition_by_authorized(
         self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
-    ) -> tuple[list[str], list[str]]:
+    ) -> Generator[None, None, tuple[list[str], list[str]]]:
         """Split the names of resources into those on which the operation is allowed, and the rest.
 
-        Shape: each in the order given. The API decides what happens to the others: a row with the
+        Shape: in steps; each in the order given. The API decides what happens to the others: a row with the
         error in `DENIED`, or none at all. Source: AuthHelper.partitionSeqByAuthorized.
         """
         allowed: list[str] = []
         denied: list[str] = []
         for name in names:
+            yield
             (allowed if self.allows(operation, resource_type, name) else denied).append(name)
         return allowed, denied
 
@@ -211,6 +212,14 @@ class RequestContext:
         self,
         awaitable: Awaitable[R | NoReply],
         finish: None = None,
+        on_disconnect: Callable[[], object] | None = None,
+    ) -> Later[R]: ...
+
+    @overload
+    def later(
+        self,
+        awaitable: Awaitable[T],
+        finish: Callable[[T], Generator[None, None, R]],
         on_disconnect: Callable[[], object] | None = None,
     ) -> Later[R]: ...
 
@@ -229,6 +238,8 @@ class RequestContext:
         on_disconnect: Callable[[], object] | None = None,
     ) -> Later[Any]:
         """Promise the response: `finish(await awaitable)`, or without `finish` the awaited value.
+
+        If it takes long to make, `finish` is a generator function, like a handler.
 
         Shape: a future costs least; a coroutine is run as a task. It is not cancelled when the peer
         disconnects: `on_disconnect` is called then, to give up a wait.

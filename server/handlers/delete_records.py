@@ -10,7 +10,7 @@ Source: ReplicaManager.deleteRecords, KIP-107.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from kwire.errors import ErrorCode
 from kwire.messages.delete_records import (
@@ -32,7 +32,7 @@ from .registry import handles
 @handles(DeleteRecordsRequest, versions="0-2", authorize=None, refusal=refusals.delete_records)
 def delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Later[DeleteRecordsResponse]:
+) -> Generator[None, None, DeleteRecordsResponse | Later[DeleteRecordsResponse]]:
     """Raise log start offsets, each partition independently."""
     results: list[DeleteRecordsPartitionResult] = []
     waiting: list[tuple[int, Partition, int]] = []
@@ -41,6 +41,7 @@ def delete_records(
     for topic in request.topics:
         rows = []
         for asked in topic.partitions:
+            yield
             row = DeleteRecordsPartitionResult(partition_index=asked.partition_index)
             partition, row.error_code = find_partition(ctx, topic.name, asked.partition_index)
             row.low_watermark = -1

@@ -10,6 +10,7 @@ Omitted: share coordinators; the answer is COORDINATOR_NOT_AVAILABLE, as from 3.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
@@ -41,17 +42,20 @@ MESSAGES = {
 @handles(FindCoordinatorRequest, versions="0-6", authorize=None, refusal=refusals.find_coordinator)
 def find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Later[FindCoordinatorResponse]:
+) -> Generator[None, None, FindCoordinatorResponse | Later[FindCoordinatorResponse]]:
     """Answer with a row for each key. Errors: COORDINATOR_NOT_AVAILABLE, INVALID_REQUEST."""
     keys = request.coordinator_keys if ctx.version >= 4 else [request.key]
     error, topic = topic_of(ctx, request.key_type)
     if topic is None:
-        rows = [failure(key, error) for key in keys]
+        rows = []
+        for key in keys:
+            yield
+            rows.append(failure(key, error))
         return response_for(ctx, rows, explain=request.key_type != SHARE)
     if keys and ctx.services.metadata().topic(topic) is None:
         made = ctx.services.topics.ensure_internal_topic(topic)
         return ctx.later(made, lambda _: answer(ctx, request.key_type, topic, keys))
-    return answer(ctx, request.key_type, topic, keys)
+    return (yield from answer(ctx, request.key_type, topic, keys))
 
 
 def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]:
@@ -67,12 +71,15 @@ def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]
 
 def answer(
     ctx: RequestContext, key_type: int, topic: str, keys: list[str]
-) -> FindCoordinatorResponse:
+) -> Generator[None, None, FindCoordinatorResponse]:
     services = ctx.services
     image = services.metadata()
     is_group = key_type == GROUP
     coordinator = services.group_coordinator if is_group else services.transaction_coordinator
-    rows = [row_for(ctx, image, topic, coordinator.partition_for(key), key) for key in keys]
+    rows = []
+    for key in keys:
+        yield
+        rows.append(row_for(ctx, image, topic, coordinator.partition_for(key), key))
     return response_for(ctx, rows)
 
 

@@ -12,7 +12,7 @@ Omitted: nothing of the classic protocol.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -35,12 +35,13 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from . import refusals
 from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
 from .registry import handles
-from .repeats import without_many_repeats
+from .repeats import without_many_repeats, without_repeats
 
 if TYPE_CHECKING:
     from .context import Later, RequestContext
 
 T = TypeVar("T")
+Steps = Generator[None, None, T]
 
 DENIED_GROUP = DENIED[ResourceType.GROUP]
 
@@ -121,14 +122,19 @@ def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:
 
 
 @handles(DescribeGroupsRequest, versions="0-6", authorize=None, refusal=refusals.describe_groups)
-def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def describe_groups(
+    ctx: RequestContext, request: DescribeGroupsRequest
+) -> Steps[DescribeGroupsResponse]:
     """Describe each group separately."""
     coordinator = ctx.services.group_coordinator
-    allowed, denied = ctx.partition_by_authorized(
-        AclOperation.DESCRIBE, ResourceType.GROUP, without_many_repeats(request.groups)
+    allowed, denied = yield from ctx.partition_by_authorized(
+        AclOperation.DESCRIBE,
+        ResourceType.GROUP,
+        (yield from without_many_repeats(request.groups)),
     )
     rows = [DescribedGroup(group_id=group_id, error_code=DENIED_GROUP) for group_id in denied]
     for group_id in allowed:
+        yield
         row = coordinator.describe_group(group_id, ctx.version)
         if request.include_authorized_operations and row.error_code == ErrorCode.NONE:
             row.authorized_operations = GROUP_OPERATIONS
@@ -137,14 +143,16 @@ def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Desc
 
 
 @handles(ListGroupsRequest, versions="0-5", authorize=None)
-def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     """List the groups that this broker coordinates."""
-    error, rows = ctx.services.group_coordinator.list_groups(
+    error, rows = yield from ctx.services.group_coordinator.list_groups(
         request.states_filter or (), request.types_filter or ()
     )
     if not ctx.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         names = (row.group_id for row in rows)
-        shown, _ = ctx.partition_by_authorized(AclOperation.DESCRIBE, ResourceType.GROUP, names)
+        shown, _ = yield from ctx.partition_by_authorized(
+            AclOperation.DESCRIBE, ResourceType.GROUP, names
+        )
         may_see = set(shown)
         rows = [row for row in rows if row.group_id in may_see]
     return ListGroupsResponse(error_code=error, groups=rows)
@@ -153,33 +161,39 @@ def list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsRe
 @handles(DeleteGroupsRequest, versions="0-2", authorize=None, refusal=refusals.delete_groups)
 def delete_groups(
     ctx: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse | Later[DeleteGroupsResponse]:
+) -> Steps[DeleteGroupsResponse | Later[DeleteGroupsResponse]]:
     """Remove groups without members; each has a row with its own error."""
     coordinator = ctx.services.group_coordinator
-    allowed, denied = ctx.partition_by_authorized(
-        AclOperation.DELETE, ResourceType.GROUP, dict.fromkeys(request.groups_names)
+    allowed, denied = yield from ctx.partition_by_authorized(
+        AclOperation.DELETE,
+        ResourceType.GROUP,
+        (yield from without_repeats(request.groups_names)),
     )
-    answers = {name: coordinator.delete_group(name) for name in allowed}
-    answers.update(dict.fromkeys(denied, DENIED_GROUP))
-    done = {name: answer for name, answer in answers.items() if isinstance(answer, ErrorCode)}
-    return deleted(done) if len(done) == len(answers) else ctx.later(all_deleted(answers))
+    rows = []
+    waiting: list[tuple[DeletableGroupResult, Awaitable[ErrorCode]]] = []
+    for name in allowed:
+        yield
+        row = DeletableGroupResult(group_id=name)
+        answer = coordinator.delete_group(name)
+        if isinstance(answer, ErrorCode):
+            row.error_code = answer
+        else:
+            waiting.append((row, answer))
+        rows.append(row)
+    for name in denied:
+        yield
+        rows.append(DeletableGroupResult(group_id=name, error_code=DENIED_GROUP))
+    response = DeleteGroupsResponse(results=rows)
+    return ctx.later(all_deleted(ctx, response, waiting)) if waiting else response
 
 
 async def all_deleted(
-    answers: dict[str, ErrorCode | Awaitable[ErrorCode]],
+    ctx: RequestContext,
+    response: DeleteGroupsResponse,
+    waiting: list[tuple[DeletableGroupResult, Awaitable[ErrorCode]]],
 ) -> DeleteGroupsResponse:
     """Wait for every group's tombstones."""
-    return deleted(
-        {
-            name: answer if isinstance(answer, ErrorCode) else await answer
-            for name, answer in answers.items()
-        }
-    )
-
-
-def deleted(errors: dict[str, ErrorCode]) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[
-            DeletableGroupResult(group_id=name, error_code=error) for name, error in errors.items()
-        ]
-    )
+    for row, answer in waiting:
+        row.error_code = await answer
+        await ctx.services.turns.pause(ctx.connection)
+    return response

@@ -9,6 +9,7 @@ Source: ReplicaManager.describeLogDirs.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Generator
 
 from kwire.errors import ErrorCode
 from kwire.messages.describe_log_dirs import (
@@ -25,6 +26,9 @@ from .authorization import AclOperation, cluster
 from .context import RequestContext
 from .registry import handles
 
+#: How many partitions are looked at in one step.
+STEP = 64
+
 
 @handles(
     DescribeLogDirsRequest,
@@ -34,15 +38,16 @@ from .registry import handles
 )
 def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> Generator[None, None, DescribeLogDirsResponse]:
     """Return what each log directory contains, and how much room is left."""
-    wanted = None
+    wanted: set[TopicPartition] | None = None
     if request.topics is not None:
-        wanted = {
-            TopicPartition(topic.topic, number)
-            for topic in request.topics
-            for number in topic.partitions
-        }
+        wanted = set()
+        for row in request.topics:
+            for first in range(0, len(row.partitions), STEP):
+                yield
+                some = row.partitions[first : first + STEP]
+                wanted.update(TopicPartition(row.topic, number) for number in some)
     manager = ctx.services.log_manager
     logs = sorted(manager.logs(), key=lambda log: log.tp)
     results = []
@@ -55,7 +60,9 @@ def describe_log_dirs(
             )
             continue
         topics: dict[str, DescribeLogDirsTopic] = {}
-        for log in logs:
+        for number, log in enumerate(logs):
+            if not number % STEP:
+                yield
             tp = log.tp
             if manager.directory_of(tp) is not directory or (
                 wanted is not None and tp not in wanted

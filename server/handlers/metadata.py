@@ -13,10 +13,11 @@ Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kwire.codec import encode
+from kwire.codec import encode_steps
 from kwire.errors import ErrorCode
 from kwire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -37,14 +38,22 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..net.output_memory import SharedBytes
+from ..turns import exhaust
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
 from .registry import handles
+from .repeats import without_repeats
 
 if TYPE_CHECKING:
-    from ..metadata.image import MetadataImage, PartitionImage, TopicImage
+    from ..metadata.image import MetadataImage, TopicImage
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
 
 NOT_ASKED = -(1 << 31)
+
+#: How many rows are made in one step.
+STEP = 64
 
 #: The Metadata version since which a topic may be asked for by its id.
 TOPIC_IDS_SINCE = 12
@@ -63,51 +72,67 @@ CONTROLLERS_ENDPOINT = 2
 
 
 def _refusal(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
+    return exhaust(_refuse_all(request, error))
+
+
+def _refuse_all(request: MetadataRequest, error: ErrorCode) -> Steps[MetadataResponse]:
     """The response to a request that fails as a whole: each topic has the error, no broker is named."""
-    return MetadataResponse(
-        brokers=[],
-        topics=[
+    rows = []
+    for topic in request.topics or ():
+        yield
+        rows.append(
             MetadataResponseTopic(
                 error_code=error, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
             )
-            for topic in request.topics or ()
-        ],
-    )
+        )
+    return MetadataResponse(brokers=[], topics=rows)
 
 
 @handles(MetadataRequest, versions="0-12", authorize=None, refusal=_refusal)
 def metadata(
     ctx: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Encoded | Later[MetadataResponse]:
+) -> Steps[MetadataResponse | Encoded | Later[Any]]:
     """Describe brokers and topics."""
     topics = request.topics
     if topics is None or (ctx.version == 0 and not topics):
         return _all_topics(ctx, request)
-    if ctx.version < TOPIC_IDS_SINCE and any(
-        topic.name is None or topic.topic_id != ZERO_UUID for topic in topics
-    ):
-        return _refusal(ctx, request, ErrorCode.INVALID_REQUEST)
-    by_id = [topic for topic in topics if topic.topic_id != ZERO_UUID]
+    by_id = []
+    for number, topic in enumerate(topics):
+        if not number % STEP:
+            yield
+        if topic.topic_id != ZERO_UUID:
+            by_id.append(topic)
+        elif topic.name is not None:
+            continue
+        if ctx.version < TOPIC_IDS_SINCE:
+            return (yield from _refuse_all(request, ErrorCode.INVALID_REQUEST))
     if by_id:
         topics = by_id  # Apache Kafka ignores names beside ids
     image = ctx.services.metadata()
-    missing = [
-        topic.name
-        for topic in topics
-        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
-    ]
+    missing: dict[str, None] = {}
+    for number, topic in enumerate(topics):
+        if not number % STEP:
+            yield
+        name = topic.name
+        if name is not None and topic.topic_id == ZERO_UUID and name not in image.topics:
+            missing[name] = None
     if missing and request.allow_auto_topic_creation:
-        creatable = [name for name in dict.fromkeys(missing) if invalid_topic_name(name) is None]
+        creatable = []
+        for name in missing:
+            yield
+            if invalid_topic_name(name) is None:
+                creatable.append(name)
         if creatable and ctx.services.config.get_bool("auto.create.topics.enable"):
+            asked = topics
             return ctx.later(
                 ctx.services.topics.auto_create(creatable),
-                lambda errors: _respond(ctx, request, topics, errors),
+                lambda errors: _respond(ctx, request, asked, errors),
             )
-    return _respond(ctx, request, topics, {})
+    return (yield from _respond(ctx, request, topics, {}))
 
 
-def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded:
-    """Describe all topics; an equal answer that was encoded before is used again.
+def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded | Later[Any]:
+    """Describe all topics; an equal answer that was encoded before, or that is being made, is used.
 
     The answer for an image depends on the request's version and options, and on the broker
     addresses for the client's listener; on nothing else, since all clients may see all topics.
@@ -120,16 +145,43 @@ def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded:
         request.include_topic_authorized_operations,
         *((broker.node_id, broker.host, broker.port) for broker in brokers),
     )
+    body = image.answers.get(key)
+    if body is not None:
+        return Encoded(body)
+    making = image.answers_being_made.get(key)
+    if making is None:
+        steps = _encode_all(ctx, request, image, brokers, key)
+        # Not as work of this connection: others may wait for it.
+        started = ctx.services.turns.start(steps, ("metadata", key))
+        if not isinstance(started, asyncio.Future):
+            return Encoded(started)
+        making = image.answers_being_made[key] = started
+    return ctx.later(making, Encoded)
+
+
+def _encode_all(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    image: MetadataImage,
+    brokers: list[MetadataResponseBroker],
+    key: Any,
+) -> Steps[bytes]:
+    """Make the answer for all topics, and keep it."""
+    try:
+        rows = []
+        for topic in image.topics.values():
+            row = yield from _topic(ctx, request, image, topic)
+            if row is not None:
+                rows.append(row)
+        parts = yield from encode_steps(_response(request, image, brokers, rows), ctx.version)
+    finally:
+        image.answers_being_made.pop(key, None)
+    body = SharedBytes(b"".join(parts))
     kept = image.answers
-    body = kept.get(key)
-    if body is None:
-        described = (_topic(ctx, request, image, topic) for topic in image.topics.values())
-        rows = [row for row in described if row is not None]
-        body = SharedBytes(encode(_response(request, image, brokers, rows), ctx.version))
-        kept[key] = body
-        while len(kept) > KEPT_ANSWERS or sum(map(len, kept.values())) > KEPT_BYTES:
-            del kept[next(iter(kept))]
-    return Encoded(body)
+    kept[key] = body
+    while len(kept) > KEPT_ANSWERS or sum(map(len, kept.values())) > KEPT_BYTES:
+        del kept[next(iter(kept))]
+    return body
 
 
 def _respond(
@@ -137,11 +189,14 @@ def _respond(
     request: MetadataRequest,
     topics: list[MetadataRequestTopic],
     creation_errors: dict[str, ErrorCode],
-) -> MetadataResponse:
+) -> Steps[MetadataResponse]:
     image = ctx.services.metadata()
     # One row for each topic, however often it is named.
-    asked = {(topic.name, topic.topic_id): topic for topic in topics}.values()
-    rows = [_asked(ctx, request, image, topic, creation_errors) for topic in asked]
+    asked = yield from without_repeats(topics, lambda topic: (topic.name, topic.topic_id))
+    rows = []
+    for topic in asked:
+        row = yield from _asked(ctx, request, image, topic, creation_errors)
+        rows.append(row)
     return _response(request, image, _brokers(ctx, image), rows)
 
 
@@ -183,10 +238,11 @@ def _asked(
     image: MetadataImage,
     asked: MetadataRequestTopic,
     creation_errors: dict[str, ErrorCode],
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
+    yield
     if asked.topic_id != ZERO_UUID:
         topic = image.topics_by_id.get(asked.topic_id)
-        row = None if topic is None else _topic(ctx, request, image, topic)
+        row = None if topic is None else (yield from _topic(ctx, request, image, topic))
         if row is not None:
             return row
         return MetadataResponseTopic(
@@ -199,7 +255,7 @@ def _asked(
     if name is None:
         return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=None, partitions=[])
     topic = image.topics.get(name)
-    row = None if topic is None else _topic(ctx, request, image, topic)
+    row = None if topic is None else (yield from _topic(ctx, request, image, topic))
     if row is not None:
         return row
     error = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -221,9 +277,9 @@ def _topic_operations(request: MetadataRequest) -> int:
 
 def _topic(
     ctx: RequestContext, request: MetadataRequest, image: MetadataImage, topic: TopicImage
-) -> MetadataResponseTopic | None:
+) -> Steps[MetadataResponseTopic | None]:
     """Describe a topic, or return None if none of its partitions ever had a leader."""
-    partitions = _partitions(ctx, image, topic.partitions.values())
+    partitions = yield from _partitions(ctx, image, topic)
     if not partitions and topic.partitions:
         return None
     return MetadataResponseTopic(
@@ -237,12 +293,14 @@ def _topic(
 
 
 def _partitions(
-    ctx: RequestContext, image: MetadataImage, partitions: Iterable[PartitionImage]
-) -> list[MetadataResponsePartition]:
-    rows = []
+    ctx: RequestContext, image: MetadataImage, topic: TopicImage
+) -> Steps[list[MetadataResponsePartition]]:
+    rows: list[MetadataResponsePartition] = []
     alive = image.brokers
     reachable = {broker for broker in alive if address_for(ctx, image, broker) is not None}
-    for partition in partitions:
+    for number, partition in enumerate(topic.partitions.values()):
+        if not number % STEP:
+            yield
         leader = partition.leader
         if leader == NO_LEADER and not partition.isr:
             # It was assigned to nobody who lives. A ZooKeeper broker is not told of such partitions.

@@ -12,8 +12,9 @@ offsets in ZooKeeper under /consumers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Generator, Hashable, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.errors import ErrorCode
 from kwire.messages.offset_commit import (
@@ -44,6 +45,7 @@ from kwire.messages.offset_fetch import (
 )
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponse
 
+from ..coordinator.group_coordinator import FetchedGroup
 from . import refusals
 from .authorization import AclOperation, group
 from .registry import handles
@@ -60,6 +62,9 @@ TopicT = TypeVar(
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+#: How many rows are handled in one step, and at most how many offsets are stored in one batch.
+ROWS_IN_STEP = 256
+
 
 @handles(
     OffsetCommitRequest,
@@ -69,107 +74,145 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 )
 def offset_commit(
     ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Later[OffsetCommitResponse]:
+) -> Generator[None, None, OffsetCommitResponse | Later[OffsetCommitResponse]]:
     """Store offsets; the answer comes when they are committed to the log."""
     asked = request.topics
-    known = existing(ctx.services.metadata(), asked)
-    finish: Callable[[OffsetCommitResponse], OffsetCommitResponse] | None = None
-    if known is not asked:
-        if not known:
-            return commit_response(asked, {})
-        request.topics = known
+    known = yield from existing(ctx.services.metadata(), asked)
+    if not known and asked:
+        return (yield from commit_response(asked, {}))
+    coordinator = ctx.services.group_coordinator
+    answers: list[OffsetCommitResponse | Awaitable[OffsetCommitResponse]] = []
+    for topics in some_rows(known):
+        yield
+        part = copy(request)
+        part.topics = topics
+        answers.append(coordinator.commit_offsets(part))
+    if len(answers) == 1 and known is asked:
+        (answer,) = answers
+        return answer if isinstance(answer, OffsetCommitResponse) else ctx.later(answer)
 
-        def put_back(response: OffsetCommitResponse) -> OffsetCommitResponse:
-            return commit_response(asked, errors_by_row(response))
+    def put_back(
+        responses: list[OffsetCommitResponse],
+    ) -> Generator[None, None, OffsetCommitResponse]:
+        errors: dict[tuple[str, int], int] = {}
+        for response in responses:
+            yield
+            errors.update(errors_by_row(response))
+        return (yield from commit_response(asked, errors))
 
-        finish = put_back
-    answer = ctx.services.group_coordinator.commit_offsets(request)
-    if isinstance(answer, OffsetCommitResponse):
-        return answer if finish is None else finish(answer)
-    return ctx.later(answer, finish)
+    done = [answer for answer in answers if isinstance(answer, OffsetCommitResponse)]
+    if len(done) == len(answers):
+        return (yield from put_back(done))
+
+    async def stored() -> list[OffsetCommitResponse]:
+        return [
+            answer if isinstance(answer, OffsetCommitResponse) else await answer
+            for answer in answers
+        ]
+
+    return ctx.later(stored(), put_back)
+
+
+def some_rows(topics: list[TopicT]) -> Generator[list[TopicT], None, None]:
+    """Cut the rows of a long request into parts; a short one is one part, the list itself."""
+    if sum(len(topic.partitions) for topic in topics) <= ROWS_IN_STEP:
+        yield topics
+        return
+    part: list[TopicT] = []
+    room = ROWS_IN_STEP
+    for topic in topics:
+        rows = topic.partitions
+        first = 0
+        while first < len(rows):
+            some = rows[first : first + room]
+            part.append(type(topic)(name=topic.name, partitions=some))
+            first += len(some)
+            room -= len(some)
+            if not room:
+                yield part
+                part, room = [], ROWS_IN_STEP
+    if part:
+        yield part
 
 
 def commit_response(
     asked: list[OffsetCommitRequestTopic], errors: dict[tuple[str, int], int]
-) -> OffsetCommitResponse:
+) -> Generator[None, None, OffsetCommitResponse]:
     """Answer in the order of the request; partitions without an entry in `errors` do not exist."""
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=row.partition_index,
-                        error_code=errors.get((topic.name, row.partition_index), UNKNOWN),
-                    )
-                    for row in topic.partitions
-                ],
+    response = OffsetCommitResponse(topics=[])
+    for topic in asked:
+        rows: list[OffsetCommitResponsePartition] = []
+        response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
+        for row in topic.partitions:
+            yield
+            error = errors.get((topic.name, row.partition_index), UNKNOWN)
+            rows.append(
+                OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
             )
-            for topic in asked
-        ]
-    )
+    return response
 
 
 @handles(OffsetDeleteRequest, versions="0", authorize=group(AclOperation.DELETE))
 def offset_delete(
     ctx: RequestContext, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Later[OffsetDeleteResponse]:
+) -> Generator[None, None, OffsetDeleteResponse | Later[OffsetDeleteResponse]]:
     """Remove offsets of topics to which no member is subscribed."""
     asked = request.topics
-    known = existing(ctx.services.metadata(), asked)
+    known = yield from existing(ctx.services.metadata(), asked)
     request.topics = known
 
-    def put_back(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+    def put_back(response: OffsetDeleteResponse) -> Generator[None, None, OffsetDeleteResponse]:
         if response.error_code != ErrorCode.NONE or known is asked:
             return response
-        return delete_response(asked, errors_by_row(response))
+        return (yield from delete_response(asked, errors_by_row(response)))
 
     answer = ctx.services.group_coordinator.delete_offsets(request)
     if isinstance(answer, OffsetDeleteResponse):
-        return put_back(answer)
+        return (yield from put_back(answer))
     return ctx.later(answer, put_back)
 
 
 def delete_response(
     asked: list[OffsetDeleteRequestTopic], errors: dict[tuple[str, int], int]
-) -> OffsetDeleteResponse:
+) -> Generator[None, None, OffsetDeleteResponse]:
     """Answer in the order of the request; partitions without an entry in `errors` do not exist."""
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=row.partition_index,
-                        error_code=errors.get((topic.name, row.partition_index), UNKNOWN),
-                    )
-                    for row in topic.partitions
-                ],
+    response = OffsetDeleteResponse(topics=[])
+    for topic in asked:
+        rows: list[OffsetDeleteResponsePartition] = []
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+        for row in topic.partitions:
+            yield
+            error = errors.get((topic.name, row.partition_index), UNKNOWN)
+            rows.append(
+                OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=error)
             )
-            for topic in asked
-        ]
-    )
+    return response
 
 
-def existing(image: MetadataImage, asked: list[TopicT]) -> list[TopicT]:
+def existing(image: MetadataImage, asked: list[TopicT]) -> Generator[None, None, list[TopicT]]:
     """Return the topics with only those partitions that exist: the list itself if all do."""
     topics = image.topics
-    for topic in asked:
-        found = topics.get(topic.name)
-        if found is None or not all(
-            row.partition_index in found.partitions for row in topic.partitions
-        ):
-            break
-    else:
-        return asked
     known: list[TopicT] = []
+    all_exist = True
     for topic in asked:
         found = topics.get(topic.name)
-        if found is not None:
-            rows = [row for row in topic.partitions if row.partition_index in found.partitions]
-            if rows:
-                known.append(type(topic)(name=topic.name, partitions=rows))
-    return known
+        if found is None:
+            all_exist = False
+            yield
+            continue
+        kept: list[Any] = []
+        rows = topic.partitions
+        for first in range(0, len(rows), ROWS_IN_STEP):
+            yield
+            some = rows[first : first + ROWS_IN_STEP]
+            kept += [row for row in some if row.partition_index in found.partitions]
+        if len(kept) == len(rows):
+            known.append(topic)
+        else:
+            all_exist = False
+            if kept:
+                known.append(type(topic)(name=topic.name, partitions=kept))
+    return asked if all_exist else known
 
 
 def errors_by_row(
@@ -189,73 +232,92 @@ def _asked(row: OffsetFetchRequestGroup) -> Hashable:
 
 def _partitions(
     topics: Sequence[OffsetFetchRequestTopic | OffsetFetchRequestTopics] | None,
-) -> Sequence[tuple[str, Sequence[int]]] | None:
+) -> Generator[None, None, Sequence[tuple[str, Sequence[int]]] | None]:
     """The partitions asked for; None for all."""
     if topics is None:
         return None
-    return partitions_without_many_repeats(
-        [(topic.name, topic.partition_indexes) for topic in topics]
-    )
+    asked = [(topic.name, topic.partition_indexes) for topic in topics]
+    return (yield from partitions_without_many_repeats(asked))
+
+
+def _fetch(
+    ctx: RequestContext,
+    group_id: str,
+    topics: Sequence[tuple[str, Sequence[int]]] | None,
+    require_stable: bool,
+) -> Generator[None, None, FetchedGroup]:
+    """Read the offsets of a group, of all partitions if `topics` is None."""
+    coordinator = ctx.services.group_coordinator
+    if topics is None:
+        yield
+        return coordinator.fetch_offsets(group_id, None, require_stable)
+    found: list[tuple[str, list[FetchedOffset]]] = []
+    error, _ = coordinator.fetch_offsets(group_id, (), require_stable)
+    for topic, numbers in topics:
+        rows: list[FetchedOffset] = []
+        found.append((topic, rows))
+        for first in range(0, len(numbers), ROWS_IN_STEP):
+            yield
+            some = numbers[first : first + ROWS_IN_STEP]
+            error, part = coordinator.fetch_offsets(group_id, [(topic, some)], require_stable)
+            if error is not ErrorCode.NONE:
+                return FetchedGroup(error, [])
+            rows += part[0][1]
+    return FetchedGroup(error, found)
 
 
 @handles(OffsetFetchRequest, versions="0-9", authorize=None, refusal=refusals.offset_fetch)
-def offset_fetch(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> Generator[None, None, OffsetFetchResponse]:
     """Read the committed offsets of one group, or since version 8 of several."""
     if ctx.version < 8:
-        return fetch_one_group(ctx, request)
-    coordinator = ctx.services.group_coordinator
+        return (yield from fetch_one_group(ctx, request))
     groups = []
-    for asked in without_many_repeats(request.groups, _asked):
-        topics = _partitions(asked.topics)
-        error, rows = coordinator.fetch_offsets(asked.group_id, topics, request.require_stable)
-        groups.append(
-            OffsetFetchResponseGroup(
-                group_id=asked.group_id,
-                error_code=error,
-                topics=[
-                    OffsetFetchResponseTopics(
-                        name=name,
-                        partitions=[
-                            OffsetFetchResponsePartitions(
-                                partition_index=row.partition,
-                                committed_offset=row.offset,
-                                committed_leader_epoch=row.leader_epoch,
-                                metadata=row.metadata,
-                                error_code=row.error,
-                            )
-                            for row in found
-                        ],
+    for asked in (yield from without_many_repeats(request.groups, _asked)):
+        topics = yield from _partitions(asked.topics)
+        error, found = yield from _fetch(ctx, asked.group_id, topics, request.require_stable)
+        row = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error, topics=[])
+        groups.append(row)
+        for name, offsets in found:
+            partitions: list[OffsetFetchResponsePartitions] = []
+            row.topics.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
+            for each in offsets:
+                yield
+                partitions.append(
+                    OffsetFetchResponsePartitions(
+                        partition_index=each.partition,
+                        committed_offset=each.offset,
+                        committed_leader_epoch=each.leader_epoch,
+                        metadata=each.metadata,
+                        error_code=each.error,
                     )
-                    for name, found in rows
-                ],
-            )
-        )
+                )
     return OffsetFetchResponse(groups=groups)
 
 
-def fetch_one_group(ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def fetch_one_group(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> Generator[None, None, OffsetFetchResponse]:
     """Answer up to version 7. Before version 2 an error of the group is in every row."""
-    topics = _partitions(request.topics)
-    error, rows = ctx.services.group_coordinator.fetch_offsets(
-        request.group_id, topics, request.require_stable
-    )
+    topics = yield from _partitions(request.topics)
+    error, found = yield from _fetch(ctx, request.group_id, topics, request.require_stable)
+    response = OffsetFetchResponse(error_code=error, topics=[])
     if error != ErrorCode.NONE:
-        refused = [] if ctx.version >= 2 else topics or []
-        return OffsetFetchResponse(
-            error_code=error,
-            topics=[
-                OffsetFetchResponseTopic(
-                    name=name, partitions=[fetch_error(number, error) for number in partitions]
-                )
-                for name, partitions in refused
-            ],
-        )
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(name=name, partitions=[fetched(row) for row in found])
-            for name, found in rows
-        ]
-    )
+        for name, numbers in [] if ctx.version >= 2 else topics or []:
+            rows: list[OffsetFetchResponsePartition] = []
+            response.topics.append(OffsetFetchResponseTopic(name=name, partitions=rows))
+            for number in numbers:
+                yield
+                rows.append(fetch_error(number, error))
+        return response
+    for name, offsets in found:
+        rows = []
+        response.topics.append(OffsetFetchResponseTopic(name=name, partitions=rows))
+        for each in offsets:
+            yield
+            rows.append(fetched(each))
+    return response
 
 
 def fetched(row: FetchedOffset) -> OffsetFetchResponsePartition:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TypeVar
 
 RowT = TypeVar("RowT")
+
+#: How many rows are looked at in one step.
+STEP = 256
 
 #: A request with up to this many rows is answered row by row, repeats included, as Apache Kafka
 #: does. No client sends more rows with repeats; answering them would turn a few bytes of request
@@ -15,25 +18,38 @@ ANSWERED_AS_ASKED = 100
 
 def without_many_repeats(
     rows: Sequence[RowT], key: Callable[[RowT], Hashable] | None = None
-) -> Sequence[RowT]:
+) -> Generator[None, None, Sequence[RowT]]:
     """Return the rows; if there are very many, each only once.
 
-    Shape: in the order of the request; rows with equal `key` (by default equal rows) are repeats.
+    Shape: in steps, in the order of the request; rows with equal `key` (by default equal rows) are repeats.
     """
     if len(rows) <= ANSWERED_AS_ASKED:
         return rows
-    if key is None:
-        return list(dict.fromkeys(rows))
-    return list({key(row): row for row in rows}.values())
+    return (yield from without_repeats(rows, key))
+
+
+def without_repeats(
+    rows: Sequence[RowT], key: Callable[[RowT], Hashable] | None = None
+) -> Generator[None, None, list[RowT]]:
+    """Return the rows, each only once; otherwise as `without_many_repeats`."""
+    once: dict[Hashable, RowT] = {}
+    for first in range(0, len(rows), STEP):
+        yield
+        for row in rows[first : first + STEP]:
+            once[row if key is None else key(row)] = row
+    return list(once.values())
 
 
 def partitions_without_many_repeats(
     topics: Sequence[tuple[str, Sequence[int]]],
-) -> Sequence[tuple[str, Sequence[int]]]:
-    """Return topics with their partitions; if there are very many, each partition only once."""
+) -> Generator[None, None, Sequence[tuple[str, Sequence[int]]]]:
+    """Return topics with their partitions, in steps; if there are very many, each partition only once."""
     if sum(len(partitions) for _, partitions in topics) <= ANSWERED_AS_ASKED:
         return topics
     once: dict[str, dict[int, None]] = {}
     for topic, partitions in topics:
-        once.setdefault(topic, {}).update(dict.fromkeys(partitions))
+        kept = once.setdefault(topic, {})
+        for first in range(0, len(partitions), STEP):
+            yield
+            kept.update(dict.fromkeys(partitions[first : first + STEP]))
     return [(topic, list(partitions)) for topic, partitions in once.items()]

@@ -11,7 +11,8 @@ Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicR
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterator, Sequence
+from heapq import merge
 from itertools import islice
 
 from kwire.errors import ErrorCode
@@ -31,6 +32,10 @@ from .endpoints import address_for
 from .metadata import TOPIC_OPERATIONS
 from .registry import handles
 
+#: How many names are sorted in one step, and how many partitions are described in one.
+NAMES_IN_STEP = 1024
+PARTITIONS_IN_STEP = 64
+
 
 def _refusal(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode
@@ -46,11 +51,11 @@ def _refusal(
 @handles(DescribeTopicPartitionsRequest, versions="0", authorize=None, refusal=_refusal)
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     """Describe the partitions of topics, starting at the cursor, up to the end of one page."""
     services = ctx.services
     image = services.metadata()
-    asked: Iterable[str] = [topic.name for topic in request.topics] or image.topics
+    asked: Sequence[str] = [topic.name for topic in request.topics] or list(image.topics)
     first, start = "", 0
     if request.cursor is not None:
         first, start = request.cursor.topic_name, request.cursor.partition_index
@@ -59,7 +64,12 @@ def describe_topic_partitions(
     limit = services.config.get_int("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])
-    for name in sorted({name for name in asked if name >= first}):
+    before = None
+    for name in (yield from _sorted(asked)):
+        yield
+        if name < first or name == before:
+            continue
+        before = name
         if not left:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -68,13 +78,22 @@ def describe_topic_partitions(
             response.topics.append(_missing(name))
             continue
         begin = start if name == first else 0
-        row = _topic(ctx, image, topic, begin, left)
+        row = yield from _topic(ctx, image, topic, begin, left)
         response.topics.append(row)
         if begin + left < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=begin + left)
             break
         left -= len(row.partitions)
     return response
+
+
+def _sorted(names: Sequence[str]) -> Generator[None, None, Iterator[str]]:
+    """Sort names; what remains to be done is done as they are asked for."""
+    runs = []
+    for first in range(0, len(names), NAMES_IN_STEP):
+        yield
+        runs.append(sorted(names[first : first + NAMES_IN_STEP]))
+    return merge(*runs)
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
@@ -93,14 +112,18 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 def _topic(
     ctx: RequestContext, image: MetadataImage, topic: TopicImage, begin: int, count: int
-) -> DescribeTopicPartitionsResponseTopic:
-    partitions = islice(topic.partitions.values(), begin, begin + count)
+) -> Generator[None, None, DescribeTopicPartitionsResponseTopic]:
+    partitions: list[DescribeTopicPartitionsResponsePartition] = []
+    for partition in islice(topic.partitions.values(), begin, begin + count):
+        if not len(partitions) % PARTITIONS_IN_STEP:
+            yield
+        partitions.append(_partition(ctx, image, partition))
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(ctx, image, partition) for partition in partitions],
+        partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 

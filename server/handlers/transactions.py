@@ -17,7 +17,7 @@ Source: KafkaApis, TransactionCoordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -62,13 +62,18 @@ from ..coordinator.transaction.state import BUMPS_EPOCHS, TITLES
 from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
+from ..turns import exhaust
 from .authorization import AclOperation, cluster, depending, each_of, group, transactional_id
 from .offsets import UNKNOWN, errors_by_row, existing
 from .registry import handles
+from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
 
 if TYPE_CHECKING:
     from .context import Later, RequestContext
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
 
 #: Errors that a client does not expect from a group coordinator, and those that make it ask again.
 #: Source: GroupMetadataManager.maybeConvertOffsetCommitError.
@@ -113,7 +118,9 @@ def refuse_partitions(
         return AddPartitionsToTxnResponse(error_code=error)
     topics = request.v3_and_below_topics
     return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=topic_results(topics, dict.fromkeys(tps_of(topics), error))
+        results_by_topic_v3_and_below=exhaust(
+            topic_results(topics, dict.fromkeys(tps_of(topics), error))
+        )
     )
 
 
@@ -125,7 +132,7 @@ def refuse_partitions(
 )
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]:
+) -> Steps[AddPartitionsToTxnResponse | Later[AddPartitionsToTxnResponse]]:
     """Add partitions to one producer's transaction, or from version 4 on to those of several."""
     if ctx.version < 4:
         topics = request.v3_and_below_topics
@@ -135,42 +142,50 @@ def add_partitions_to_txn(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=topics,
         )
-        errors = add_to_transaction(ctx, transaction)
-        if isinstance(errors, dict):
-            return AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=topic_results(topics, errors)
-            )
-        return ctx.later(
-            errors,
-            lambda errors: AddPartitionsToTxnResponse(
-                results_by_topic_v3_and_below=topic_results(topics, errors)
-            ),
-        )
-    asked = request.transactions
-    begun = [add_to_transaction(ctx, transaction) for transaction in asked]
 
-    def respond(found: list[Errors]) -> AddPartitionsToTxnResponse:
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
+        def respond_to_one(errors: Errors) -> Steps[AddPartitionsToTxnResponse]:
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=(yield from topic_results(topics, errors))
+            )
+
+        errors = yield from add_to_transaction(ctx, transaction)
+        if isinstance(errors, dict):
+            return (yield from respond_to_one(errors))
+        return ctx.later(errors, respond_to_one)
+    asked = request.transactions
+    begun = []
+    for transaction in asked:
+        errors = yield from add_to_transaction(ctx, transaction)
+        begun.append(errors)
+
+    def respond(found: list[Errors]) -> Steps[AddPartitionsToTxnResponse]:
+        response = AddPartitionsToTxnResponse(results_by_transaction=[])
+        for transaction, errors in zip(asked, found, strict=True):
+            results = yield from topic_results(transaction.topics, errors)
+            response.results_by_transaction.append(
                 AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=topic_results(transaction.topics, errors),
+                    transactional_id=transaction.transactional_id, topic_results=results
                 )
-                for transaction, errors in zip(asked, found, strict=True)
-            ]
-        )
+            )
+        return response
 
     done = [errors for errors in begun if isinstance(errors, dict)]
-    return respond(done) if len(done) == len(begun) else ctx.later(all_of(begun), respond)
+    if len(done) == len(begun):
+        return (yield from respond(done))
+    return ctx.later(all_of(ctx, begun), respond)
 
 
-async def all_of(begun: Iterable[Errors | Awaitable[Errors]]) -> list[Errors]:
-    return [errors if isinstance(errors, dict) else await errors for errors in begun]
+async def all_of(ctx: RequestContext, begun: Iterable[Errors | Awaitable[Errors]]) -> list[Errors]:
+    found = []
+    for errors in begun:
+        found.append(errors if isinstance(errors, dict) else await errors)
+        await ctx.services.turns.pause(ctx.connection)
+    return found
 
 
 def add_to_transaction(
     ctx: RequestContext, asked: AddPartitionsToTxnTransaction
-) -> Errors | Awaitable[Errors]:
+) -> Steps[Errors | Awaitable[Errors]]:
     """Add or verify the partitions of one transaction; returns an error for each.
 
     Errors: TOPIC_AUTHORIZATION_FAILED for an internal topic from a client,
@@ -181,6 +196,7 @@ def add_to_transaction(
     image = ctx.services.metadata()
     errors: Errors = {}
     for tp in tps:
+        yield
         if ctx.version < 4 and tp.topic in INTERNAL_TOPICS:
             errors[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(tp.topic, tp.partition) is None:
@@ -190,7 +206,10 @@ def add_to_transaction(
     coordinator = ctx.services.transaction_coordinator
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
-        return {tp: coordinator.verify(*producer, tp) for tp in tps}
+        for tp in tps:
+            yield
+            errors[tp] = coordinator.verify(*producer, tp)
+        return errors
     client_version = BUMPS_EPOCHS if ctx.version >= 4 else 0
     error = coordinator.add_partitions(*producer, frozenset(tps), client_version)
     if isinstance(error, ErrorCode):
@@ -208,21 +227,21 @@ def tps_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
 
 def topic_results(
     topics: Iterable[AddPartitionsToTxnTopic], errors: Errors
-) -> list[AddPartitionsToTxnTopicResult]:
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
     """Give each partition its error, in the order of the request."""
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
+    results = []
+    for topic in topics:
+        rows: list[AddPartitionsToTxnPartitionResult] = []
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=rows))
+        for number in topic.partitions:
+            yield
+            error = errors[TopicPartition(topic.name, number)]
+            rows.append(
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=number,
-                    partition_error_code=errors[TopicPartition(topic.name, number)],
+                    partition_index=number, partition_error_code=error
                 )
-                for number in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+            )
+    return results
 
 
 # -- offsets in a transaction --------------------------------------------------------------------
@@ -269,13 +288,13 @@ def refuse_offsets(
 )
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]:
+) -> Steps[TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]]:
     """Store offsets that take effect when the transaction is committed.
 
     Errors: those of verification, for all partitions, if the group's offsets were not added.
     """
     asked = request.topics
-    known = existing(ctx.services.metadata(), asked)
+    known = yield from existing(ctx.services.metadata(), asked)
     if not known:
         return offsets_response(ctx, asked, {}, UNKNOWN)
     verified = verify_offsets(ctx, request)
@@ -401,7 +420,7 @@ def refuse_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest, error: ErrorCode
 ) -> WriteTxnMarkersResponse:
     count = sum(len(t.partition_indexes) for marker in request.markers for t in marker.topics)
-    return markers_response(request, [error] * count)
+    return exhaust(markers_response(request, [error] * count))
 
 
 @handles(
@@ -413,58 +432,53 @@ def refuse_markers(
 )
 def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
-) -> Later[WriteTxnMarkersResponse]:
+) -> Steps[Later[WriteTxnMarkersResponse]]:
     """Write markers on behalf of a coordinator or an administrator."""
     local = ctx.services.marker_writer
-    begun = [
-        local.write(
-            TopicPartition(topic.name, number),
-            Markers(
-                "",
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.coordinator_epoch,
-                marker.transaction_result,
-                (),
-                marker.transaction_version,
-            ),
+    begun = []
+    for asked in request.markers:
+        marker = Markers(
+            "",
+            asked.producer_id,
+            asked.producer_epoch,
+            asked.coordinator_epoch,
+            asked.transaction_result,
+            (),
+            asked.transaction_version,
         )
-        for marker in request.markers
-        for topic in marker.topics
-        for number in topic.partition_indexes
-    ]
+        for topic in asked.topics:
+            for number in topic.partition_indexes:
+                yield
+                begun.append(local.write(TopicPartition(topic.name, number), marker))
 
     async def written() -> list[ErrorCode]:
-        return [each if isinstance(each, ErrorCode) else await each for each in begun]
+        errors = []
+        for each in begun:
+            errors.append(each if isinstance(each, ErrorCode) else await each)
+            await ctx.services.turns.pause(ctx.connection)
+        return errors
 
     return ctx.later(written(), lambda errors: markers_response(request, errors))
 
 
 def markers_response(
     request: WriteTxnMarkersRequest, errors: Iterable[ErrorCode]
-) -> WriteTxnMarkersResponse:
+) -> Steps[WriteTxnMarkersResponse]:
     """Give each partition its error; errors come in the order of the request."""
     each = iter(errors)
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(
-                                partition_index=number, error_code=next(each)
-                            )
-                            for number in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+    response = WriteTxnMarkersResponse(markers=[])
+    for marker in request.markers:
+        result = WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[])
+        response.markers.append(result)
+        for topic in marker.topics:
+            rows: list[WritableTxnMarkerPartitionResult] = []
+            result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
+            for number in topic.partition_indexes:
+                yield
+                rows.append(
+                    WritableTxnMarkerPartitionResult(partition_index=number, error_code=next(each))
+                )
+    return response
 
 
 # -- views ---------------------------------------------------------------------------------------
@@ -484,11 +498,12 @@ def refuse_descriptions(
 @handles(DescribeTransactionsRequest, versions="0", authorize=None, refusal=refuse_descriptions)
 def describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
+) -> Steps[DescribeTransactionsResponse]:
     """Describe each transactional id, in the order of the request."""
     coordinator = ctx.services.transaction_coordinator
     rows = []
-    for name in request.transactional_ids:
+    for name in (yield from without_many_repeats(request.transactional_ids)):
+        yield
         found = coordinator.describe(name)
         if isinstance(found, ErrorCode):
             rows.append(TransactionState(error_code=found, transactional_id=name))

@@ -100,6 +100,7 @@ class MetadataImage:
 
     __slots__ = (
         "answers",
+        "answers_being_made",
         "brokers",
         "cluster_id",
         "configs",
@@ -124,6 +125,7 @@ class MetadataImage:
         self.version = 0
         self.delta = ImageDelta()
         self.answers: dict[Any, bytes] = {}
+        self.answers_being_made: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return (
@@ -312,6 +314,7 @@ class ImageEditor:
             setattr(after, name, values.get(name, getattr(base, name)))
         after.version = base.version + 1
         after.answers = {}
+        after.answers_being_made = {}
         after.delta = compare(base, after, self._touched, self._touched_configs)
         return after if any(after.delta) or after.cluster_id != base.cluster_id else base
 

@@ -20,6 +20,7 @@ from server.coordinator.group.records import (
 )
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group_coordinator import GroupCoordinator
+from server.turns import exhaust
 from tests.golden.recorded import log_directory, read_json
 from tests.support.clock import ManualClock
 
@@ -104,7 +105,7 @@ def test_committed_offsets_are_those_that_apache_kafka_tells(
             coordinator.lead(partition, 1)
         await coordinator.runtime.wait_until_loaded()
         found = {}
-        for row in coordinator.list_groups()[1]:
+        for row in exhaust(coordinator.list_groups())[1]:
             fetched = coordinator.fetch_offsets(row.group_id, None, True)
             assert fetched.error is ErrorCode.NONE
             found[row.group_id] = {

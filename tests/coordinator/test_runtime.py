@@ -32,6 +32,7 @@ from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
 from server.coordinator.runtime import HEAP_TIMERS
 from server.metadata.topic_partition import TopicPartition
+from server.turns import exhaust
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 
@@ -382,9 +383,9 @@ def test_partition_that_is_loading_is_refused_as_older_clients_expect() -> None:
         assert loading == broker.join().error_code
         assert [loading] == errors(broker.commit(1))
         assert loading == broker.coordinator.fetch_offsets("group", None, False).error
-        assert (loading, []) == broker.coordinator.list_groups()
+        assert (loading, []) == exhaust(broker.coordinator.list_groups())
         await broker.coordinator.runtime.wait_until_loaded()
-        assert broker.coordinator.list_groups() == (ErrorCode.NONE, [])
+        assert exhaust(broker.coordinator.list_groups()) == (ErrorCode.NONE, [])
 
     run(test)
 
@@ -584,7 +585,7 @@ def test_offsets_of_deleted_partitions_go_in_all_groups() -> None:
         broker.commit(3, 0, group_id="other")
         broker.coordinator.partitions_deleted([TopicPartition("topic", 0)])
         assert [broker.fetch(p)[0] for p in (0, 1)] == [-1, 2]
-        (code, rows) = broker.coordinator.list_groups()
+        (code, rows) = exhaust(broker.coordinator.list_groups())
         assert (code, [row.group_id for row in rows]) == (ErrorCode.NONE, ["group"])
 
     run(test)
@@ -599,7 +600,9 @@ def test_groups_are_listed_by_state_and_type_in_any_case_of_letters() -> None:
         broker.commit(1, group_id="simple")
 
         def names(states: list[str], types: list[str]) -> list[str]:
-            return [row.group_id for row in broker.coordinator.list_groups(states, types)[1]]
+            return [
+                row.group_id for row in exhaust(broker.coordinator.list_groups(states, types))[1]
+            ]
 
         assert names([], []) == ["group", "simple"]
         assert names(["sTABLE"], []) == ["group"]

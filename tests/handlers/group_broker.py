@@ -20,9 +20,11 @@ from server.metadata.image import (
     TopicImage,
 )
 from server.net.connection_info import ConnectionInfo
+from server.turns import Turns
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
+from tests.support.steps import finished
 
 
 def topic_image(name: str, partitions: int, leader: int = 1) -> TopicImage:
@@ -64,6 +66,7 @@ class GroupBroker:
             metadata=lambda: self.image,
             group_coordinator=self.coordinator,
             topics=self.topics,
+            turns=Turns(self.clock.monotonic_us),
         )
         self.connection = ConnectionInfo("1", client_host="10.0.0.7", local_host="10.0.0.1")
 
@@ -81,7 +84,7 @@ class GroupBroker:
     def call(self, handler: Handler[Any], request: Any, version: int) -> Any:
         """Send a request in a version; the response, or an awaitable of it, as a client reads it."""
         stored = decode(type(request), encode(request, version), version)
-        answer = handler(self.context(handler, version), stored)
+        answer = finished(handler(self.context(handler, version), stored))
         if isinstance(answer, Later):
             return self.later(handler, answer, version)
         return self.read(handler, answer, version)
@@ -92,7 +95,7 @@ class GroupBroker:
     async def later(self, handler: Handler[Any], later: Later[Any], version: int) -> Any:
         answer = await later.awaitable
         if later.finish is not None:
-            answer = later.finish(answer)
+            answer = finished(later.finish(answer))
         return self.read(handler, answer, version)
 
     async def ask(self, handler: Handler[Any], request: Any, version: int) -> Any:

@@ -19,7 +19,10 @@ from server.config import BrokerConfig
 from server.handlers import configs
 from server.handlers.context import Later, RequestContext
 from server.metadata.image import MetadataImage, TopicImage
+from server.turns import Turns
+from tests.support.clock import ManualClock
 from tests.support.services import services_of
+from tests.support.steps import finished
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 RECORDED = Path(__file__).parents[1] / "config" / "kafka_3_9_2.json.gz"
@@ -69,6 +72,7 @@ class Bench:
         self.cluster = MemoryCluster()
         image = MetadataImage().with_topics([TopicImage("plain", bytes(16), {})])
         self.services = services_of(
+            turns=Turns(ManualClock().monotonic_us),
             config=self.config,
             cluster=self.cluster,
             controller=MemoryController(self.config, self.cluster),
@@ -86,12 +90,13 @@ class Bench:
             None,
             self.services,  # type: ignore[arg-type]
         )
-        answer = handler(ctx, request)
+        answer = finished(handler(ctx, request))
         if not isinstance(answer, Later):
             return answer
 
         async def wait() -> Any:
-            return await answer.awaitable
+            found = await answer.awaitable
+            return found if answer.finish is None else finished(answer.finish(found))
 
         return asyncio.run(wait())
 

@@ -34,6 +34,7 @@ from server.handlers.table import HANDLERS
 from tests.controller.members import Member, Network, create, join
 from tests.coordination.conftest import stores
 from tests.support.services import services_of
+from tests.support.steps import finished
 
 CONNECTION = ConnectionInfo("1")
 
@@ -45,10 +46,10 @@ async def ask(member: Member, request: Any, version: int) -> Any:
     services = services_of(controller=member.controller, metadata=member.publisher.current)
     sent = decode(type(request), encode(request, version), version)
     ctx = RequestContext(handler, version, 1, None, 0, CONNECTION, services)
-    answer = handler(ctx, sent)
+    answer = finished(handler(ctx, sent))
     if isinstance(answer, Later):
         found = await answer.awaitable
-        answer = found if answer.finish is None else answer.finish(found)
+        answer = found if answer.finish is None else finished(answer.finish(found))
     return decode(type(answer), encode(answer, version), version)
 
 

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.describe_cluster import DescribeClusterRequest
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.types import ZERO_UUID
-from server.handlers.context import Encoded, Later
+from server.handlers.context import Encoded
 from server.handlers.metadata import KEPT_ANSWERS, KEPT_BYTES, describe_cluster, metadata
 from server.metadata.endpoint import Endpoint
 from server.metadata.image import BrokerRegistration
@@ -356,8 +356,7 @@ def test_topic_asked_for_by_id_is_never_created(room: Replicas, topics: Topics) 
 
 def test_known_topics_do_not_wait_for_anybody(room: Replicas, topics: Topics) -> None:
     room.create("a")
-    answer = metadata(room.context(LATEST), request("a", allow_auto_topic_creation=True))
-    assert not isinstance(answer, Later)
+    room.call(metadata, request("a", allow_auto_topic_creation=True), LATEST)
 
 
 # DescribeCluster

@@ -33,6 +33,7 @@ from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo
 from server.replication.partition import Partition
 from tests.support.replicas import batch
+from tests.support.steps import finished
 
 ID = "id"
 GROUP = "group"
@@ -86,13 +87,13 @@ class TransactionBroker:
         def read(answer: Any) -> Any:
             return decode(response, encode(answer, version), version)
 
-        answer = handler(ctx, stored)
+        answer = finished(handler(ctx, stored))
         if not isinstance(answer, Later):
             return read(answer)
 
         async def later() -> Any:
             found = await answer.awaitable
-            return read(found if answer.finish is None else answer.finish(found))
+            return read(found if answer.finish is None else finished(answer.finish(found)))
 
         return asyncio.ensure_future(later())
 

@@ -28,7 +28,9 @@ from server.metadata.publisher import MetadataPublisher
 from server.replication.fetch_session import FetchSessionCache
 from server.replication.partition import Partition
 from server.replication.replica_manager import ReplicaManager
+from server.turns import Turns
 from tests.support.services import services_of
+from tests.support.steps import finished
 
 from .clock import ManualClock
 from .roles import ImageRoles
@@ -139,6 +141,7 @@ class Replicas:
             config=self.config,
             clock=self.clock,
             executor=self.executor,
+            turns=Turns(self.clock.monotonic_us),
             metadata=self.publisher.current,
             log_manager=self.logs,
             replica_manager=self.replicas,
@@ -214,7 +217,7 @@ class Replicas:
 
     def call(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
         """Call a handler, which must answer at once."""
-        answer = handler(self.context(version, client_id, handler), request)
+        answer = finished(handler(self.context(version, client_id, handler), request))
         assert not isinstance(answer, Later), "it did not answer at once"
         return answer
 
@@ -238,9 +241,10 @@ def registration(broker_id: int, rack: str | None = None) -> BrokerRegistration:
 
 async def finish(answer: Any) -> Any:
     """The final response of a handler's answer."""
+    answer = finished(answer)
     if isinstance(answer, Later):
         result = await answer.awaitable
-        return result if answer.finish is None else answer.finish(result)
+        return result if answer.finish is None else finished(answer.finish(result))
     return answer
 
 
