@@ -1,4 +1,4 @@
-"""Logs and batches for these tests."""
+"""Logs and batches for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TP = TopicPartition("topic", 0)
 
 
 def config(**changes: Any) -> LogConfig:
-    """The default settings with changes."""
+    """The default settings with some changes."""
     return replace(LogConfig(), **changes)
 
 
@@ -34,7 +34,7 @@ def open_log(
     recovery_point: int = 0,
     now_ms: int = NOW,
 ) -> Log:
-    """Open the log in a folder as the log manager would; all that is there is committed."""
+    """Open the log in a folder as the log manager would, with everything committed."""
     layer = layer or FileLayer()
     settings = settings or LogConfig()
     path = folder / str(TP)
@@ -66,7 +66,7 @@ def batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> memoryview:
-    """One batch with a record per value, in a buffer of its own that may be written."""
+    """One batch with a record per value, in a writable buffer of its own."""
     builder = BatchBuilder(
         magic,
         codec,
@@ -98,7 +98,7 @@ def marker(pid: int, epoch: int = 0, *, commit: bool, coordinator_epoch: int = 0
 
 
 def append(log: Log, records: memoryview, *, epoch: int = 0, now_ms: int = NOW) -> AppendInfo:
-    """Append as a client and commit; must succeed."""
+    """Append as a client, and commit; the append must succeed."""
     info = log.append_as_leader(records, epoch, now_ms)
     assert isinstance(info, AppendInfo), info
     log.high_watermark = log.log_end_offset
@@ -106,7 +106,7 @@ def append(log: Log, records: memoryview, *, epoch: int = 0, now_ms: int = NOW) 
 
 
 def end_transaction(log: Log, pid: int, *, commit: bool, epoch: int = 0) -> AppendInfo:
-    """Append a marker as the coordinator does, in that leader epoch, and commit."""
+    """Append a marker in this leader epoch, as the coordinator does, and commit."""
     info = log.append_as_leader(
         marker(pid, commit=commit), epoch, NOW, origin=AppendOrigin.COORDINATOR
     )
@@ -116,7 +116,7 @@ def end_transaction(log: Log, pid: int, *, commit: bool, epoch: int = 0) -> Appe
 
 
 def refusal(log: Log, records: memoryview, **options: Any) -> AppendError:
-    """Append; must be refused and change nothing."""
+    """Append; the append must be refused without changing anything."""
     before = (log.log_end_offset, log.size_bytes)
     answer = log.append_as_leader(records, 0, options.pop("now_ms", NOW), **options)
     assert isinstance(answer, AppendError), answer
@@ -125,7 +125,7 @@ def refusal(log: Log, records: memoryview, **options: Any) -> AppendError:
 
 
 def read_bytes(log: Log, offset: int, max_bytes: int = 1 << 20, end: int | None = None) -> bytes:
-    """The stored bytes that a fetch gets; must succeed."""
+    """The stored bytes that a fetch returns; the fetch must succeed."""
     found = log.read(offset, max_bytes, log.high_watermark if end is None else end)
     assert isinstance(found, LogSlice), found
     data = found.data.read() if isinstance(found.data, FileSlice) else found.data

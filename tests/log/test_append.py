@@ -1,4 +1,4 @@
-"""What a leader's log takes, what it refuses, and what it makes of both."""
+"""What a leader's log accepts and refuses, and what it stores and returns."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_client_base_offset_other_than_zero_is_refused(tmp_path: Path) -> None:
     [
         (57, b"\0\0\0\0"),  # no records
         (57, b"\xff\xff\xff\xff"),
-        (57, b"\0\0\0\x02"),  # more than the offsets say
+        (57, b"\0\0\0\x02"),  # more records than offsets
         (23, b"\xff\xff\xff\xff"),  # a negative last offset
         (23, b"\0\0\0\x05"),
     ],
@@ -180,7 +180,7 @@ def test_timestamps_out_of_bounds_are_refused_record_by_record(tmp_path: Path) -
     assert [index for index, _ in answer.record_errors] == [0]
     append(log, batch(timestamp=NOW - 1000))
     append(log, batch(timestamp=NOW + 10))
-    append(log, batch(timestamp=-1))  # no timestamp is no wrong one
+    append(log, batch(timestamp=-1))  # a missing timestamp is not a wrong one
 
 
 def test_log_append_time_stamps_markers_too(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_old_messages_get_the_brokers_time_where_the_topic_says_so(
 
 
 def lying_batch() -> memoryview:
-    """A batch whose header is right and whose body is no records."""
+    """A batch with a valid header whose body does not contain records."""
     view = batch(b"a" * 50, b"b" * 50)
     view[61:] = bytes(len(view) - 61)
     rewrite_crc(view)
@@ -359,7 +359,7 @@ def test_lying_body_is_refused_only_by_deep_validation(tmp_path: Path) -> None:
     log.update_config(LogConfig())
     append(log, lying_batch())
     append(log, batch(b"next"))
-    assert log.offset_for_timestamp(NOW) is not None  # and the log goes on
+    assert log.offset_for_timestamp(NOW) is not None  # and the log can still be used
     assert [each.header.base_offset for each in read_batches(log)] == [0, 2]
 
 

@@ -1,4 +1,4 @@
-"""Checkpoint files are written off the loop, and the newest content wins whoever writes it."""
+"""Checkpoint files are written off the loop, and the newest content wins, whoever writes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = HIGH_WATERMARK
 
 
 class CountingLayer(FileLayer):
-    """Counts what is forced to the device."""
+    """Counts the files that are forced to the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_unchanged_offsets_are_not_written_again(tmp_path: Path) -> None:
     assert layer.synced
     assert writer.begin(NAME, {TP: 1}) is None
     pending = begin(writer, 2)
-    again = writer.begin(NAME, {TP: 1})  # the file still says so, but not for long
+    again = writer.begin(NAME, {TP: 1})  # the file still has the old value, but not for long
     assert again is not None
     pending.run()
     again.run()

@@ -1,4 +1,4 @@
-"""A clean stop forces everything to the device, with several threads, and only what is not there."""
+"""A clean stop forces to the device what is not there yet, with several threads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .logs import NOW, append, batch, values
 
 
 class Watching(FileLayer):
-    """Notes the threads that force files to the device; fails below a folder."""
+    """Records the threads that force files to the device; fails below a folder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def test_stop_uses_several_threads_and_a_second_one_has_nothing_to_force(
     assert {log.recovery_point for log in again.logs()} == {1}
     layer.threads.clear()
     again.shutdown(NOW)
-    assert len(layer.threads) <= 2  # the marker and its name: no log has changed
+    assert len(layer.threads) <= 2  # only the marker and its name, since no log has changed
     assert [values(log) for log in start(tmp_path, layer=layer).logs()] == [
         [b"%d" % log.tp.partition] for log in again.logs()
     ]

@@ -1,4 +1,4 @@
-"""What `kwire dump-log` shows, and that damage does not end it."""
+"""The output of `kwire dump-log`, which continues after damage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .test_append import lying_batch
 
 
 def dump(path: Path, *, deep: bool = True) -> str:
-    """A file as text."""
+    """The text printed for a file."""
     out = io.StringIO()
     dump_file(str(path), deep, out)
     return out.getvalue()
 
 
 def fill(folder: Path) -> Path:
-    """A closed log of all kinds of batches; return its directory."""
+    """Create a closed log with all kinds of batches; return its directory."""
     log = open_log(folder, config(index_interval_bytes=10, segment_bytes=900))
     append(log, batch(b"a", b"b"), epoch=2)
     for codec in range(1, 5):
@@ -119,7 +119,7 @@ def test_other_names_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.jvm
 def test_apache_kafka_reads_our_files_and_says_the_same(tmp_path: Path) -> None:
-    """kafka-dump-log finds nothing wrong, and its words are ours, line by line."""
+    """kafka-dump-log finds nothing wrong and prints the same, line by line."""
     folder = fill(tmp_path)
     paths = sorted(path for path in folder.iterdir() if path.suffix in (".log", ".index"))
     paths += sorted(path for path in folder.iterdir() if path.suffix in (".timeindex", ".txnindex"))

@@ -1,4 +1,4 @@
-"""flush.messages: nobody hears of a record before it is on the device; the loop goes on meanwhile."""
+"""flush.messages: a record is visible to nobody before it is on the device; the loop is not blocked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Scenario = Callable[[Broker, SocketClient, "HeldDisk"], Awaitable[None]]
 
 
 class HeldDisk(FileLayer):
-    """Forces segments of topic `a` to the device only while it may; can fail."""
+    """A disk on which flushes of topic `a` wait, or fail, when the test asks for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def run(folder: Path, scenario: Scenario, **config: str) -> None:
 
 
 async def asked(disk: HeldDisk) -> None:
-    """Wait until a flush is with the disk."""
+    """Wait until a flush has reached the disk."""
     await asyncio.to_thread(disk.asked.wait, 20)
 
 
@@ -77,7 +77,7 @@ def test_producer_is_answered_and_consumers_read_after_the_flush(tmp_path: Path,
         await create(client, "a", flush_messages="1")
         await client.send(produce_request("a", b"v", acks=acks), 9)
         await asked(disk)
-        assert (await fetch(other, "a")).high_watermark == 0  # and the loop is awake
+        assert (await fetch(other, "a")).high_watermark == 0  # and the loop is not blocked
         disk.may.set()
         answer = await client.receive()
         assert answer.responses[0].partition_responses[0].error_code == 0

@@ -1,4 +1,4 @@
-"""The small files, byte by byte, and the zero tails that Apache Kafka's index files have."""
+"""The small files, byte by byte, and the zeros at the end of Apache Kafka's index files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_time_index_entries_grow_and_end_with_the_largest_timestamp(tmp_path: Pa
     data = (tmp_path / "topic-0" / f"{0:020d}.timeindex").read_bytes()
     assert data.hex() == (
         f"{3000:016x}00000001"  # with the second append
-        f"{9000:016x}00000004"  # with the fifth; the third and fourth brought nothing later
+        f"{9000:016x}00000004"  # with the fifth; the third and fourth had no later timestamp
     )
 
 
@@ -155,7 +155,7 @@ def test_leader_epochs_follow_kafkas_rules(tmp_path: Path) -> None:
     assert cache.entries() == [(3, 12), (4, 20)]
     cache.truncate_from_end(20)
     assert cache.entries() == [(3, 12)]
-    cache.assign(5, 12)  # an epoch in which nothing was written makes room
+    cache.assign(5, 12)  # an epoch in which nothing was written is replaced
     assert cache.entries() == [(5, 12)]
     cache.save()
     again = LeaderEpochCache(FileLayer(), str(tmp_path))
@@ -176,7 +176,7 @@ def test_new_leader_epoch_is_written_when_asked_for_or_with_what_is_cut(tmp_path
     assert path.read_bytes() == b"0\n1\n1 0\n"
     cache.save()
     assert path.read_bytes() == b"0\n2\n1 0\n4 20\n"
-    assert cache.unsynced_path() == str(path)  # written, and not yet on the device
+    assert cache.unsynced_path() == str(path)  # written, but not yet on the device
     assert cache.unsynced_path() is None
     cache.assign(5, 30)
     cache.assign(6, 40)

@@ -1,4 +1,4 @@
-"""A log directory that goes from Apache Kafka to kwire and back, by clean stops and by kills."""
+"""A log directory moved from Apache Kafka to kwire and back, after clean stops and after kills."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT = 300
 
 
 def produce(address: str, first: int) -> None:
-    """Send COUNT numbered records as an idempotent producer that compresses."""
+    """Send COUNT numbered records with an idempotent producer that compresses."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -39,7 +39,7 @@ def produce(address: str, first: int) -> None:
 
 
 def consume(address: str, end_offset: int) -> list[bytes]:
-    """All values up to end_offset, as a read_committed consumer gets them."""
+    """All values up to end_offset, read by a read_committed consumer."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -80,7 +80,7 @@ def open_directory(path: Path, settings: LogConfig) -> LogManager:
 
 
 def start_again(broker: Kafka39Broker) -> None:
-    """Start; after a kill that fails until ZooKeeper has noticed that the old one is gone."""
+    """Start the broker; after a kill this fails until ZooKeeper has ended the old session."""
     deadline = time.monotonic() + 40
     while True:
         try:
@@ -93,7 +93,7 @@ def start_again(broker: Kafka39Broker) -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_directory_goes_from_kafka_to_kwire_and_back(tmp_path: Path, killed: bool) -> None:
-    """Records of both, a duplicate and an aborted transaction; neither has anything to mend."""
+    """Records of both, a duplicate and an aborted transaction; neither broker has to repair anything."""
     broker = Kafka39Broker(tmp_path / "kafka", config={"zookeeper.session.timeout.ms": "1000"})
     broker.start()
     try:

@@ -1,4 +1,4 @@
-"""When `leader-epoch-checkpoint` is written, and what is found again where it was not."""
+"""When `leader-epoch-checkpoint` is written, and what is restored if it was not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def two_epochs(folder: Path) -> Log:
 
 
 def test_epoch_that_begins_writes_no_file(tmp_path: Path) -> None:
-    """A broker may begin to lead thousands of partitions at once."""
+    """A broker may become the leader of thousands of partitions at once."""
     log = two_epochs(tmp_path)
     assert written(tmp_path) == []
     assert log.leader_epoch_cache.entries() == [(2, 0), (5, 2), (7, 4)]
@@ -97,7 +97,7 @@ def test_epoch_without_a_batch_is_forgotten_and_its_file_left_alone_at_a_start(
 
 
 def test_epoch_beyond_a_lost_end_does_not_come_back(tmp_path: Path) -> None:
-    """The file is one of a log that was longer: its tail was lost, and others wrote there."""
+    """The file belongs to a longer log, whose tail was lost and then overwritten."""
     two_epochs(tmp_path).close()
     log = open_log(tmp_path, clean=True)
     append(log, batch(b"c", b"d", b"e"), epoch=9)

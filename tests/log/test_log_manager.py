@@ -50,7 +50,7 @@ def make_log(manager: LogManager, topic: str = "orders", partition: int = 3) -> 
 
 
 def crash(manager: LogManager) -> None:
-    """What is left of a manager whose process was killed: the lock is free, nothing is written."""
+    """Simulate a killed process: the lock is released and nothing is written."""
     manager.unlock()
 
 
@@ -148,7 +148,7 @@ def test_directory_in_use_by_another_process_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LogDirInUse, match="in use by another broker"):
             manager.lock()
         other.communicate(b"")
-    manager.lock()  # the first directory was given back, too
+    manager.lock()  # the first directory was released, too
     manager.unlock()
 
 
@@ -224,7 +224,7 @@ def test_deleted_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
 
 
 class FailingDisk(FileLayer):
-    """Writes below one folder fail once told so."""
+    """Its writes below one folder fail when the test asks for it."""
 
     failing = ""
 

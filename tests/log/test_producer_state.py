@@ -20,13 +20,13 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def send(log: Log, sequence: int, *data: bytes, pid: int = 7, epoch: int = 0) -> int:
-    """Append as a producer; return the first offset, negative minus one for a duplicate."""
+    """Append as a producer; return the first offset, or -1 minus that offset for a duplicate."""
     info = append(log, batch(*(data or (b"v",)), pid=pid, epoch=epoch, sequence=sequence))
     return -info.first_offset - 1 if info.duplicate else info.first_offset
 
 
 def error(log: Log, sequence: int, *data: bytes, pid: int = 7, epoch: int = 0) -> ErrorCode:
-    """The refusal that a producer gets."""
+    """The error with which a producer is refused."""
     return refusal(log, batch(*(data or (b"v",)), pid=pid, epoch=epoch, sequence=sequence)).error
 
 
@@ -76,7 +76,7 @@ def test_unknown_producer_may_begin_anywhere(tmp_path: Path) -> None:
 
 
 def test_batch_that_overtook_the_first_of_its_transaction_is_refused(tmp_path: Path) -> None:
-    """Also one that is not transactional, as Apache Kafka 3.9.2 counts its sequence."""
+    """Also a batch that is not transactional, because Apache Kafka 3.9.2 counts its sequence."""
     log = open_log(tmp_path)
     log.producers.begin_verification(7, 0, 2, NOW, is_added=False)
     assert error(log, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

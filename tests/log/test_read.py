@@ -1,4 +1,4 @@
-"""Reading: whole batches, bounds, positions that are remembered, timestamps."""
+"""Reading: whole batches, limits, remembered positions, timestamps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(
 def model_read(
     log: Log, stored: list[tuple[int, int, bytes]], start: int, max_bytes: int, end: int
 ) -> bytes:
-    """What a fetch must give, worked out batch by batch."""
+    """The expected result of a fetch, computed batch by batch."""
     bases = [segment.base_offset for segment in log.segments[1:]]
     data = b""
     for base, after, raw in stored:
@@ -119,7 +119,7 @@ def test_nothing_beyond_the_end_offset_is_read(tmp_path: Path) -> None:
     append(log, batch(b"c"))
     assert len(read_bytes(log, 0, end=2)) == len(first)
     assert read_bytes(log, 0, end=0) == b""
-    assert read_bytes(log, 0, end=1) == b""  # the batch goes on beyond it
+    assert read_bytes(log, 0, end=1) == b""  # the batch extends beyond it
 
 
 def test_large_reads_are_slices_and_small_ones_bytes(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_timestamps_below_the_log_start_do_not_count(tmp_path: Path) -> None:
 
 
 def test_largest_timestamp_may_be_below_the_log_start(tmp_path: Path) -> None:
-    """As Apache Kafka 3.9.2 tells it."""
+    """As in Apache Kafka 3.9.2."""
     log = open_log(tmp_path)
     append(log, batch(b"a", b"b", timestamp=NOW))
     append(log, batch(b"c", timestamp=NOW - 5))

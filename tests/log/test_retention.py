@@ -23,7 +23,7 @@ HOUR_MS = 3600 * 1000
 
 
 def infos(*rows: tuple[int, int, int]) -> list[SegmentInfo]:
-    """Segments of (size, end offset, largest timestamp), the last one active."""
+    """Segments with (size, end offset, largest timestamp); the last one is active."""
     last = len(rows) - 1
     return [SegmentInfo(*row, number == last) for number, row in enumerate(rows)]
 
@@ -56,7 +56,7 @@ def test_empty_active_segment_stays() -> None:
 
 
 def fill(folder: Path, settings: LogConfig, count: int = 10) -> Log:
-    """Two batches a segment, a batch an hour."""
+    """Append two batches per segment, one batch per hour."""
     log = open_log(folder, settings)
     for n in range(count):
         append(log, batch(b"%d" % n, timestamp=NOW + n * HOUR_MS, pid=2, sequence=n), epoch=n // 4)
@@ -64,7 +64,7 @@ def fill(folder: Path, settings: LogConfig, count: int = 10) -> Log:
 
 
 def names(folder: Path) -> list[str]:
-    """Base offsets and suffixes of the files that are there."""
+    """Base offsets and suffixes of the existing files."""
     return sorted(path.name for path in (folder / "topic-0").iterdir())
 
 
@@ -164,7 +164,7 @@ def test_flush_moves_the_recovery_point_to_what_it_covered(tmp_path: Path) -> No
     log = open_log(tmp_path, config(segment_bytes=180), layer=Watching())
     for n in range(6):
         append(log, batch(b"%d" % n))
-    assert log.flush_state.wanted  # it rolled
+    assert log.flush_state.wanted  # a new segment was rolled
     task = log.prepare_flush()
     assert not log.flush_state.wanted
     append(log, batch(b"later"))

@@ -1,4 +1,4 @@
-"""Transactions in a partition: last stable offset, markers, the index of aborted ones."""
+"""Transactions in a partition: last stable offset, markers, the transaction index."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_aborted_transactions_are_found_by_the_range_they_touch(tmp_path: Path) 
                 (pid, first) for pid, first, last in expected if last >= start and first < until
             ]
             found = log.aborted_transactions(start, until)
-            # As in Apache Kafka the answer may hold one more, of which nothing is in the range.
+            # As in Apache Kafka, the answer may contain one more, without records in the range.
             assert [each for each in found if each in wanted] == wanted
             assert len(found) <= len(wanted) + 1
 

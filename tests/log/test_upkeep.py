@@ -1,4 +1,4 @@
-"""The periodic work on the logs: what blocks runs in threads, and at the intervals that are set."""
+"""The periodic work on the logs: blocking work runs in threads, at the configured intervals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TP = TopicPartition("orders", 0)
 
 
 class ThreadNoting(FileLayer):
-    """Notes on which threads files are forced to the device and removed; may fail."""
+    """Records the threads in which files are forced to the device and removed; may fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Room:
         self.upkeep = LogUpkeep(config, self.manager, self.executor, self.clock)
 
     def off_the_loop(self, threads: list[int]) -> bool:
-        """Whether something was noted, and none of it on this thread."""
+        """Whether something was recorded, and nothing on this thread."""
         return bool(threads) and threading.get_ident() not in threads
 
 
@@ -101,7 +101,7 @@ def test_appends_during_a_flush_share_the_next_one(room: Room) -> None:
     async def run() -> None:
         first = asyncio.ensure_future(room.upkeep.flush(log))
         await asyncio.sleep(0)
-        await asyncio.sleep(0)  # it is with the thread now
+        await asyncio.sleep(0)  # the thread is working on it now
         append(log, batch(b"b"))
         others = [asyncio.ensure_future(room.upkeep.flush(log)) for _ in range(5)]
         await asyncio.gather(first, *others)

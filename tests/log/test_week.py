@@ -1,6 +1,6 @@
-"""A simulated week: which segments a log has, when files go, and what readers under way get.
+"""A simulated week: which segments a log has, when files are deleted, and what active readers get.
 
-The rules are written down here once more, from Apache Kafka's LogSegment.shouldRoll and
+The rules are implemented here a second time, from Apache Kafka's LogSegment.shouldRoll and
 UnifiedLog.deleteOldSegments, on plain numbers; test_retention_against_kafka.py has a real broker judge.
 """
 
@@ -75,7 +75,7 @@ class ModelSegment:
 
 @dataclass
 class ModelLog:
-    """What the rules say of one log."""
+    """The rules applied to one log."""
 
     config: LogConfig
     segments: list[ModelSegment] = field(default_factory=lambda: [ModelSegment(0, 0)])
@@ -142,7 +142,7 @@ class ModelLog:
 
 
 class WatchedFiles(FileLayer):
-    """Notes in which order files are set aside and removed."""
+    """Records the order in which files are renamed and removed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,7 +203,7 @@ def test_week_of_retention_gives_the_segments_that_the_rules_say(tmp_path: Path,
         for name, log in logs.items():
             model = models[name]
             if name == "falls-asleep" and not step * STEP % (3 * DAY) < DAY:
-                continue  # a day awake, two asleep
+                continue  # active for a day, idle for two
             values = [b"v" * chance.randrange(10, 800) for _ in range(chance.randrange(1, 3))]
             timestamp = now - chance.choice([0, 0, 0, 7 * MINUTE])
             records = batch(*values, timestamp=timestamp, key=None)

@@ -1,4 +1,4 @@
-"""Cleaning rounds without a process, for these tests."""
+"""Cleaning rounds in the test's own process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..logs import NOW
 
 
 class OneLog:
-    """A log manager with a single log, as far as the cleaner looks at it."""
+    """The part of a log manager that the cleaner uses, with a single log."""
 
     def __init__(self, log: Log) -> None:
         self.log: Log | None = log
@@ -33,7 +33,7 @@ class OneLog:
 
 
 def cleaner_of(log: Log, settings: CleanerSettings | None = None) -> LogCleaner:
-    """A cleaner that knows this log only."""
+    """A cleaner that knows only this log."""
     cleaner = LogCleaner(OneLog(log))  # type: ignore[arg-type]
     if settings is not None:
         cleaner.settings = settings
@@ -48,7 +48,7 @@ def unthrottled() -> Throttle:
 def run_round(
     cleaner: LogCleaner, round_: CleanRound, *, now_ms: int = NOW, layer: FileLayer | None = None
 ) -> int:
-    """One round in this process; returns the end offset."""
+    """Run one round in this process; return its end offset."""
     session = CleanSession(round_.plan, layer or round_.log.layer, unthrottled())
     keys = session.read_keys()
     cleaner.keys_read(round_, keys.end_offset)
@@ -60,7 +60,7 @@ def run_round(
 
 
 def clean(log: Log, cleaner: LogCleaner | None = None, *, now_ms: int = NOW) -> int:
-    """Flush, since nothing else is cleaned; clean until nothing is due; returns the rounds."""
+    """Flush, since only flushed records are cleaned, and clean until nothing is due; return the rounds."""
     log.flush(now_ms)
     cleaner = cleaner or cleaner_of(log)
     rounds = 0

@@ -1,4 +1,4 @@
-"""The same directory compacted by Apache Kafka 3.9.2 and by kwire: batch for batch the same."""
+"""Apache Kafka 3.9.2 and kwire compact the same directory to the same batches."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SETTINGS = config(
 
 
 class StoredBatch(NamedTuple):
-    """A batch without what may differ: sizes, CRC, and what the deltas are counted from."""
+    """A batch without the fields that may differ: sizes, CRC, and the base of the deltas."""
 
     base_offset: int
     last_offset: int
@@ -76,7 +76,7 @@ def stored(directory: Path) -> dict[str, list[object]]:
 
 
 class Writer:
-    """Appends of all kinds, the same for a seed."""
+    """Appends of all kinds, determined by a seed."""
 
     def __init__(self, log: Log, seed: int) -> None:
         self.log = log
@@ -134,7 +134,7 @@ class Writer:
 
 
 def wait_until_cleaned(directory: Path, offset: int) -> None:
-    """Until Apache Kafka's checkpoint says so."""
+    """Wait until Apache Kafka's checkpoint shows that it has cleaned."""
     path = directory / "cleaner-offset-checkpoint"
     deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def wait_until_cleaned(directory: Path, offset: int) -> None:
 
 
 def compact_here(directory: Path) -> None:
-    """Compact the log in a copied directory, by kwire."""
+    """Compact the log in a copied directory with kwire."""
     manager = LogManager([str(directory)], FileLayer())
     manager.load(lambda topic: SETTINGS, int(time.time() * 1000))
     log = next(log for log in manager.logs() if log.tp.topic == TOPIC)
@@ -155,7 +155,7 @@ def compact_here(directory: Path) -> None:
 
 
 def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
-    """Three rounds: old values go; then tombstones, emptied transactions and their markers too."""
+    """Three rounds: old values are removed, then tombstones, then empty transactions with their markers."""
     broker = Kafka39Broker(
         tmp_path / "kafka",
         config={"zookeeper.session.timeout.ms": "1000", "log.cleaner.backoff.ms": "100"},
@@ -177,7 +177,7 @@ def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
         admin.create_topics([topic])[TOPIC].result()
         KafkaProcess.stop(broker)
         for round_ in range(3):
-            time.sleep(RETENTION_MS / 1000)  # what the last round gave a horizon is over now
+            time.sleep(RETENTION_MS / 1000)  # the horizons that the last round set have passed
             manager = open_directory(broker.log_dir, SETTINGS)
             log = next(log for log in manager.logs() if log.tp.topic == TOPIC)
             log.high_watermark = log.log_end_offset

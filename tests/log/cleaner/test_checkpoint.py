@@ -1,4 +1,4 @@
-"""Where the last round over a log ended, and that it follows when the log is cut or deleted."""
+"""The checkpoint of a log's last round, and its change when the log is truncated or deleted."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def start(folder: Path) -> LogManager:
 
 
 def fill(log: Log, count: int, key: bytes = b"key%d") -> None:
-    """Seal a segment of so many records, each with a key of its own."""
+    """Seal a segment with this number of records, each with its own key."""
     for number in range(count):
         put(log, (key % number, b"1"))
     roll(log)
 
 
 def compacted(manager: LogManager, records: int) -> Log:
-    """A log that is cleaned up to offset `records`; its cleaner is gone, as after a restart."""
+    """A log that was cleaned up to offset `records` by an earlier cleaner, as after a restart."""
     log = manager.create(TP, None, COMPACT, NOW)
     fill(log, records)
     clean(log, LogCleaner(manager))
@@ -42,7 +42,10 @@ def compacted(manager: LogManager, records: int) -> Log:
 
 
 def test_key_deleted_after_a_truncation_below_the_checkpoint_stays_deleted(tmp_path: Path) -> None:
-    """A round takes what is below the checkpoint for clean: it would drop the tombstone and keep the record."""
+    """A round assumes that everything below the checkpoint is clean.
+
+    With a checkpoint that is too high, it would remove the tombstone and keep the record.
+    """
     manager = start(tmp_path)
     log = compacted(manager, 20)
     log.truncate_to(5, NOW)

@@ -1,4 +1,4 @@
-"""Compaction that is cut off at each of its file operations: what opens afterwards is the log."""
+"""Compaction interrupted at each of its file operations: afterwards the log opens intact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEVER = 1 << 30
 
 
 def opened(disk: Disk, fault: Fault | None = None, *, is_clean: bool = True) -> Log:
-    """The log on the disk, as the log manager would open it; all that is there is committed."""
+    """The log on the disk, opened as by the log manager, with everything committed."""
     layer = DiskFiles(disk, Random(0))
     layer.make_directory(FOLDER)
     loaded = load_log(
@@ -47,7 +47,7 @@ def opened(disk: Disk, fault: Fault | None = None, *, is_clean: bool = True) -> 
 
 
 def make() -> tuple[Disk, Log]:
-    """Keys written again and again, a tombstone whose time is over, transactions both ways."""
+    """Keys written repeatedly, an expired tombstone, committed and aborted transactions."""
     disk = Disk(("/disk",))
     log = opened(disk)
     for number in range(8):
@@ -70,7 +70,7 @@ def make() -> tuple[Disk, Log]:
 
 
 def run_cut_off(disk: Disk, fault: Fault) -> bool:
-    """Open, clean; return whether that was cut off."""
+    """Open and clean; return whether that was interrupted."""
     log = opened(disk, fault)
     cleaner = cleaner_of(log)
     try:
@@ -86,7 +86,7 @@ def run_cut_off(disk: Disk, fault: Fault) -> bool:
 
 
 def last_values(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a consumer that builds a table ends up with."""
+    """The table that a consumer builds from the records."""
     return {key: value for _, key, value in contents(log) if value not in (b"aborted", b"never")}
 
 

@@ -1,4 +1,4 @@
-"""Compaction: what stays, what goes, and that a log is the same to its readers."""
+"""Compaction: what is kept, what is removed, and that readers find the same log."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def put(log: Log, *records: tuple[bytes, bytes | None], codec: int = 0, now_ms: 
 
 
 def roll(log: Log) -> None:
-    """Seal the active segment, and force it to the device as the broker does then."""
+    """Seal the active segment, and force it to the device, as the broker does."""
     log.roll(NOW)
     log.flush(NOW)
 
 
 def records_of(log: Log) -> list[Record]:
-    """All data records, as fetches bring them."""
+    """All data records, as returned by fetches."""
     return [
         record
         for each in read_batches(log, log.log_start_offset, max_bytes=700)
@@ -61,7 +61,7 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
 def expected_after(
     before: list[tuple[int, bytes | None, bytes | None]], end_offset: int
 ) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What compaction up to end_offset leaves while no tombstone is old."""
+    """What compaction up to end_offset keeps, as long as no tombstone has expired."""
     last = {key: offset for offset, key, _ in before if offset < end_offset}
     return [each for each in before if each[0] >= end_offset or last[each[1]] <= each[0]]
 
@@ -86,7 +86,7 @@ ROUND = st.lists(
 def test_compacted_log_has_last_record_of_each_key(
     tmp_path_factory: pytest.TempPathFactory, rounds: list, memory: int
 ) -> None:
-    """Offsets, order and the tail are kept; also where keys fit into memory only bit by bit."""
+    """Offsets, order and the tail are kept, even if not all keys fit into memory at once."""
     log = open_log(tmp_path_factory.mktemp("model"), COMPACT)
     cleaner = cleaner_of(log, CleanerSettings(dedupe_buffer_size=memory))
     for appends in rounds:
@@ -112,7 +112,7 @@ def test_compacted_log_has_last_record_of_each_key(
 
 
 def assert_every_offset_reads_on(log: Log) -> None:
-    """From each offset a fetch brings the next record that is there, or gets past the gap."""
+    """From each offset a fetch returns the next remaining record, or gets past the gap."""
     offsets = [record.offset for record in records_of(log)]
     for start in range(log.log_start_offset, log.log_end_offset):
         found = log.read(start, 1, log.high_watermark)
@@ -127,7 +127,7 @@ def assert_every_offset_reads_on(log: Log) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_log_reopened_after_crash_equals_compacted_log(tmp_path: Path, seed: int) -> None:
-    """Recovery reads compacted segments from the start and finds nothing to cut off."""
+    """Recovery reads compacted segments from the start and finds nothing to truncate."""
     chooser = random.Random(seed)
     log = open_log(tmp_path, COMPACT)
     for number in range(200):
@@ -144,7 +144,7 @@ def test_log_reopened_after_crash_equals_compacted_log(tmp_path: Path, seed: int
 
 
 def test_tombstone_goes_after_delete_retention(tmp_path: Path) -> None:
-    """The first round writes the horizon into the batch, a round after that takes the record."""
+    """The first round writes the horizon into the batch; a round after that time removes the record."""
     log = open_log(tmp_path, COMPACT)
     cleaner = cleaner_of(log)
     put(log, (b"a", b"1"), (b"b", b"1"))
@@ -186,7 +186,7 @@ def test_horizon_keeps_codec_and_everything_else(tmp_path: Path, codec: int) -> 
 
 
 def test_record_without_key_goes(tmp_path: Path) -> None:
-    """It was there before the topic became a compacted one."""
+    """It was written before the topic became compacted."""
     log = open_log(tmp_path, config(segment_bytes=2000))
     put(log, (b"a", b"1"))
     append(log, batch(b"no key", key=None))
@@ -217,8 +217,8 @@ def test_batch_that_lost_records_keeps_offsets_and_producer(tmp_path: Path) -> N
 
 
 def test_last_batch_of_known_producer_stays_empty(tmp_path: Path) -> None:
-    """After a crash the producer's next sequence number is still the right one, and a duplicate is
-    still known as one."""
+    """After a crash, the producer's next sequence number is still known, and a duplicate is
+    still recognised."""
     log = open_log(tmp_path, COMPACT)
     append(log, batch(b"1", key=b"a", pid=7, sequence=0))
     append(log, batch(b"2", key=b"a", pid=7, sequence=1))
@@ -250,7 +250,7 @@ def test_forgotten_producers_batch_goes(tmp_path: Path) -> None:
 
 
 def test_reader_gets_past_what_is_missing_before_an_empty_active_segment(tmp_path: Path) -> None:
-    """The round's last batch stays as a header: else nothing would lead on to the log's end."""
+    """The round's last batch is kept as a header; otherwise readers would not reach the log's end."""
     log = open_log(tmp_path, config(segment_bytes=2000))
     put(log, (b"a", b"1"))
     append(log, batch(b"no key", key=None))
@@ -274,7 +274,7 @@ def test_untouched_batch_stays_byte_for_byte(tmp_path: Path) -> None:
 
 
 def test_indexes_of_cleaned_segment_find_everything(tmp_path: Path) -> None:
-    """Offsets and timestamps, also after the index files were read again."""
+    """Offsets and timestamps are found, also after the index files were read again."""
     log = open_log(tmp_path, COMPACT)
     for number in range(300):
         put(log, (b"%d" % (number % 60), b"value %d" % number), now_ms=NOW + number * 1000)
@@ -347,7 +347,7 @@ def test_marker_goes_once_its_records_are_gone_and_its_time_is_over(tmp_path: Pa
 
 
 def test_open_transaction_bounds_the_round(tmp_path: Path) -> None:
-    """Nothing at or above the last stable offset's segment is touched."""
+    """Nothing from the last stable offset's segment on is changed."""
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"))
@@ -366,7 +366,7 @@ def test_open_transaction_bounds_the_round(tmp_path: Path) -> None:
 
 
 def test_transaction_aborted_later_than_the_round_reaches_is_known(tmp_path: Path) -> None:
-    """The marker, and so the index entry, lies in the active segment."""
+    """The marker, and therefore the index entry, is in the active segment."""
     log = open_log(tmp_path, COMPACT)
     put(log, (b"a", b"committed"))
     txn(log, 9, b"a", b"aborted")
@@ -378,7 +378,7 @@ def test_transaction_aborted_later_than_the_round_reaches_is_known(tmp_path: Pat
     assert log.aborted_transactions(0, 4) == [(9, 1)]
 
 
-# -- what may be cleaned, and what next ------------------------------------------------------------
+# -- what may be cleaned, and in which order -------------------------------------------------------
 
 
 def fill(log: Log, count: int, now_ms: int = NOW) -> None:
@@ -439,7 +439,7 @@ def test_record_older_than_max_lag_makes_log_due(tmp_path: Path) -> None:
 
 
 def test_max_lag_seals_segments(tmp_path: Path) -> None:
-    """Else what is overdue would wait in the active segment for segment.ms."""
+    """Otherwise overdue records would stay in the active segment for segment.ms."""
     settings = config(cleanup_policy=frozenset({"compact"}), max_compaction_lag_ms=HOUR_MS)
     log = open_log(tmp_path, settings)
     put(log, (b"a", b"1"))
@@ -494,7 +494,7 @@ def test_small_segments_become_large_ones(tmp_path: Path) -> None:
 
 
 def lying_batch() -> memoryview:
-    """A batch whose header is in order and whose body is none; standard validation lets it in."""
+    """A batch with a valid header and an invalid body, which standard validation accepts."""
     lie = batch(b"value", key=b"a")
     lie[65] = 0x7E  # the key's length
     rewrite_crc(lie)
@@ -523,7 +523,7 @@ def test_batch_with_a_lying_body_makes_the_log_uncleanable(
 
 
 def test_batch_of_wrong_crc_makes_the_log_uncleanable(tmp_path: Path) -> None:
-    """Else the damage would be given a CRC that says that all is well."""
+    """Otherwise the damaged batch would get a valid CRC."""
     log = open_log(tmp_path, COMPACT)
     fill(log, 5)
     path = Path(log.dir) / f"{0:020d}.log"
@@ -553,7 +553,7 @@ def test_slice_taken_before_the_swap_reads_on(tmp_path: Path) -> None:
 
 
 def test_round_over_a_log_that_changed_is_given_up(tmp_path: Path) -> None:
-    """Retention has taken a segment of the group away while the worker was at it."""
+    """Retention deleted a segment of the group while the worker was busy with it."""
     settings = config(
         cleanup_policy=frozenset({"compact", "delete"}),
         min_cleanable_dirty_ratio=0.01,

@@ -1,4 +1,4 @@
-"""The key map in both of its forms, and the walk over records' heads."""
+"""The key map in both of its forms, and the reading of records' heads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from server.log.cleaner.worker import Throttle
 
 @pytest.mark.parametrize("max_bytes", [1 << 20, 20_000])
 def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
-    """Also after it has given up its dict."""
+    """Also after it was converted from a dict."""
     chooser = random.Random(1)
     keys = OffsetMap(max_bytes)
     model: dict[bytes, int] = {}
@@ -42,7 +42,7 @@ def test_map_gives_last_offset_of_each_key(max_bytes: int) -> None:
 
 @pytest.mark.parametrize("max_bytes", [1 << 20, 20_000])
 def test_many_keys_at_once_are_as_one_after_the_other(max_bytes: int) -> None:
-    """In both forms, and the marks are the last offsets of the keys and no others."""
+    """In both forms; and the marks are exactly the last offsets of the keys."""
     chooser = random.Random(2)
     one, many = OffsetMap(max_bytes), OffsetMap(max_bytes)
     offset = 1000
@@ -93,7 +93,7 @@ def test_map_is_full_at_as_many_keys_as_fit() -> None:
 
 @pytest.mark.parametrize("key_size", [8, 300])
 def test_map_stays_within_its_memory(key_size: int) -> None:
-    """From the first key to the last, and while it changes its form."""
+    """From the first key to the last, and during the conversion."""
     max_bytes = 1 << 19
     tracemalloc.start()
     keys = OffsetMap(max_bytes, 1.0)
@@ -125,7 +125,7 @@ RECORDS = st.lists(
 
 @given(records=RECORDS, other=st.integers(-(1 << 62), 1 << 62))
 def test_spans_are_the_records(records: list, other: int) -> None:  # type: ignore[type-arg]
-    """Each copied span reads as the record it was, also with another timestamp delta."""
+    """Each copied span is read as the original record, also with another timestamp delta."""
     builder = BatchBuilder()
     offset = -1
     for gap, timestamp, key, value, headers in records:
@@ -146,7 +146,7 @@ def test_spans_are_the_records(records: list, other: int) -> None:  # type: igno
 
 
 def heads_of(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan] | None:
-    """What `record_heads` and `some_records` find, put together as `record_spans` would."""
+    """The results of `record_heads` and `some_records`, combined as `record_spans` returns them."""
     heads = record_heads(body, count, last_offset_delta)
     every = some_records(body, list(range(count)))
     if heads is None:
@@ -166,7 +166,7 @@ def heads_of(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("size", [0, 40, 60, 130, 8100, 20_000])
 def test_heads_of_many_and_of_large_records_are_the_spans(count: int, size: int) -> None:
-    """Where lengths and offset deltas take one byte more."""
+    """With lengths and offset deltas that need one more byte."""
     builder = BatchBuilder()
     for number in range(count):
         value = None if number % 7 == 3 else b"v" * (size + number % 5)
@@ -191,7 +191,7 @@ def test_damaged_body_is_refused_or_walked_to_its_end(damage: list[tuple[int, in
         spans = record_spans(bytes(body), 4, 3)
     except CorruptRecord:
         assert record_heads(bytes(body), 4, 3) is None
-        some_records(bytes(body), [1, 3])  # whatever it says, it ends
+        some_records(bytes(body), [1, 3])  # whatever the bytes are, the call returns
         return
     assert record_heads(bytes(body), 4, 3) is None or heads_of(bytes(body), 4, 3) == spans
     assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]

@@ -1,4 +1,4 @@
-"""Compaction through its worker process, as the broker runs it."""
+"""Compaction in its worker process, as in the broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOPICS = ("first", "lying", "third")
 
 
 def fill(log: Log) -> None:
-    """Three records of one key, and the segment sealed."""
+    """Append three records with one key, and seal the segment."""
     for number in range(3):
         builder = BatchBuilder()
         builder.append(NOW, b"key", b"%d" % number)
@@ -38,7 +38,7 @@ def fill(log: Log) -> None:
 
 
 def lie(log: Log) -> None:
-    """A batch with a header that is in order and a body that is none."""
+    """A batch with a valid header and an invalid body."""
     builder = BatchBuilder()
     builder.append(NOW, b"key", b"value")
     batch = bytearray(builder.build())

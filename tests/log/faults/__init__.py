@@ -1,11 +1,11 @@
-"""A disk in memory that loses, tears and refuses, and seeded schedules of crashes over real logs.
+"""A simulated disk that loses, tears and refuses writes, and seeded schedules of crashes of real logs.
 
-disk.py         what the system has in its cache and what the device has; faults by the number of a call
-topics.py       their settings and batches
-operations.py   the work of a life: appends, flushes, truncations, compaction
-workload.py     lives of a log manager, cut off and opened again
-expected.py     what must be there afterwards, kept apart from the code that is tested
+disk.py         what is in the system's cache and what is on the device; faults by the number of a call
+topics.py       the settings and batches of topics
+operations.py   what is done in one life: appends, flushes, truncations, compaction
+workload.py     several lives of a log manager, ended by faults and started again
+expected.py     what must be there afterwards, independent of the tested code
 invariants.py   the checks of an open log
-cuts.py         a log cut at every byte
+cuts.py         a log truncated at every byte
 plants.py       bugs planted on purpose, which the schedules must catch
 """

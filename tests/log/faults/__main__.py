@@ -1,6 +1,6 @@
 """Prints the table of schedules and faults: python -m tests.log.faults [--schedules N] [--write].
 
-With --write the table takes its place in docs/durability.md.
+With --write the table is put into docs/durability.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ END = "<!-- end of table -->\n"
 
 
 def one(seed: int) -> tuple[str, bool, int, str]:
-    """(fault, whether it struck, operations, what was wrong) of a schedule."""
+    """Run a schedule; return (fault, whether it occurred, operations, violation)."""
     logging.disable(logging.CRITICAL)
     fault = FAULTS[seed % len(FAULTS)]
     try:
@@ -38,13 +38,13 @@ def one(seed: int) -> tuple[str, bool, int, str]:
 
 
 def cut(codec: int) -> int:
-    """Every cut of a log with this codec. Errors: Violation."""
+    """Check every truncation of a log with this codec. Errors: Violation."""
     logging.disable(logging.CRITICAL)
     return check_all(codec)
 
 
 def caught(number: int) -> int | None:
-    """How many schedules it took to notice a plant."""
+    """The number of schedules needed to notice a planted bug."""
     logging.disable(logging.CRITICAL)
     answer = catch(PLANTS[number])
     return answer[0] if answer else None

@@ -1,4 +1,4 @@
-"""A log cut at every byte: of its last batches, and of each file beside them."""
+"""A log truncated at every byte of its last batches and of each other file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Original:
         schedule._send(log, self.expected, pid, 0, producer.next_sequence if producer else 0)
 
     def cuts(self) -> Iterator[tuple[str, int]]:
-        """(file, bytes that are left of it)."""
+        """Each (file, length to which it is truncated)."""
         active = [b for b in self.expected.batches if b.base >= self._active_base()]
         tail = sum(len(batch.data) for batch in active[-LAST_BATCHES:])
         for path, node in self.disk.files():
@@ -81,7 +81,7 @@ class Original:
         return int(self.log_path.rpartition("/")[2].partition(".")[0])
 
     def check(self, path: str, size: int, *, clean: bool = False) -> None:
-        """Cut the file, open, check. Errors: Violation."""
+        """Truncate the file, open the log and check it. Errors: Violation."""
         disk: Disk = self.disk.copy()
         node = disk.find(path)
         node.come_back(bytes(node.data[:size]))  # type: ignore[union-attr]
@@ -119,7 +119,7 @@ def _lock_files(disk: Disk) -> list[str]:
 
 
 def check_all(codec: int) -> int:
-    """Every cut of a log with this codec; returns how many. Errors: Violation, naming the cut."""
+    """Check every truncation of a log with this codec; return their number. Errors: Violation."""
     original = Original(codec)
     count = 0
     for path, size in original.cuts():

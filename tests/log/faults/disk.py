@@ -31,7 +31,7 @@ Op = tuple[int, bytes | None]
 
 
 class Stopped(BaseException):
-    """The process is no more: it was killed, or the power is gone."""
+    """The process has ended: it was killed, or the power failed."""
 
 
 class Inode:
@@ -56,7 +56,7 @@ class Inode:
         self.pending.append((size, None))
 
     def sync(self) -> None:
-        """Everything pending reaches the device."""
+        """Move everything pending to the device."""
         if self.pending:
             device = bytearray(self.durable)
             for op in self.pending:
@@ -65,13 +65,13 @@ class Inode:
             self.pending.clear()
 
     def fail_to_sync(self, rng: Random) -> None:
-        """Some of it reaches the device, and nobody knows any more of the rest."""
+        """Move some of it to the device, and forget the rest."""
         self.durable = self.settled(rng)
         self.pending.clear()
         self.dropped = self.durable != self.data
 
     def settled(self, rng: Random) -> bytes:
-        """What the device has once the power is back."""
+        """The content of the device after a power cut."""
         pending = self.pending
         if not pending:
             return self.durable
@@ -95,7 +95,7 @@ class Inode:
         return bytes(device)
 
     def come_back(self, content: bytes) -> None:
-        """Be this, on the device and for readers."""
+        """Take this content, on the device and for readers."""
         self.data = bytearray(content)
         self.durable = content
         self.pending.clear()
@@ -103,7 +103,7 @@ class Inode:
 
 
 def apply(data: bytearray, op: Op) -> None:
-    """Do one write or cut."""
+    """Apply one write or truncation."""
     position, written = op
     if len(data) < position:
         data += bytes(position - len(data))
@@ -114,7 +114,7 @@ def apply(data: bytearray, op: Op) -> None:
 
 
 def some_pages(pending: list[Op], rng: Random) -> Iterator[Op]:
-    """A part of the writes, page by page, each kept or lost by itself."""
+    """Some of the writes, page by page, each kept or lost independently."""
     size = rng.choice(PAGE_SIZES)
     likely = rng.random()
     for position, data in pending:
@@ -146,7 +146,7 @@ class Folder:
         self.pending.append((old, new, node))
 
     def sync(self, count: int | None = None) -> None:
-        """The first count changes reach the device, all if None."""
+        """Move the first `count` changes to the device, or all if None."""
         for each in self.pending[:count]:
             rename(self.durable, *each)
         del self.pending[:count]
@@ -169,7 +169,7 @@ def rename(entries: dict[str, Node], old: str | None, new: str | None, node: Nod
 
 
 class Disk:
-    """What outlives the process. Top-level directories are mount points: always there."""
+    """The state that survives the process. Top-level directories are mount points and always exist."""
 
     def __init__(self, mounts: tuple[str, ...]) -> None:
         self.root = Folder()
@@ -186,7 +186,7 @@ class Disk:
         return node
 
     def parent(self, path: str) -> tuple[Folder, str]:
-        """The directory a path is in, and its name there. Errors: FileNotFoundError."""
+        """The directory that contains a path, and the name in it. Errors: FileNotFoundError."""
         above, _, name = path.rpartition("/")
         folder = self.find(above)
         if not isinstance(folder, Folder):
@@ -196,13 +196,13 @@ class Disk:
     def lose_power(
         self, rng: Random, settle: Callable[[Inode, Random], bytes] | None = None
     ) -> None:
-        """Only what reached the device is left; settle decides that of a file."""
+        """Keep only what reached the device; `settle` decides that for each file."""
         for folder in self.root.entries.values():
             assert isinstance(folder, Folder)
             _settle(folder, rng, settle or Inode.settled)
 
     def drop_pages(self) -> None:
-        """The process has ended, and what a failed fsync left in the cache goes from it."""
+        """End the process; what a failed fsync left in the cache is dropped."""
         for _, node in self.files():
             if node.dropped:
                 device = bytearray(node.durable)
@@ -212,11 +212,11 @@ class Disk:
                 node.dropped = False
 
     def files(self) -> Iterator[tuple[str, Inode]]:
-        """All files that have a name now, in order of their paths."""
+        """All files that have a name, sorted by path."""
         return _files(self.root, "")
 
     def copy(self) -> Disk:
-        """Another disk with the same on it, all of it on the device."""
+        """A copy of the disk, with everything on the device."""
         twin = Disk(())
         twin.root = _copy(self.root)
         return twin
@@ -253,7 +253,7 @@ def _copy(folder: Folder) -> Folder:
 
 
 class Fault:
-    """What goes wrong at which call.
+    """A fault and the call at which it occurs.
 
     Shape: kind is `stop` (the process ends in the middle of the call), `short` (a write stops short
     and says so), `EIO`, `ENOSPC`, `fsync` or `read`; it strikes at the at-th call of those it can
@@ -279,7 +279,7 @@ class Fault:
         self._counted = self.CALLS[kind]
 
     def strikes(self, call: str, path: str) -> bool:
-        """Count a call; True if it goes wrong."""
+        """Count a call; True if it fails."""
         if call not in self._counted or not path.startswith(self.prefix):
             return False
         self.calls += 1
@@ -294,12 +294,12 @@ class Fault:
 
 @functools.cache
 def _null() -> int:
-    """A descriptor that all others are duplicates of."""
+    """The descriptor of which all others are duplicates."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class DiskFiles(FileLayer):
-    """A process's view of a disk; its descriptors are real ones, and `close` gives them back."""
+    """A process's view of a disk; its descriptors are real ones, and `close` closes them."""
 
     def __init__(self, disk: Disk, rng: Random | None = None, fault: Fault | None = None) -> None:
         super().__init__(64)
@@ -312,12 +312,12 @@ class DiskFiles(FileLayer):
         self._nodes: dict[int, tuple[Node, str]] = {}
 
     def close(self) -> None:
-        """Close all files, as the end of a process does: its logs refer to each other and may stay for long."""
+        """Close all files, as at the end of a process, since cyclic references may keep its logs alive."""
         while self._in_use:
             self._in_use.pop().close()
 
     def _step(self, call: str, path: str) -> str | None:
-        # Count a call; returns the kind of fault where the call itself has to play it.
+        # Count a call; returns the kind of fault if the call itself has to simulate it.
         if self.stopped:
             raise Stopped
         fault = self.fault
@@ -485,7 +485,7 @@ class DiskFiles(FileLayer):
         return node
 
     def device_content(self, path: str) -> tuple[bool, Inode]:
-        """Whether all names on the way to a file are on the device, and the file."""
+        """Whether a file and all names in its path are on the device."""
         node: Node = self.disk.root
         named = True
         for depth, name in enumerate(path.strip("/").split("/")):
@@ -498,6 +498,6 @@ class DiskFiles(FileLayer):
 
     def lock(self, path: str) -> int | None:
         os.close(self.open_fd(path, os.O_RDWR | os.O_CREAT))
-        return -1  # one broker at a time is all there is
+        return -1  # there is only one broker at a time
 
     def unlock(self, fd: int) -> None: ...

@@ -1,7 +1,7 @@
-"""What one partition must hold, told by what was appended to it and by nothing else.
+"""What one partition must hold, derived only from what was appended to it.
 
-Everything here is worked out from the batches as they were sent and answered: no code of
-`server/log` takes part, so that a mistake in it cannot hide behind itself.
+Everything here is computed from the batches as they were sent and answered, without code of
+`server/log`, so that a mistake there cannot hide itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Violation(AssertionError):
 
 
 class Batch(NamedTuple):
-    """A batch as it stands in the log; last and base inclusive."""
+    """A batch as stored in the log; base and last offset are inclusive."""
 
     base: int
     last: int
@@ -55,7 +55,7 @@ class Producer:
 
 
 class Reference:
-    """Producers and transactions, as a replay of batches gives them."""
+    """The state of producers and transactions after a replay of batches."""
 
     def __init__(self, batches: Iterable[Batch] = ()) -> None:
         self.producers: dict[int, Producer] = {}
@@ -85,7 +85,7 @@ class Reference:
         producer.first_open = -1
 
     def first_open(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The offset at which the oldest open transaction begins."""
         open_ = [p.first_open for p in self.producers.values() if p.first_open >= 0]
         return min(open_) if open_ else None
 
@@ -97,7 +97,7 @@ class Reference:
 
 
 class Expected:
-    """What is known of one partition."""
+    """The expected content of one partition."""
 
     def __init__(self, directory: str, topic: str) -> None:
         self.directory = directory
@@ -125,23 +125,23 @@ class Expected:
 
     @property
     def end(self) -> int:
-        """Where the next batch goes."""
+        """The offset of the next batch."""
         last = self.batches[-1].last + 1 if self.batches else self.origin
         return max(last, self.lost_until)
 
     def append(self, batch: Batch) -> None:
-        """The batch was acknowledged."""
+        """Record an acknowledged batch."""
         if batch.base != self.end:
             raise Violation(f"appended at {batch.base}, but the log ended at {self.end}")
         self.batches.append(batch)
         self.reference.note(batch)
 
     def maybe(self, batch: Batch) -> None:
-        """The batch was not acknowledged; it may have been written."""
+        """Record a batch that was not acknowledged but may have been written."""
         self.ghosts.setdefault(batch.base, []).append(batch)
 
     def cut(self, offset: int) -> None:
-        """Everything from offset on goes; until it is synced it may come back."""
+        """Remove everything from offset on; until that is synced it may come back."""
         kept = [batch for batch in self.batches if batch.last < offset]
         for batch in self.batches[len(kept) :]:
             self.maybe(batch)
@@ -153,7 +153,7 @@ class Expected:
         self.safe_start = min(self.safe_start, self.end)
 
     def restart_at(self, offset: int) -> None:
-        """The log is emptied and goes on at offset."""
+        """Empty the log, which continues at offset."""
         self.cut(0)
         self.origin = offset
         self.synced = 0
@@ -161,12 +161,12 @@ class Expected:
         self.told_start = offset
 
     def become(self, batches: list[Batch]) -> None:
-        """These batches are what the log has."""
+        """Set the log's content to these batches."""
         self.batches = batches
         self.reference = Reference(batches)
 
     def confirm(self, end: int) -> None:
-        """Everything below end is on the device."""
+        """Record that everything below end is on the device."""
         if end > self.synced:
             self.synced = end
         for base in [base for base in self.ghosts if base < end]:

@@ -1,4 +1,4 @@
-"""What is asked of a log that was opened again."""
+"""The checks of a log that was opened again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Record = tuple[bytes | None, bytes | None]
 
 
 class Found(NamedTuple):
-    """A batch as a reader gets it."""
+    """A batch as a reader finds it."""
 
     base: int
     last: int
@@ -55,9 +55,9 @@ def read_all(log: Log, start: int, end: int, max_bytes: int = 1 << 20) -> list[F
 
 
 def check_reopened(log: Log, expected: Expected, required: int, rng: Random) -> None:
-    """The log was opened after a stop that may have cost what is at or above required.
+    """Check a log opened after a stop in which everything from `required` on may have been lost.
 
-    Shape: expected is then what was found.
+    Shape: afterwards, `expected` is what was found.
     """
     start, end = log.log_start_offset, log.log_end_offset
     require(end >= required, f"{log}: records up to {required} were there")
@@ -103,7 +103,7 @@ def check_reopened(log: Log, expected: Expected, required: int, rng: Random) -> 
 
 
 def _match(log: Log, expected: Expected, found: list[Found]) -> list[Batch]:
-    # Which batches they are; those below the start stay known for the producers' state.
+    # Identify the batches; those below the start are kept for the producers' state.
     known = {batch.base: batch for batch in expected.batches}
     kept: list[Batch] = []
     if found:
@@ -198,7 +198,7 @@ def _match_compacted(
 
 
 def check_open(log: Log, expected: Expected, rng: Random) -> None:
-    """All that must hold whenever nothing is under way."""
+    """Check everything that must hold whenever no operation is in progress."""
     require(log.log_end_offset == expected.end, f"{log}: the log must end at {expected.end}")
     require(
         log.segments[0].base_offset <= log.log_start_offset <= log.high_watermark
@@ -251,7 +251,7 @@ def _check_producers(log: Log, expected: Expected) -> None:
         last = producer.batches[-1] if producer.batches else None
         below = entry.last_data_offset < log.log_start_offset
         if producer.faded or (below and (last is None or last.last < start)):
-            continue  # of what lies below the start nobody can tell what came back with the power
+            continue  # it cannot be known which batches below the start came back after the power cut
         if entry.batches:
             require(
                 last is not None and entry.last_data_offset == last.last,
@@ -275,7 +275,7 @@ def _check_producers(log: Log, expected: Expected) -> None:
             )
         firsts = producer.first_open, entry.current_txn_first_offset
         if -1 < min(firsts) < log.log_start_offset:
-            continue  # a rebuild knows of the rest only
+            continue  # a rebuild knows only the rest
         require(
             entry.current_txn_first_offset == producer.first_open,
             f"{log}: producer {pid}: transaction from {entry.current_txn_first_offset}, "
@@ -298,7 +298,7 @@ def _check_transactions(log: Log, expected: Expected, rng: Random) -> None:
     told = {min(log.high_watermark, end if f is None else max(f, start)) for f in firsts}
     known = log.producers.first_unstable_offset()
     if known is not None and known < start:
-        told.add(min(log.high_watermark, start))  # there are records that nobody can read any more
+        told.add(min(log.high_watermark, start))  # there are records that can no longer be read
     require(stable in told, f"{log}: last stable offset {stable}, not {told}")
     if not log.config.is_compacted:
         for _ in range(3):
@@ -317,7 +317,7 @@ def _check_transactions(log: Log, expected: Expected, rng: Random) -> None:
                 all(pid in clipped for pid, _ in got ^ wanted),
                 f"{log}: aborted in [{low}, {high}): {got}, not {wanted}",
             )
-    # and what a read_committed consumer makes of it
+    # and what a read_committed consumer reads
     aborted = log.aborted_transactions(start, stable)
     for batch in expected.batches:
         if batch.transactional and batch.control is None and start <= batch.base < stable:
@@ -397,7 +397,7 @@ def _check_segment(log: Log, segment: LogSegment, end: int) -> None:
 
 
 def _check_reads(log: Log, rng: Random) -> None:
-    # Fetches from anywhere and of any size begin with the batch that holds the offset.
+    # A fetch from any offset, of any size, begins with the batch that holds the offset.
     start, end = log.log_start_offset, log.log_end_offset
     if start == end:
         return

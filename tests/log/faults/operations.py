@@ -1,4 +1,4 @@
-"""What is done to the logs of a schedule, and what it means for what is expected of them."""
+"""The operations on the logs of a schedule, and their effect on what is expected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .topics import HOUR_MS, KEYS, NAMES, START_MS, TOPICS, batch_of
 
 @dataclass
 class Flush:
-    """A flush that the broker has begun: prepared on its loop, run on a thread, completed."""
+    """A flush in progress: prepared on the loop, run in a thread, then completed."""
 
     log: Log
     expected: Expected
@@ -33,7 +33,7 @@ class Flush:
 
 
 class Operations:
-    """The work of one life; `workload.Schedule` begins and ends it."""
+    """The operations of one life, which `workload.Schedule` begins and ends."""
 
     rng: Random
     manager: LogManager
@@ -52,7 +52,7 @@ class Operations:
     values = 0
 
     def _check(self, log: Log, check: Callable[[], None]) -> bool:
-        # A check reads, and the disk may fail under it.
+        # The check reads, and the disk may fail during that.
         try:
             check()
         except OSError as e:
@@ -106,7 +106,7 @@ class Operations:
         return log, self.partitions[tp]
 
     def _attempt(self, expected: Expected, work: Callable[[], object]) -> bool:
-        # Whoever asks a log for more than an append takes it offline when that fails.
+        # Any operation other than an append takes the log offline if it fails.
         log = None
         try:
             work()
@@ -140,8 +140,8 @@ class Operations:
             known = entry.producer_epoch if entry is not None else 0
             epoch, sequence = max(producer.epoch, known) + 1, 0
         elif entry is not None and (not entry.batches or producer is None):
-            # Its records are gone, only an end marker is left: refused, as by Apache Kafka, and then
-            # the producer goes on with another epoch.
+            # Its records are gone and only a marker is left: refused, as by Apache Kafka; then
+            # the producer continues with another epoch.
             epoch, sequence = entry.producer_epoch + 1, 0
         self._send(log, expected, pid, epoch, sequence)
 
@@ -230,7 +230,7 @@ class Operations:
         expected.append(sent)
         log.high_watermark = log.log_end_offset
         if log.config.flush_messages == 1:
-            # What makes the produce request wait until the device has it.
+            # This makes the produce request wait until the record is on the device.
             require(log.flush_state.wanted, f"{log}: no flush is due after an append")
             self._flush(log, expected)
 
@@ -267,7 +267,7 @@ class Operations:
             if last.base < log.log_start_offset:
                 continue
             if last.transactional and producer.first_open < 0:
-                continue  # its transaction has ended, so nobody sends that again
+                continue  # its transaction has ended, so nobody resends it
             data = memoryview(bytearray(last.data))
             data[0:8] = bytes(8)
             answer = log.append_as_leader(data, expected.leader_epoch, self.now_ms)

@@ -1,6 +1,6 @@
-"""Bugs planted on purpose: each takes one precaution away, and some schedule must notice.
+"""Bugs planted on purpose: each removes one precaution, and some schedule must notice it.
 
-A plant patches `server.log` while it is planted. Its fault is the kind of schedule that is run.
+A plant patches `server.log` while it is active. Its fault is the kind of schedule that is run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRIES = 1500
 
 
 class Plant(NamedTuple):
-    """A bug, and the fault that must show it."""
+    """A bug, and the fault that must reveal it."""
 
     name: str
     fault: str
@@ -243,7 +243,7 @@ PLANTS = (
 
 
 def catch(plant: Plant, tries: int = TRIES) -> tuple[int, Violation] | None:
-    """Run schedules until one notices; (how many that took, what it said), None if none did."""
+    """Run schedules until one notices; (the number of schedules, its message), or None."""
     with plant.plant():
         for seed in range(tries):
             try:

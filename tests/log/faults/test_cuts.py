@@ -1,4 +1,4 @@
-"""A log cut at every byte of its last batches, and of every file beside them, opens whole."""
+"""A log truncated at any byte of its last batches, or of any other file, opens correctly."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .expected import Violation
 def test_cut_at_every_byte_leaves_all_whole_batches_before_it(codec: int) -> None:
     before = len(os.listdir("/dev/fd"))
     assert check_all(codec) > 500
-    # PySpark's select(), in tests of this process that come later, knows no descriptor beyond 1023.
+    # PySpark's select(), in later tests of this process, supports no descriptor above 1023.
     assert len(os.listdir("/dev/fd")) < before + 100
 
 
 def test_a_damaged_byte_below_the_cut_is_noticed() -> None:
-    """The check can fail: what the cut left is not what was written."""
+    """Shows that the check can fail, if the bytes before the cut are not those that were written."""
     original = Original(Codec.NONE)
     node = original.disk.find(original.log_path)
     node.data[20] ^= 1  # type: ignore[union-attr]

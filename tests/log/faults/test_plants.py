@@ -1,4 +1,4 @@
-"""Each bug that is planted is noticed by some schedule: the schedules can fail."""
+"""Each planted bug is noticed by some schedule, which shows that the schedules can fail."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Seeded schedules of crashes and failing disks over real logs; see workload.py.
 
-`KWIRE_SEED=n` runs that schedule only; `KWIRE_LONG=1` runs for ten minutes, from seeds of this day on.
+`KWIRE_SEED=n` runs only that schedule; `KWIRE_LONG=1` runs for ten minutes, with seeds derived from the date.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_ONCE = 25
 
 
 def run_some(first: int, count: int) -> tuple[int, list[str]]:
-    """(how many had their fault strike, what was wrong) of some seeds."""
+    """Run some seeds; return (in how many the fault occurred, the violations)."""
     struck = 0
     wrong = []
     for seed in range(first, first + count):

@@ -1,4 +1,4 @@
-"""The topics of the schedules and their batches."""
+"""The topics of the schedules, and their batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEYS = tuple(b"key-%d" % n for n in range(7))
 def batch_of(
     records: tuple[tuple[bytes | None, bytes | None], ...], now_ms: int, **options: object
 ) -> memoryview:
-    """A batch of these keys and values, all of one moment."""
+    """A batch of these keys and values, with one timestamp for all."""
     pid = int(options.pop("pid", -1))  # type: ignore[call-overload]
     builder = BatchBuilder(
         2,

@@ -1,8 +1,8 @@
-"""Seeded schedules: random work on the logs of a broker, a fault, an end, a new start; checked.
+"""Seeded schedules: random operations on the logs of a broker, a fault, an end, a new start, checks.
 
 A schedule is three or so lives of a process over the same disks. In each the log manager is started
 as the broker starts it, works, and ends: cleanly, killed, or with the power. One seed gives one
-schedule, always the same.
+schedule, which is always the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 MOUNTS = ("/disk-a", "/disk-b", "/disk-c")
 
-#: What can go wrong, by the name that the table shows.
+#: The kinds of faults, by their names in the table.
 FAULTS = (
     "killed",
     "power cut",
@@ -54,7 +54,7 @@ _KINDS = {
 
 @dataclass
 class Outcome:
-    """How a schedule went."""
+    """The outcome of a schedule."""
 
     fault: str
     struck: bool
@@ -62,7 +62,7 @@ class Outcome:
 
 
 class OneByOne:
-    """In the place of a thread pool, so that a seed always gives the same schedule."""
+    """Replaces a thread pool, so that a seed always gives the same schedule."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -95,7 +95,7 @@ class Schedule(Operations):
         """Directories whose disk has failed in this life."""
 
     def run(self) -> Outcome:
-        """All lives. Errors: Violation."""
+        """Run all lives. Errors: Violation."""
         rng = self.rng
         lives = rng.choice((2, 2, 3, 4))
         in_recovery = self.fault_name.endswith("in recovery")
@@ -103,7 +103,7 @@ class Schedule(Operations):
             last = life + 1 == lives
             wanted = life == rng.randrange(lives) or last
             self._live(fault=wanted and not in_recovery, in_recovery=wanted and in_recovery)
-        # Nothing goes wrong any more: what is there is read, stopped and started cleanly.
+        # No more faults: read everything, then stop and start cleanly.
         self._start(None)
         self._work(rng.randint(0, 8))
         self._stop(how="clean")
@@ -138,7 +138,7 @@ class Schedule(Operations):
         return Fault(kind, rng.randint(1, most), prefix=prefix, sticky=rng.random() < 0.7)
 
     def _start(self, fault: Fault | None) -> None:
-        # As broker.py does it.
+        # As in the broker.
         self.files = DiskFiles(self.disk, self.rng, fault)
         self.files.now_ms = self.now_ms
         self.flushes: list[Flush] = []
@@ -148,7 +148,7 @@ class Schedule(Operations):
         try:
             self.manager.claim(1, "cluster")
         except OSError:
-            self.failed.update(self.mounts)  # the broker does not come up
+            self.failed.update(self.mounts)  # the broker does not start
             return
         self.manager.load(lambda topic: TOPICS[topic], self.now_ms)
         self._check_all()

@@ -1,4 +1,4 @@
-"""Opening after a crash: whatever the cut, what is there is a prefix of what was appended."""
+"""Opening after a crash: wherever the log was cut, it holds a prefix of what was appended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def directory(folder: Path) -> Path:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What is in the partition's directory."""
+    """The files in the partition's directory."""
     return {path.name: path.read_bytes() for path in sorted(directory(folder).iterdir())}
 
 
@@ -58,7 +58,7 @@ def test_cut_at_every_byte_leaves_the_whole_batches_before_it(tmp_path: Path) ->
         assert reopened.log_end_offset == end, cut
         assert path.stat().st_size == sum(sizes[:whole])
         assert values(reopened) == data[:end]
-        # and it goes on: the producer's next record is the one after the last that is there
+        # and it can be used: the producer's next record follows the last one that is left
         append(reopened, batch(b"next", pid=3, sequence=end), epoch=7)
         assert values(reopened) == [*data[:end], b"next"]
 
@@ -258,7 +258,7 @@ def test_bit_rot_below_the_recovery_point_does_not_stop_the_start(tmp_path: Path
     assert reopened.log_end_offset == 12
     for offset in range(12):
         for max_bytes in (1, 100, 1 << 20):
-            reopened.read(offset, max_bytes, 12)  # ends, and raises nothing
+            reopened.read(offset, max_bytes, 12)  # returns without an error
 
 
 def test_open_transaction_is_open_after_recovery(tmp_path: Path) -> None:

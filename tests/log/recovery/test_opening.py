@@ -1,4 +1,4 @@
-"""Opening the logs of a directory ahead of serving: in a thread, after a kill in processes too."""
+"""Opening the logs of a directory at the start: in a thread, after a kill also in processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def new_manager(folder: Path) -> LogManager:
 
 
 def killed(folder: Path, partitions: int, *, torn: bool = False) -> None:
-    """What a killed broker left: logs of some batches, perhaps with half a batch at the end."""
+    """The state after a kill: logs with some batches, possibly with half a batch at the end."""
     manager = new_manager(folder)
     manager.load(lambda topic: LogConfig(), NOW)
     for number in range(partitions):
@@ -142,7 +142,9 @@ def test_progress_is_told_for_many_logs(
     told = [r.getMessage() for r in caplog.records if "logs recovered" in r.getMessage()]
     assert len(told) == 10
     assert told[4].startswith(f"{tmp_path}: 10 of 20 logs recovered")
-    assert f"recovery read {20 * 5 * len(batch(b'0-0'))} bytes" not in caplog.text  # torn ones too
+    assert (
+        f"recovery read {20 * 5 * len(batch(b'0-0'))} bytes" not in caplog.text
+    )  # including torn ones
     assert f"and truncated {20 * 40}" in caplog.text
 
 

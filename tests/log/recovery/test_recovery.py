@@ -1,4 +1,4 @@
-"""Recovery begins at the recovery point: it reads little, and finds what reading everything finds."""
+"""Recovery begins at the recovery point: it reads little, with the same result as reading everything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = config(index_interval_bytes=200)
 
 
 def load(folder: Path, recovery_point: int, layer: FileLayer | None = None) -> LoadedLog:
-    """Open what a killed broker left."""
+    """Open the logs of a killed broker."""
     return load_log(
         layer or FileLayer(),
         str(folder / str(TP)),
@@ -36,7 +36,7 @@ def load(folder: Path, recovery_point: int, layer: FileLayer | None = None) -> L
 
 
 def state(loaded: LoadedLog) -> dict[str, Any]:
-    """All that must not depend on where reading began."""
+    """All state that must not depend on where reading began."""
     return {
         "end": loaded.log_end_offset,
         "sizes": [segment.size for segment in loaded.segments],
@@ -44,7 +44,7 @@ def state(loaded: LoadedLog) -> dict[str, Any]:
         "time index": [segment.time_index.content() for segment in loaded.segments],
         "aborted": [segment.transaction_index.entries() for segment in loaded.segments],
         "epochs": loaded.leader_epoch_cache.entries(),
-        # Only this of a batch is in a snapshot.
+        # Only these fields of a batch are in a snapshot.
         "producers": {
             entry.producer_id: (
                 entry.producer_epoch,
@@ -60,7 +60,7 @@ def state(loaded: LoadedLog) -> dict[str, Any]:
 
 
 def write_some(log: Log, chance: random.Random, count: int, sequences: dict[int, int]) -> None:
-    """Batches of plain, idempotent and transactional producers; some transactions end."""
+    """Append batches of plain, idempotent and transactional producers; some transactions end."""
     for _ in range(count):
         pid = chance.choice([-1, 1, 2, 3])
         epoch = log.log_end_offset // 40
@@ -214,21 +214,21 @@ def test_damage_of_what_was_flushed_ends_the_log_and_the_producers_state_there(
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
-        # Compaction took what began the epochs 0 and 4, and all that was written in epoch 2.
+        # Compaction removed the first records of epochs 0 and 4, and everything of epoch 2.
         ([(0, 0), (2, 12), (4, 20)], [(0, 0), (2, 12), (4, 20)]),
-        # In the middle of what epoch 0 wrote, and after the first batch of epoch 4.
+        # In the middle of epoch 0, and after the first batch of epoch 4.
         ([(0, 0), (2, 7), (4, 27)], [(0, 0), (4, 25)]),
         ([(0, 0), (2, 12), (3, 12)], [(0, 0), (3, 12), (4, 25)]),
         # Epochs and offsets beyond the log.
         ([(0, 0), (4, 25), (9, 70)], [(0, 0), (4, 25)]),
-        # From a log whose older batches name no epoch.
+        # A log whose older batches have no epoch.
         ([(4, 22)], [(0, 5), (4, 22)]),
     ],
 )
 def test_epochs_begin_where_they_were_known_to_as_far_as_the_batches_agree(
     tmp_path: Path, stored: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """Followers are cut by these offsets: a later one would leave records of an older leader."""
+    """Followers truncate by these offsets: a later one would keep records of an older leader."""
     folder = tmp_path / str(TP)
     folder.mkdir()
     segment = b""
