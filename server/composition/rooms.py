@@ -194,7 +194,8 @@ def build_rooms(
         marker_writer=marker_writer,
         producer_ids=producer_ids,
         fetch_sessions=FetchSessionCache(
-            config.get_int("max.incremental.fetch.session.cache.slots")
+            config.get_int("max.incremental.fetch.session.cache.slots"),
+            max_partitions=config.get_int("kwire.fetch.session.max.partitions"),
         ),
         authorizer=AllowAll(),
         topics=AutoTopics(

@@ -24,6 +24,7 @@ from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
 from .transaction.config import TransactionConfig
 from .transaction.markers import Markers, MarkerSender, Outcomes
+from .transaction.memory import TransactionMemory
 from .transaction.shard import TransactionShard
 from .transaction.state import Transaction, TransactionMetadata, TransactionState
 from .transaction.tickets import (
@@ -72,6 +73,7 @@ class TransactionCoordinator:
         marker_sender: MarkerSender,
     ) -> None:
         self.config = config
+        self.memory = TransactionMemory()
         self.producer_ids = producer_ids
         self.marker_sender = marker_sender
         self.state_topic_partitions = config.state_topic_partitions
@@ -79,7 +81,7 @@ class TransactionCoordinator:
             TRANSACTION_STATE_TOPIC,
             coordinator_log,
             clock,
-            lambda partition: TransactionShard(partition, self.config),
+            lambda partition: TransactionShard(partition, self.config, self.memory),
             lambda: self.config.write_timeout_ms,
             self.perform,
         )

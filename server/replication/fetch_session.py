@@ -26,6 +26,8 @@ FINAL_EPOCH = -1
 #: How many partitions all sessions together may have, at some 400 bytes each. A client for which
 #: there is no room fetches without a session, as when all slots are taken.
 MAX_PARTITIONS = 250_000
+#: A partition whose topic has a name longer than this, which no topic can have, counts more than once.
+NAME_CHARACTERS = 400
 
 #: The Fetch version since which topics are named by id.
 TOPIC_IDS_SINCE = 13
@@ -90,9 +92,20 @@ class FetchedPartition:
 
 
 class FetchSession:
-    """One client's session; its next request must carry `epoch`."""
+    """One client's session; its next request must carry `epoch`.
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    Shape: `weight` is how many partitions it counts as.
+    """
+
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "partitions",
+        "uses_topic_ids",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -108,6 +121,7 @@ class FetchSession:
         self.created_ms = now_ms
         self.last_used_ms = now_ms
         self.uses_topic_ids = uses_topic_ids
+        self.weight = sum(map(weight, partitions))
 
     def update(self, topics: Iterable[FetchTopic], forgotten: Iterable[ForgottenTopic]) -> None:
         """Add, change and drop partitions as the client asks."""
@@ -121,10 +135,14 @@ class FetchSession:
                     found.topic = known.topic
                     found.high_watermark = known.high_watermark
                     found.log_start_offset = known.log_start_offset
+                else:
+                    self.weight += weight(key)
                 partitions[key] = found
         for gone in forgotten:
             for number in gone.partitions:
-                partitions.pop((gone.topic, gone.topic_id, number), None)
+                key = (gone.topic, gone.topic_id, number)
+                if partitions.pop(key, None) is not None:
+                    self.weight -= weight(key)
 
     def put_behind(self, keys: Iterable[Key]) -> None:
         """Move partitions to the end, in this order."""
@@ -133,6 +151,11 @@ class FetchSession:
             found = partitions.pop(key, None)
             if found is not None:
                 partitions[key] = found
+
+
+def weight(key: Key) -> int:
+    """How many partitions one counts as."""
+    return 1 + len(key[0]) // NAME_CHARACTERS
 
 
 class FetchContext:
@@ -219,9 +242,9 @@ class FetchSessionCache:
             return FetchContext({}, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= TOPIC_IDS_SINCE):
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        size = len(session.partitions)
+        size = session.weight
         session.update(request.topics, request.forgotten_topics_data)
-        if len(session.partitions) > size and not self._has_room(0):
+        if session.weight > size and not self._has_room(0):
             del self.sessions[session.id]
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.last_used_ms = now_ms
@@ -237,10 +260,11 @@ class FetchSessionCache:
     def _create(
         self, partitions: dict[Key, FetchedPartition], now_ms: int, *, uses_topic_ids: bool
     ) -> FetchSession | None:
-        if len(self.sessions) >= self.max_sessions and not self._evict(len(partitions), now_ms):
+        size = sum(map(weight, partitions))
+        if len(self.sessions) >= self.max_sessions and not self._evict(size, now_ms):
             return None
-        while not self._has_room(len(partitions)):
-            if not self._evict(len(partitions), now_ms):
+        while not self._has_room(size):
+            if not self._evict(size, now_ms):
                 return None
         while True:
             session_id = random.randint(1, 0x7FFFFFFF)
@@ -251,7 +275,7 @@ class FetchSessionCache:
         return session
 
     def _has_room(self, more: int) -> bool:
-        known = sum(len(session.partitions) for session in self.sessions.values())
+        known = sum(session.weight for session in self.sessions.values())
         return known + more <= self.max_partitions
 
     def _evict(self, size: int, now_ms: int) -> bool:
@@ -265,10 +289,10 @@ class FetchSessionCache:
         smallest = min(
             # A session used only once may belong to a client that makes a new session each time.
             (s for s in sessions if s.last_used_ms - s.created_ms > self.eviction_ms),
-            key=lambda session: len(session.partitions),
+            key=lambda session: session.weight,
             default=None,
         )
-        if smallest is None or len(smallest.partitions) >= size:
+        if smallest is None or smallest.weight >= size:
             return False
         del self.sessions[smallest.id]
         return True

@@ -210,3 +210,14 @@ def test_session_never_used_again_does_not_count_as_old_before_it_is_idle() -> N
     only = opened(cache, ("a", 0, 0))
     touch(cache, only, EVICTION)
     assert cache.context(request(("b", 0, 0), ("c", 0, 0)), 12, EVICTION + 1).session is None
+
+
+def test_names_that_no_topic_can_have_fill_sessions_sooner() -> None:
+    cache = FetchSessionCache(1000, max_partitions=1000)
+    long = "x" * 32_000
+    made = 0
+    for number in range(100):
+        topic = FetchTopic(topic=f"{long}{number}", partitions=[FetchPartition(partition=0)])
+        request = FetchRequest(session_id=0, session_epoch=0, topics=[topic])
+        made += cache.context(request, 12, 0).session is not None
+    assert made == 1000 // (1 + 32_001 // 400)

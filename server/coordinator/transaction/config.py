@@ -27,6 +27,7 @@ class TransactionConfig:
     add_retry_ms: int = 20
     add_retry_max_ms: int = 100
     transaction_version: int = 0
+    state_max_bytes: int = 256 * 1024 * 1024
 
     @property
     def value_version(self) -> int:
@@ -48,5 +49,6 @@ class TransactionConfig:
             ),
             state_topic_partitions=config.get_int("transaction.state.log.num.partitions"),
             partition_verification=config.get_bool("transaction.partition.verification.enable"),
+            state_max_bytes=config.get_int("kwire.transaction.state.max.bytes"),
             write_timeout_ms=config.get_int("request.timeout.ms"),
         )

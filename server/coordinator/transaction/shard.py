@@ -23,6 +23,7 @@ from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
 from .config import TransactionConfig
 from .markers import Markers, Outcomes
+from .memory import PARTITION_BYTES, TransactionMemory, state_bytes
 from .records import TransactionRecord, decode_record, encode_record
 from .rules import (
     check_producer,
@@ -63,12 +64,16 @@ _EMPTY: frozenset[TopicPartition] = frozenset()
 class TransactionShard:
     """All transactional ids of one partition.
 
-    Shape: `transactions` by id; `open` are those that are ONGOING.
+    Shape: `transactions` by id; `open` are those that are ONGOING; `memory` is the account of all
+    transactional ids of the broker.
     """
 
-    def __init__(self, partition: int, config: TransactionConfig) -> None:
+    def __init__(
+        self, partition: int, config: TransactionConfig, memory: TransactionMemory | None = None
+    ) -> None:
         self.partition = partition
         self.config = config
+        self.memory = memory or TransactionMemory()
         self.transactions: dict[str, Transaction] = {}
         self.open: set[str] = set()
         self.watching = False
@@ -89,7 +94,7 @@ class TransactionShard:
         Shape: the answer is Initialized, or NeedsProducerId if `new_producer_id` is None and one is
         needed. An open transaction is aborted first. Errors: CONCURRENT_TRANSACTIONS while one
         ends, PRODUCER_FENCED for a producer that names an id and epoch that are not the current
-        ones (KIP-360).
+        ones (KIP-360), COORDINATOR_LOAD_IN_PROGRESS if there is no memory for a new id.
         """
         out: Result[Initialized | NeedsProducerId] = Result()
         transaction = self.transactions.get(asked.transactional_id)
@@ -98,7 +103,11 @@ class TransactionShard:
         if transaction is not None and transaction.pending is not None:
             answer = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif transaction is None or stored is None:
-            if new_producer_id is None:
+            more = 0 if transaction is not None else state_bytes(asked.transactional_id, None)
+            full = self.memory.refuses(self.config, more)
+            if full is not ErrorCode.NONE:
+                answer = Initialized(full)
+            elif new_producer_id is None:
                 answer = NeedsProducerId()
             else:
                 self.begin(
@@ -133,7 +142,7 @@ class TransactionShard:
         name = asked.transactional_id
         transaction = self.transactions.get(name)
         if transaction is None:
-            transaction = self.transactions[name] = Transaction(name)
+            transaction = self.create(name)
         stored = transaction.stored
         last_epoch = NO_PRODUCER_EPOCH
         if stored is not None and asked.producer_epoch != NO_PRODUCER_EPOCH:
@@ -170,7 +179,8 @@ class TransactionShard:
         """Add partitions to a producer's transaction; the first one opens it.
 
         Shape: the answer is an ErrorCode, and comes when the partitions are stored.
-        Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+        Errors: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS;
+        COORDINATOR_LOAD_IN_PROGRESS if there is no memory for them.
         """
         out: Result[ErrorCode] = Result()
         transaction = self.transactions.get(transactional_id)
@@ -191,6 +201,10 @@ class TransactionShard:
             out.reply(token, ErrorCode.CONCURRENT_TRANSACTIONS)
         elif stored.state is TransactionState.ONGOING and tps <= stored.partitions:
             out.reply(token, ErrorCode.NONE)
+        elif full := self.memory.refuses(
+            self.config, PARTITION_BYTES * len(tps - stored.partitions)
+        ):
+            out.reply(token, full)
         else:
             is_open = stored.state is TransactionState.ONGOING
             transaction.prepare(TransactionState.ONGOING)
@@ -467,11 +481,11 @@ class TransactionShard:
         name, value = record
         self.open.discard(name)
         if value is None:
-            self.transactions.pop(name, None)
+            self.forget(name)
             return
         transaction = self.transactions.get(name)
         if transaction is None:
-            transaction = self.transactions[name] = Transaction(name)
+            transaction = self.create(name)
         elif transaction.stored is not None:
             before = transaction.stored
             # The replaced value has fields that this one lacks, until it is compacted away.
@@ -481,6 +495,7 @@ class TransactionShard:
                 # DescribeTransactions of 3.9 shows the last transaction's start until the next one.
                 value = value._replace(start_ms=before.start_ms)
         transaction.stored = value
+        self.count(transaction)
         if value.state is TransactionState.ONGOING:
             self.open.add(name)
 
@@ -510,6 +525,24 @@ class TransactionShard:
                 self.transactions[name].pending = None
         return out
 
+    def create(self, name: str) -> Transaction:
+        """Make a transactional id known."""
+        transaction = self.transactions[name] = Transaction(name)
+        self.count(transaction)
+        return transaction
+
+    def count(self, transaction: Transaction) -> None:
+        """Count what a transactional id keeps in memory now."""
+        now = state_bytes(transaction.transactional_id, transaction.stored)
+        self.memory.used += now - transaction.held_bytes
+        transaction.held_bytes = now
+
+    def forget(self, name: str) -> None:
+        """Remove a transactional id from memory."""
+        transaction = self.transactions.pop(name, None)
+        if transaction is not None:
+            self.memory.used -= transaction.held_bytes
+
     def settle(self, name: str) -> Transaction:
         """Return a transaction whose write has succeeded or failed."""
         transaction = self.transactions[name]
@@ -522,7 +555,7 @@ class TransactionShard:
             if error is ErrorCode.NONE:
                 transaction.last_producer_epoch = ticket.last_producer_epoch
             elif transaction.stored is None:
-                del self.transactions[ticket.transactional_id]
+                self.forget(ticket.transactional_id)
         answer = ticket.answer if error is ErrorCode.NONE else Initialized(error)
         out.reply(ticket.token, answer)
 
@@ -616,7 +649,8 @@ class TransactionShard:
 
     def unload(self, now_ms: int) -> Result[Any]:
         """Forget everything; waiting requests were answered when their writes were given up."""
-        self.transactions.clear()
+        for name in list(self.transactions):
+            self.forget(name)
         self.open.clear()
         return Result()
 

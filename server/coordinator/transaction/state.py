@@ -118,11 +118,13 @@ class Transaction:
     Shape: `stored` is None until the first record is committed. `pending` is the state that a write
     in flight leads to; meanwhile nothing else may change. `unmarked` are the partitions without
     their marker, in a prepared state. `last_producer_epoch` is the producer's epoch before the last
-    change, by which a retry of InitProducerId is recognized; the log does not store it.
+    change, by which a retry of InitProducerId is recognized; the log does not store it. `held_bytes` is
+    what the shard counts for it.
     """
 
     __slots__ = (
         "due_ms",
+        "held_bytes",
         "last_producer_epoch",
         "pending",
         "stored",
@@ -134,6 +136,7 @@ class Transaction:
         self.transactional_id = transactional_id
         self.stored: TransactionMetadata | None = None
         self.pending: TransactionState | None = None
+        self.held_bytes = 0
         self.unmarked: set[TopicPartition] = set()
         self.last_producer_epoch = NO_PRODUCER_EPOCH
         #: When the open transaction will be aborted, in the machine's time.

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kwire.errors import ErrorCode
 from server.coordinator.transaction.markers import Markers
+from server.coordinator.transaction.memory import state_bytes
 from server.coordinator.transaction.records import TransactionRecord
 from server.coordinator.transaction.state import LAST_EPOCH
 from server.metadata.topic_partition import TopicPartition
@@ -210,6 +211,12 @@ class Transactions(RuleBasedStateMachine):
             for transaction in self.machine.shard.transactions.values():
                 assert transaction.pending is None
                 assert transaction.stored is not None
+
+    @invariant()
+    def memory_is_counted(self) -> None:
+        known = self.machine.shard.transactions
+        held = sum(state_bytes(name, each.stored) for name, each in known.items())
+        assert self.machine.shard.memory.used == held
 
     def teardown(self) -> None:
         """Left alone, everything that is open ends."""
