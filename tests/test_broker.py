@@ -478,11 +478,11 @@ class WorkerThatEndsLate(Executor):
         super().__init__()
         self.work: list[asyncio.Future[None]] = []
 
-    async def in_process(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    async def in_worker(self, client: Any, function: Any, *args: Any) -> Any:
         future = asyncio.get_running_loop().create_future()
         self.work.append(future)
         await future
-        return function(*args, **kwargs)
+        return function(*args)
 
     def close(self) -> None:
         for future in self.work:

@@ -34,11 +34,11 @@ MINUTE_MS = 60_000
 class InThisProcess(Executor):
     """An executor whose worker process is this one, so that its descriptors are seen."""
 
-    def separate(self, *, niceness: int) -> Executor:
+    def separate(self, *, niceness: int, memory_bytes: int | None = None) -> Executor:
         return self
 
-    async def in_process(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
+    async def in_process(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
 
 
 def of_deleted_files(folder: Path) -> list[str]:

@@ -30,7 +30,7 @@ def test_worker_is_one_other_process_until_it_is_idle() -> None:
             assert worker != os.getpid()
             for _ in range(500):
                 await asyncio.sleep(0.01)
-                if executor._processes is None:
+                if not executor._process.is_running:
                     break
             assert await executor.in_process(os.getpid) != worker
         finally:

@@ -405,7 +405,7 @@ def test_much_is_converted_by_the_worker(room: Replicas) -> None:
     room.produce("a", b"v" * (INLINE_BYTES + 1))
     row = only(old(room, ("a", 0, 0), version=3))
     assert values(row.records) == [b"v" * (INLINE_BYTES + 1)]
-    assert room.executor._processes is not None
+    assert room.executor._workers is not None
 
 
 def test_few_fetches_have_their_records_in_memory_to_be_converted(

@@ -108,6 +108,10 @@ class SimulatedExecutor:
         """Run a function after a delay."""
         return await self.in_thread(function, *args, **kwargs)
 
+    async def in_worker(self, client: Any, function: Any, *args: Any) -> Any:
+        """Run a function after a delay."""
+        return await self.in_thread(function, *args)
+
     def separate(self, *, niceness: int) -> SimulatedProcess:
         """Another executor, with a process of its own."""
         return SimulatedProcess(self.delay_s)

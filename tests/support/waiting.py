@@ -17,7 +17,7 @@ class HeldExecutor:
     def __init__(self) -> None:
         self.waiting: list[asyncio.Future[None]] = []
 
-    async def in_process(self, function: Any, *args: Any) -> Any:
+    async def in_worker(self, client: Any, function: Any, *args: Any) -> Any:
         future = asyncio.get_running_loop().create_future()
         self.waiting.append(future)
         await future

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...executor import begin_worker
+from ...workers import begin_worker
 from ..file_layer import FileLayer
 from .opening import Recovered, RecoveryTask, recover_log
 

@@ -1,0 +1,368 @@
+"""Work in other processes, so that one client's batch costs neither the loop nor another client's.
+
+Work that cannot be done in slices (decompressing, and reading what comes out record by record) is
+done in two processes. All of it begins in the quick one, which gives up whatever takes longer than
+a moment. Only that is done again in the slow one. So nobody waits long behind a batch that inflates
+a thousandfold: neither in the quick process, which is soon free again, nor in the slow one, unless
+his own work takes long. In both, clients take turns.
+
+Limits: CPU time, by a timer in the process itself; time on the clock, after which the process is
+killed; memory. A process does one piece of work at a time, so no other work is lost with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+T = TypeVar("T")
+
+IDLE_PROCESS_S = 60.0
+
+#: If the worker process dies, its work is tried once more in a new one, in case something else killed it.
+ATTEMPTS = 2
+
+#: CPU time after which work is given up in the quick process.
+QUICK_CPU_S = 0.1
+#: How far the slow process stands back behind the broker.
+SLOW_NICENESS = 5
+#: A process that is at one piece of work for so many times its CPU time, and at least so long, is
+#: killed: the machine may be busy, but then the timer in the process has failed.
+WALL_FACTOR = 5
+LEAST_WALL_S = 5.0
+#: The timer strikes again after so long if something has swallowed the first exception.
+AGAIN_S = 0.05
+
+
+class TookTooLong(Exception):
+    """Work was given up at its limit of time."""
+
+
+class TookTooMuch(Exception):
+    """Work was given up since it needed more memory than it may have."""
+
+
+class WorkerLimits(NamedTuple):
+    """What one piece of work may take: CPU seconds, and bytes of memory of its process."""
+
+    cpu_s: float = 10.0
+    memory_bytes: int = 512 * 1024 * 1024
+
+
+# -- in rotation -----------------------------------------------------------------------------------
+
+
+class FairQueue(Generic[T]):
+    """What waits, by client: each client's in order of arrival, and the clients in rotation."""
+
+    def __init__(self) -> None:
+        self._by_client: dict[Hashable, deque[T]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._by_client.values())
+
+    def put(self, client: Hashable, item: T) -> None:
+        """Add an item behind those of the same client."""
+        self._by_client.setdefault(client, deque()).append(item)
+
+    def take(self) -> T | None:
+        """Remove the first item of the client whose turn it is; None if nothing waits."""
+        for client, queue in self._by_client.items():
+            item = queue.popleft()
+            del self._by_client[client]
+            if queue:  # to the end of the rotation
+                self._by_client[client] = queue
+            return item
+        return None
+
+    def remove(self, client: Hashable, item: T) -> None:
+        """Remove an item, if it still waits."""
+        queue = self._by_client.get(client)
+        if queue is not None and item in queue:
+            queue.remove(item)
+            if not queue:
+                del self._by_client[client]
+
+
+# -- one process -----------------------------------------------------------------------------------
+
+
+class WorkerProcess:
+    """One process, started on first use; it ends when idle."""
+
+    def __init__(
+        self,
+        *,
+        idle_s: float = IDLE_PROCESS_S,
+        niceness: int = 0,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self._idle_s = idle_s
+        self._niceness = niceness
+        self.memory_bytes = memory_bytes
+        self._pool: ProcessPoolExecutor | None = None
+        self._busy = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._pool is not None
+
+    async def run(self, function: Callable[..., T], *args: Any, wall_s: float | None = None) -> T:
+        """Run a function in the process, after what was asked for before.
+
+        Shape: a module-level function, and arguments that can be pickled. Errors: what the function
+        raises; BrokenExecutor if the process died twice while running it; TookTooLong after
+        `wall_s`, with which the process is killed; CancelledError when the process is closed.
+        """
+        from concurrent.futures import BrokenExecutor
+
+        self._busy += 1
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        try:
+            for attempt in range(ATTEMPTS):
+                if self._closed:
+                    raise asyncio.CancelledError
+                pool = self._started()
+                try:
+                    running = asyncio.wrap_future(pool.submit(function, *args))
+                    if wall_s is None:
+                        return await running
+                    await asyncio.wait([running], timeout=wall_s)
+                    if not running.done():
+                        running.cancel()
+                        self._kill(pool)
+                        raise TookTooLong(f"it was not done after {wall_s:g} s")
+                    return running.result()
+                except BrokenExecutor:
+                    if self._pool is pool:
+                        self._pool = None
+                    if attempt + 1 == ATTEMPTS and not self._closed:
+                        raise
+            raise asyncio.CancelledError
+        finally:
+            self._busy -= 1
+            if not self._busy and self._pool is not None and not self._closed:
+                loop = asyncio.get_running_loop()
+                self._idle_timer = loop.call_later(self._idle_s, self._end)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ProcessPoolExecutor
+            from multiprocessing import get_context
+
+            # fork would copy the sockets and locks of a running broker.
+            self._pool = ProcessPoolExecutor(
+                1,
+                get_context("spawn"),
+                initializer=begin_worker,
+                initargs=(self._niceness, self.memory_bytes),
+            )
+        return self._pool
+
+    def restart(self) -> None:
+        """End the process at once; the next work begins in a new one."""
+        if self._pool is not None:
+            self._kill(self._pool)
+
+    def _end(self) -> None:
+        self._idle_timer = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    def _kill(self, pool: ProcessPoolExecutor) -> None:
+        # Otherwise the interpreter would wait at exit for the running work.
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is pool:
+            self._pool = None
+
+    def close(self) -> None:
+        """End the process at once; queued and running work is dropped."""
+        self._closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        if self._pool is not None:
+            self._kill(self._pool)
+
+
+# -- two processes, for everybody ------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    client: Hashable
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    done: asyncio.Future[Any]
+
+
+class Lane:
+    """One process and what waits for it. Errors of work: as `WorkerProcess.run`, and TookTooMuch."""
+
+    def __init__(self, process: WorkerProcess, cpu_s: float) -> None:
+        self.process = process
+        self.cpu_s = cpu_s
+        self._waiting: FairQueue[_Job] = FairQueue()
+        self._running: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def submit(
+        self, client: Hashable, function: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Have a function run when the client's turn comes. Shape: cancel the future to give it up."""
+        loop = asyncio.get_running_loop()
+        job = _Job(client, function, args, loop.create_future())
+
+        def given_up(done: asyncio.Future[T]) -> None:
+            if done.cancelled():
+                self._waiting.remove(client, job)
+
+        job.done.add_done_callback(given_up)
+        self._waiting.put(client, job)
+        if self._running is None:
+            self._running = loop.create_task(self._work())
+        return job.done
+
+    async def _work(self) -> None:
+        try:
+            while (job := self._waiting.take()) is not None:
+                await self._run(job)
+        finally:
+            self._running = None
+
+    async def _run(self, job: _Job) -> None:
+        wall_s = max(LEAST_WALL_S, WALL_FACTOR * self.cpu_s)
+        try:
+            result = await self.process.run(
+                limited, self.cpu_s, job.function, *job.args, wall_s=wall_s
+            )
+        except asyncio.CancelledError:  # the broker is stopping
+            job.done.cancel()
+            while (waiting := self._waiting.take()) is not None:
+                waiting.done.cancel()
+        except MemoryError:
+            self.process.restart()  # what is left of its memory might not do for the next
+            if not job.done.done():
+                job.done.set_exception(TookTooMuch("it needed too much memory"))
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            if not job.done.done():
+                job.done.set_exception(error)
+        else:
+            if not job.done.done():
+                job.done.set_result(result)
+
+    def close(self) -> None:
+        """End the process; whoever waits is cancelled."""
+        self.process.close()
+
+
+class Workers:
+    """The two processes in which clients' work is done."""
+
+    def __init__(self, limits: WorkerLimits, *, idle_s: float = IDLE_PROCESS_S) -> None:
+        memory = limits.memory_bytes
+        self.limits = limits
+        self.quick = Lane(WorkerProcess(idle_s=idle_s, memory_bytes=memory), QUICK_CPU_S)
+        self.slow = Lane(
+            WorkerProcess(idle_s=idle_s, niceness=SLOW_NICENESS, memory_bytes=memory),
+            limits.cpu_s,
+        )
+
+    async def run(self, client: Hashable, function: Callable[..., T], *args: Any) -> T:
+        """Run a function for a client. Errors: TookTooLong, TookTooMuch, else as `WorkerProcess.run`."""
+        try:
+            return await self.quick.submit(client, function, *args)
+        except TookTooLong:
+            return await self.slow.submit(client, function, *args)
+
+    def close(self) -> None:
+        """End both processes at once; queued and running work is dropped."""
+        self.quick.close()
+        self.slow.close()
+
+
+# -- in the process --------------------------------------------------------------------------------
+
+
+class _Over(BaseException):
+    """Ends work at its limit of CPU time; no `except Exception` on the way stops it."""
+
+
+def limited(cpu_s: float, function: Callable[..., T], *args: Any) -> T:
+    """Run a function for at most so much CPU time of this process. Errors: TookTooLong."""
+    import signal
+
+    is_over = False
+
+    def strike(*_: object) -> None:
+        if not is_over:
+            raise _Over
+
+    before = signal.signal(signal.SIGPROF, strike)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, cpu_s, AGAIN_S)
+        return function(*args)
+    except _Over:
+        raise TookTooLong(f"it was not done after {cpu_s:g} s of CPU time") from None
+    finally:
+        is_over = True
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def begin_worker(niceness: int = 0, memory_bytes: int | None = None) -> None:
+    """Tie the life of a worker process to that of the broker, and bound its memory.
+
+    Shape: the worker ignores signals to the whole process group (Ctrl-C, a service manager's stop), which
+    the broker acts on. When the broker process has ended, for whatever reason, the worker ends too. Where
+    the system cannot bound a process's memory, it is not bounded.
+    """
+    import os
+    import signal
+    import threading
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    behind = niceness - os.getpriority(os.PRIO_PROCESS, 0)
+    if behind > 0:
+        os.nice(behind)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if memory_bytes is not None:
+        bound_memory(memory_bytes)
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, name="kwire-parent-watch", daemon=True).start()
+
+
+def bound_memory(size: int) -> None:
+    """Have allocations fail beyond so many bytes of data of this process."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        size = min(size, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+    except (OSError, ValueError):
+        pass
