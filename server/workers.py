@@ -221,9 +221,7 @@ class Lane:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def submit(
-        self, client: Hashable, function: Callable[..., T], *args: Any
-    ) -> asyncio.Future[T]:
+    def submit(self, client: Hashable, function: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Have a function run when the client's turn comes. Shape: cancel the future to give it up."""
         loop = asyncio.get_running_loop()
         job = _Job(client, function, args, loop.create_future())

@@ -1,7 +1,8 @@
 """The four codecs of record data, with decompression limited by the caller.
 
 Every decompressor counts its output and stops at the caller's limit; none allocates memory on the
-word of a size in the data. The libraries are imported on first use.
+word of a size in the data. The limit also bounds the pieces (blocks, members) that the data may
+consist of, since even empty ones take time: `most_pieces`. The libraries are imported on first use.
 Formats: gzip as is; snappy raw, or in xerial blocks (`snappy.py`); lz4 in frames, where magic 0
 has a frame checksum over the wrong bytes (KAFKA-3160, `lz4.py`); zstd frames (`zstd.py`).
 Source: CompressionType, GzipCompression, SnappyCompression, Lz4Compression, ZstdCompression.
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
+from io import BytesIO
 
-from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
+from kwire.errors import CorruptRecord, UnsupportedCodec
+from kwire.records.inflation import CHUNK, most_pieces, too_large, too_many_pieces
 
 Buffer = bytes | bytearray | memoryview
 
@@ -53,7 +56,7 @@ def decompress(codec: int, magic: int, data: Buffer, limit: int) -> bytes:
     """
     if codec == 0:  # by far the most frequent, so without looking up the enum's member
         if len(data) > limit:
-            raise too_large(Codec.NONE, limit)
+            raise too_large("none", limit)
         return bytes(data)
     codec = codec_of(codec, magic)
     view = memoryview(data)
@@ -97,27 +100,25 @@ def compress(codec: int, magic: int, data: Buffer, level: int | None = None) -> 
     return zstd.compress(data, level)
 
 
-def too_large(codec: Codec, limit: int) -> TooLarge:
-    """Return the error for data that decompresses to more than the limit."""
-    return TooLarge(f"{codec.config_name} data decompresses to more than {limit} bytes")
-
-
 def _gunzip(view: memoryview, limit: int) -> bytes:
     """Decompress all gzip members, as GZIPInputStream does; what follows the last is ignored."""
-    parts: list[bytes] = []
+    whole = BytesIO()
     total = 0
     position = 0
+    pieces_left = most_pieces(limit)
     while True:
+        pieces_left -= 1
+        if pieces_left < 0:
+            raise too_many_pieces("gzip", limit)
         member = zlib.decompressobj(31)
         source: Buffer = view[position:]
         try:
             while True:
-                # zlib grows its output block by block, so max_length allocates nothing up front.
-                out = member.decompress(source, limit - total + 1)
+                out = member.decompress(source, min(CHUNK, limit - total + 1))
                 total += len(out)
                 if total > limit:
-                    raise too_large(Codec.GZIP, limit)
-                parts.append(out)
+                    raise too_large("gzip", limit)
+                whole.write(out)
                 if member.eof:
                     break
                 source = member.unconsumed_tail
@@ -128,4 +129,4 @@ def _gunzip(view: memoryview, limit: int) -> bytes:
         position = len(view) - len(member.unused_data)
         rest = view[position:]
         if len(rest) < GZIP_MIN_MEMBER or bytes(rest[:3]) != b"\x1f\x8b\x08":
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+            return whole.getvalue()

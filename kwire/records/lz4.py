@@ -8,7 +8,10 @@ Only the first frame counts, as in Lz4BlockInputStream.
 
 from __future__ import annotations
 
-from kwire.errors import CorruptRecord, TooLarge
+from io import BytesIO
+
+from kwire.errors import CorruptRecord
+from kwire.records.inflation import CHUNK, too_large
 from kwire.records.xxhash import xxh32
 
 Buffer = bytes | bytearray | memoryview
@@ -16,7 +19,6 @@ Buffer = bytes | bytearray | memoryview
 FRAME_MAGIC = b"\x04\x22\x4d\x18"
 _CONTENT_SIZE_FLAG = 0x08
 _DICTIONARY_FLAG = 0x01
-_CHUNK = 256 * 1024
 DEFAULT_LEVEL = 9
 _HIGHEST_LEVEL = 12
 
@@ -47,7 +49,7 @@ def decompress(view: memoryview, limit: int, *, broken_checksum: bool = False) -
 
     checksum_at = _checksum_at(view)
     position = 0
-    parts: list[bytes] = []
+    whole = BytesIO()
     total = 0
     try:
         context = create_decompression_context()
@@ -57,17 +59,17 @@ def decompress(view: memoryview, limit: int, *, broken_checksum: bool = False) -
             decompress_chunk(context, right, max_length=0)
             position = checksum_at + 1
         # A chunk is allocated in full before it is filled, so small inputs get small chunks.
-        chunk = min(_CHUNK, max(4096, len(view) * 8))
+        chunk = min(CHUNK, max(4096, len(view) * 8))
         while True:
             room = min(chunk, limit - total + 1)
             out, used, ended = decompress_chunk(context, view[position:], max_length=room)
             position += used
             total += len(out)
             if total > limit:
-                raise TooLarge(f"lz4 data decompresses to more than {limit} bytes")
-            parts.append(out)
+                raise too_large("lz4", limit)
+            whole.write(out)
             if ended:
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+                return whole.getvalue()
             if not out and not used:
                 raise CorruptRecord("lz4 data is cut short", offset=position)
     except RuntimeError as error:

@@ -7,9 +7,11 @@ size as an unsigned varint. Source: org.xerial.snappy SnappyInputStream, SnappyO
 
 from __future__ import annotations
 
+from io import BytesIO
 from struct import Struct
 
-from kwire.errors import CorruptRecord, TooLarge
+from kwire.errors import CorruptRecord
+from kwire.records.inflation import most_pieces, too_large, too_many_pieces
 
 Buffer = bytes | bytearray | memoryview
 
@@ -26,11 +28,15 @@ def decompress(view: memoryview, limit: int) -> bytes:
     """Decompress a raw block or a xerial stream, at most limit bytes; errors as `compression`."""
     if len(view) < len(XERIAL_HEADER) or view[:8] != XERIAL_MAGIC:
         return _decompress_block(view, 0, len(view), limit)
-    parts: list[bytes] = []
+    whole = BytesIO()
     total = 0
     position = len(XERIAL_HEADER)
     end = len(view)
+    pieces_left = most_pieces(limit)
     while position < end:
+        pieces_left -= 1
+        if pieces_left < 0:
+            raise too_many_pieces("snappy", limit)
         if end - position < 4:
             raise CorruptRecord("snappy block size is cut short", offset=position)
         (size,) = _INT32.unpack_from(view, position)
@@ -45,9 +51,9 @@ def decompress(view: memoryview, limit: int) -> bytes:
             )
         part = _decompress_block(view, position, position + size, limit - total)
         total += len(part)
-        parts.append(part)
+        whole.write(part)
         position += size
-    return b"".join(parts)
+    return whole.getvalue()
 
 
 def _decompress_block(view: memoryview, start: int, end: int, limit: int) -> bytes:
@@ -61,7 +67,7 @@ def _decompress_block(view: memoryview, start: int, end: int, limit: int) -> byt
             f"snappy block of {end - start} bytes claims {size} bytes of content", offset=start
         )
     if size > limit:
-        raise TooLarge("snappy data decompresses to more than the bytes allowed", offset=start)
+        raise too_large("snappy", limit)
     try:
         block: bytes = uncompress(view[start:end])
     except UncompressError as error:

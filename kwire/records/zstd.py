@@ -8,7 +8,10 @@ Source: zstd-jni's ZstdInputStream, which reads frames one after another.
 
 from __future__ import annotations
 
-from kwire.errors import CorruptRecord, TooLarge
+from io import BytesIO
+
+from kwire.errors import CorruptRecord
+from kwire.records.inflation import CHUNK, most_pieces, too_large, too_many_pieces
 
 Buffer = bytes | bytearray | memoryview
 
@@ -16,14 +19,17 @@ FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
 _RLE_BLOCK = 1
 _RESERVED_BLOCK = 3
-_CHUNK = 256 * 1024
 DEFAULT_LEVEL = 3
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
 _CONTENT_SIZE_SIZES = (0, 2, 4, 8)
 
 
-def _frame_end(view: memoryview, position: int) -> int:
-    """Return where the frame at position ends. Errors: CorruptRecord for truncation and junk."""
+def _frame_end(view: memoryview, position: int, most_blocks: int) -> tuple[int, int]:
+    """Return where the frame at position ends, and of how many blocks it consists.
+
+    Shape: gives up after most_blocks, with the position there. Errors: CorruptRecord for truncation
+    and junk.
+    """
     start = position
     end = len(view)
     magic = bytes(view[position : position + 4])
@@ -31,15 +37,18 @@ def _frame_end(view: memoryview, position: int) -> int:
         position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
         if position > end:
             raise CorruptRecord("zstd skippable frame is cut short", offset=start)
-        return position
+        return position, 1
     if magic != FRAME_MAGIC or position + 5 > end:
         raise CorruptRecord("zstd frame magic is missing", offset=start)
     descriptor = view[position + 4]
     single_segment = descriptor >> 5 & 1
     position += 5 + (1 - single_segment) + _DICTIONARY_ID_SIZES[descriptor & 3]
     position += _CONTENT_SIZE_SIZES[descriptor >> 6] or single_segment
-    last = 0
+    last = blocks = 0
     while not last:
+        if blocks >= most_blocks:
+            return position, blocks + 1
+        blocks += 1
         if position + 3 > end:
             raise CorruptRecord("zstd data is cut short", offset=start)
         header = view[position] | view[position + 1] << 8 | view[position + 2] << 16
@@ -51,7 +60,7 @@ def _frame_end(view: memoryview, position: int) -> int:
     position += 4 * (descriptor >> 2 & 1)
     if position > end:
         raise CorruptRecord("zstd data is cut short", offset=start)
-    return position
+    return position, blocks
 
 
 def decompress(view: memoryview, limit: int) -> bytes:
@@ -59,24 +68,28 @@ def decompress(view: memoryview, limit: int) -> bytes:
     from zstandard import ZstdDecompressor, ZstdError
 
     position = 0
+    pieces_left = most_pieces(limit)
     while position < len(view):
-        position = _frame_end(view, position)
+        position, blocks = _frame_end(view, position, pieces_left)
+        pieces_left -= blocks
+        if pieces_left < 0:
+            raise too_many_pieces("zstd", limit)
     if not position:
         raise CorruptRecord("zstd data is empty", offset=0)
-    parts: list[bytes] = []
+    whole = BytesIO()
     total = 0
     # A chunk is allocated in full before it is filled, so small inputs get small chunks.
-    chunk = min(_CHUNK, max(4096, len(view) * 8))
+    chunk = min(CHUNK, max(4096, len(view) * 8))
     try:
         reader = ZstdDecompressor().stream_reader(view, read_across_frames=True)
         while out := reader.read(min(chunk, limit - total + 1)):
             total += len(out)
             if total > limit:
-                raise TooLarge(f"zstd data decompresses to more than {limit} bytes")
-            parts.append(out)
+                raise too_large("zstd", limit)
+            whole.write(out)
     except ZstdError as error:
         raise CorruptRecord(f"zstd data is corrupt: {error}") from error
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return whole.getvalue()
 
 
 def compress(data: Buffer, level: int | None = None) -> bytes:

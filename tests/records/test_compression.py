@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 import tracemalloc
 import zlib
 
@@ -11,10 +12,13 @@ import lz4.frame
 import pytest
 import snappy as python_snappy
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
 from kwire.records import lz4 as kwire_lz4
 from kwire.records.compression import Codec, compress, decompress
+from kwire.records.inflation import most_pieces
 from kwire.records.snappy import XERIAL_HEADER
 from kwire.records.xxhash import xxh32
 
@@ -198,3 +202,61 @@ def test_zstd_content_size_that_lies_is_refused() -> None:
 )
 def test_xxh32_gives_the_published_digests(data: bytes, digest: int) -> None:
     assert digest == xxh32(data)
+
+
+# -- many small pieces -----------------------------------------------------------------------------
+
+
+def empty_zstd_blocks(count: int) -> bytes:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(b"")
+    head = frame[:6]  # magic, descriptor, window
+    return head + b"\x00\x00\x00" * (count - 1) + b"\x01\x00\x00"
+
+
+PIECES = {
+    Codec.GZIP: lambda count: compress(Codec.GZIP, 2, b"") * count,
+    Codec.SNAPPY: lambda count: XERIAL_HEADER + b"\0\0\0\1\0" * count,
+    Codec.ZSTD: empty_zstd_blocks,
+}
+
+
+@pytest.mark.parametrize("codec", PIECES)
+def test_pieces_without_content_are_bounded_by_the_limit_too(codec: Codec) -> None:
+    limit = 16 * 1024
+    assert decompress(codec, 2, PIECES[codec](most_pieces(limit)), limit) == b""
+    with pytest.raises(TooLarge, match="consists of more than 128 pieces"):
+        decompress(codec, 2, PIECES[codec](most_pieces(limit) + 1), limit)
+
+
+def test_skippable_zstd_frames_count_as_pieces() -> None:
+    skippable = b"\x50\x2a\x4d\x18" + bytes(4)
+    content = compress(Codec.ZSTD, 2, b"hello")
+    assert decompress(Codec.ZSTD, 2, skippable * 10 + content, 256) == b"hello"
+    with pytest.raises(TooLarge):
+        decompress(Codec.ZSTD, 2, skippable * 100 + content, 256)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+def test_limit_decides_and_nothing_else_does(codec: Codec, data: st.DataObject) -> None:
+    """What a batch decompresses to is known exactly, whatever its size in compressed form."""
+    piece = data.draw(st.binary(max_size=50))
+    content = piece * data.draw(st.integers(0, 2000))
+    limit = data.draw(st.integers(0, len(content) + 10))
+    packed = compress(codec, 2, content)
+    if len(content) <= limit:
+        assert decompress(codec, 2, packed, limit) == content
+    else:
+        with pytest.raises(TooLarge):
+            decompress(codec, 2, packed, limit)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_little_is_decompressed_before_a_small_limit_is_passed(codec: Codec) -> None:
+    """A batch of 64 KiB is looked at in the loop: that must take milliseconds, whatever it is."""
+    bomb = compress(codec, 2, bytes(64 * 1024 * 900))[:65536]
+    began = time.process_time()
+    for _ in range(10):
+        with pytest.raises((TooLarge, CorruptRecord)):
+            decompress(codec, 2, bomb, 64 * 1024)
+    assert (time.process_time() - began) / 10 < 0.01
