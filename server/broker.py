@@ -16,6 +16,7 @@ from .executor import Executor
 from .log.file_layer import FileLayer
 from .metadata.endpoint import WILDCARDS
 from .net.sockets import SocketNetwork
+from .workers import WorkerLimits
 
 if TYPE_CHECKING:
     from .coordination.store import Store
@@ -44,7 +45,12 @@ class Broker:
         network: Network | None = None,
     ) -> None:
         self.config = config
-        executor = executor or Executor()
+        executor = executor or Executor(
+            limits=WorkerLimits(
+                config.get_int("kwire.worker.max.ms") / 1000,
+                config.get_int("kwire.worker.max.bytes"),
+            )
+        )
         self.seams = Seams(
             clock or SystemClock(),
             file_layer or FileLayer(),

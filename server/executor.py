@@ -41,11 +41,15 @@ class Executor:
         self.limits = limits or WorkerLimits()
         self._closed = False
 
-    def separate(self, *, niceness: int, memory_bytes: int | None = None) -> Executor:
-        """Return another executor, whose process has at least this niceness and a bound on its memory."""
-        executor = Executor(self._max_threads, self._idle_process_s, niceness=niceness)
-        executor._process.memory_bytes = memory_bytes
-        return executor
+    def separate(self, *, niceness: int) -> Executor:
+        """Return another executor, whose process has at least this niceness."""
+        return Executor(self._max_threads, self._idle_process_s, niceness=niceness)
+
+    def bound_process(self, memory_bytes: int) -> None:
+        """Bound the memory of the broker's own process; one that runs with another bound ends."""
+        if self._process.memory_bytes != memory_bytes:
+            self._process.memory_bytes = memory_bytes
+            self._process.restart()
 
     def in_thread(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs

@@ -499,9 +499,10 @@ def test_what_waits_for_the_worker_is_not_appended_to_closed_logs(tmp_path: Path
         clients = [await connect(broker) for _ in range(2)]
         await create(clients[0], "a", compression_type="gzip")
         partition = broker.rooms.replica_manager.partitions["a", 0]  # type: ignore[index]
-        for waiting, value in enumerate((bytes(100_000), b"behind it"), 1):
-            await clients[waiting - 1].send(produce_request("a", value), 9)
-            while len(partition.append_queue or ()) < waiting:
+        for waiting, client in enumerate(clients, 1):
+            for value in (bytes(100_000), b"behind it"):
+                await client.send(produce_request("a", value), 9)
+            while sorted(map(len, (partition.append_queues or {}).values())) != [2] * waiting:
                 await asyncio.sleep(0)
         await broker.stop()
         assert partition.log.log_end_offset == 0

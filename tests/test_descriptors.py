@@ -34,7 +34,7 @@ MINUTE_MS = 60_000
 class InThisProcess(Executor):
     """An executor whose worker process is this one, so that its descriptors are seen."""
 
-    def separate(self, *, niceness: int, memory_bytes: int | None = None) -> Executor:
+    def separate(self, *, niceness: int) -> Executor:
         return self
 
     async def in_process(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -26,6 +26,9 @@ from kwire.records.record import (
     read_varlong,
 )
 
+MAX_ISSUES = 1_000
+"""So many records of a batch are reported with the same error; a batch may hold millions."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecordIssue:
@@ -69,7 +72,7 @@ def validate_records(
     max_timestamp: int | None = None,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> RecordsSummary:
-    """Walk all records of a batch and report each one that a broker has to refuse.
+    """Walk all records of a batch and report each one that a broker has to refuse, see MAX_ISSUES.
 
     Unit: timestamps in ms, bounds inclusive and not applied to -1; pass None for topics with
     LogAppendTime. Errors: CorruptRecord if the body's structure is broken, so that no single record
@@ -198,6 +201,7 @@ def _judge(
 ) -> RecordsSummary:
     """Return an issue for each record that has to be refused; `records` as `_walk_body` yields them."""
     issues: list[RecordIssue] = []
+    reported: dict[ErrorCode, int] = {}
     latest = NO_TIMESTAMP
     index_of_latest = -1
     consecutive = True
@@ -225,7 +229,8 @@ def _judge(
         else:
             error = ErrorCode.NONE
             message = ""
-        if error:
+        if error and (before := reported.get(error, 0)) < MAX_ISSUES:
+            reported[error] = before + 1
             issues.append(RecordIssue(index, error, message))
         if timestamp > latest:
             latest = timestamp

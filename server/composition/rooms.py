@@ -118,6 +118,7 @@ def build_rooms(
             )
         ),
         executor=executor,
+        turns=turns,
         fetchers=None if clients is None else clients.fetchers,
         leader_quota=None if clients is None else clients.quotas.leader,
         stray_advice=STRAY_ADVICE if alone else "",

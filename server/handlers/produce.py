@@ -5,7 +5,7 @@ not begin with a batch at all, or begins with a transactional one without a tran
 all are refused. With acks=0 nothing is answered, and an error closes the connection, which is the
 only way to report it. acks=-1 waits for the high watermark. Records that must be read one by one (a
 compacted topic, another compression.type, old magics, deep validation) are prepared before the
-append; large ones in the worker process, and then later requests to that partition queue behind
+append; what is much work in a worker process, and then later batches of the client queue behind
 them. A transactional batch is verified first: its partition must be part of the producer's
 transaction. The transaction's coordinator knows, on this or another broker; from version 12 on the
 batch itself adds the partition.
@@ -68,7 +68,7 @@ def produce(
     if not -1 <= acks <= 1:
         return _refuse_acks(ctx, acks, places, rows, verifier)
     appended = ctx.services.replica_manager.appends.append_records(
-        rows, acks, request.timeout_ms, ctx.now_ms, verifier=verifier
+        rows, acks, request.timeout_ms, ctx.now_ms, verifier=verifier, client=ctx
     )
     if isinstance(appended, list):
         return answer_of(ctx, acks, places, appended)

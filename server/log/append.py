@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records.batch import (
+    MAX_DECOMPRESSED_BYTES,
     batch_size,
     read_header,
     rewrite_crc,
@@ -59,14 +60,15 @@ def check_as_leader(
     now_ms: int,
     origin: AppendOrigin,
     prepared: bool,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> tuple[memoryview, Batches] | AppendError:
     """Check batches in full, and rewrite them first where the topic requires it.
 
-    Shape: the bytes to be stamped, and the batches in them. Errors: as value; those of `Log.append_as_leader` except
-    the producer errors.
+    Shape: the bytes to be stamped, and the batches in them; no more than max_bytes are decompressed. Errors: as
+    value; those of `Log.append_as_leader` except the producer errors.
     """
     if not prepared and origin is AppendOrigin.CLIENT and needs_rewrite(records, config):
-        rewritten = prepare(records, config, str(tp), now_ms, origin)
+        rewritten = prepare(records, config, str(tp), now_ms, origin, max_bytes)
         if isinstance(rewritten, AppendError):
             return rewritten
         records = memoryview(rewritten)
@@ -83,7 +85,7 @@ def check_as_leader(
         for position, header in batches:
             problem = None
             if not header.is_control:
-                problem = check_timestamps(records, position, header, config, now_ms)
+                problem = check_timestamps(records, position, header, config, now_ms, max_bytes)
             if problem is not None:
                 return problem
     if len(records) > config.segment_bytes:

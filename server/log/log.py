@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
 from kwire.errors import CorruptRecord, ErrorCode
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES
 from kwire.records.compression import Codec
 from kwire.records.crc import crc32c
 from kwire.records.layout import (
@@ -239,11 +240,13 @@ class Log:
         *,
         origin: AppendOrigin = _CLIENT,
         prepared: bool = False,
+        max_bytes: int = MAX_DECOMPRESSED_BYTES,
     ) -> AppendInfo | AppendError:
         """Give a producer's batches the next offsets and write them to the page cache, all or none.
 
         Shape: offset and epoch are written into `records` in place if it is writable. The view
-        is not kept. Errors: as value; CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+        is not kept. Where records must be read that were not `prepared`, no more than max_bytes are
+        decompressed. Errors: as value; TOO_MUCH_HERE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, the producer
         errors, KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsLeader.
         """
@@ -265,7 +268,9 @@ class Log:
                 count,
             ) = _UNPACK_HEADER(records)
         except StructError:
-            return self._append_carefully(records, leader_epoch, now_ms, origin, prepared)
+            return self._append_carefully(
+                records, leader_epoch, now_ms, origin, prepared, max_bytes
+            )
         if (
             length + LOG_OVERHEAD != size
             or magic != 2
@@ -282,7 +287,9 @@ class Log:
             or origin is not _CLIENT
             or self.offline
         ):
-            return self._append_carefully(records, leader_epoch, now_ms, origin, prepared)
+            return self._append_carefully(
+                records, leader_epoch, now_ms, origin, prepared, max_bytes
+            )
         if crc32c(records[ATTRIBUTES_AT:]) != crc:
             return AppendError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch for {self.tp} fails its CRC check"
@@ -349,13 +356,16 @@ class Log:
         now_ms: int,
         origin: AppendOrigin,
         prepared: bool,
+        max_bytes: int,
     ) -> AppendInfo | AppendError:
         # `append_as_leader` without any assumption about the records.
         if self.offline:
             return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
         if not records:  # an old client's message set may be empty
             return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, NO_TIMESTAMP, 0)
-        checked = check_as_leader(records, self.config, self.tp, now_ms, origin, prepared)
+        checked = check_as_leader(
+            records, self.config, self.tp, now_ms, origin, prepared, max_bytes
+        )
         if isinstance(checked, AppendError):
             return checked
         records, batches = checked

@@ -19,11 +19,18 @@ from kwire.errors import (
     TooLarge,
     UnsupportedCodec,
 )
-from kwire.records.batch import BatchHeader, RecordBatch, batch_size, read_header, verify_crc
+from kwire.records.batch import (
+    MAX_DECOMPRESSED_BYTES,
+    BatchHeader,
+    RecordBatch,
+    batch_size,
+    read_header,
+    verify_crc,
+)
 from kwire.records.compression import Codec
 from kwire.records.layout import CODEC_MASK, NO_TIMESTAMP
 from kwire.records.record import TimestampType
-from kwire.records.validation import RecordIssue, validate_records
+from kwire.records.validation import MAX_ISSUES, RecordIssue, validate_records
 
 from .log_config import LogConfig
 
@@ -81,6 +88,10 @@ class Refusal(Exception):
         super().__init__(message)
         self.reason = AppendError(error, message)
 
+
+#: Nothing was appended, nor decided: reading the records takes more than the caller allowed. Not an
+#: answer for clients; compare with `is`.
+TOO_MUCH_HERE = AppendError(ErrorCode.MESSAGE_TOO_LARGE, "The records are more than is read here.")
 
 Batches = list[tuple[int, BatchHeader]]
 
@@ -219,15 +230,29 @@ def timestamp_problem(timestamp: int, offset: int, config: LogConfig, now_ms: in
 
 
 def check_timestamps(
-    records: memoryview, position: int, header: BatchHeader, config: LogConfig, now_ms: int
+    records: memoryview,
+    position: int,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> AppendError | None:
     """Check a magic 2 batch's first and largest timestamp, and its timestamp type.
 
-    Errors: INVALID_TIMESTAMP, with the records that are out of bounds.
+    Errors: INVALID_TIMESTAMP, with the records that are out of bounds; TOO_MUCH_HERE.
     """
     stamped, latest = header.is_log_append_time, header.max_timestamp
     if stamped and (config.log_append_time or latest == NO_TIMESTAMP):
-        return invalid_timestamps(_of_each_record(records, position, header, WRONG_TYPE))
+        try:
+            count = validate_records(
+                RecordBatch(records[position : position + header.size]), max_bytes=max_bytes
+            ).count
+        except RecordError as error:
+            if is_too_much_here(error, max_bytes):
+                return TOO_MUCH_HERE
+            count = 0
+        told = range(min(count, MAX_ISSUES))
+        return invalid_timestamps([(index, WRONG_TYPE) for index in told])
     if config.log_append_time:
         return None
     for timestamp in (latest,) if stamped else (header.base_timestamp, latest):
@@ -235,21 +260,18 @@ def check_timestamps(
         if problem is not None:
             try:
                 view = records[position : position + header.size]
-                issues, _ = _read_records(view, header, config, now_ms)
-            except (RecordError, Refusal):
+                issues, _ = _read_records(view, header, config, now_ms, max_bytes)
+            except (RecordError, Refusal) as error:
+                if is_too_much_here(error, max_bytes):
+                    return TOO_MUCH_HERE
                 issues = []
             return invalid_timestamps([(i.batch_index, i.message) for i in issues])
     return None
 
 
-def _of_each_record(
-    records: memoryview, position: int, header: BatchHeader, message: str
-) -> list[tuple[int, str]]:
-    try:
-        found = validate_records(RecordBatch(records[position : position + header.size]))
-    except RecordError:
-        return []
-    return [(index, message) for index in range(found.count)]
+def is_too_much_here(error: Exception, max_bytes: int) -> bool:
+    """Whether the error is only that the caller allowed less than what may be read at all."""
+    return isinstance(error, TooLarge) and max_bytes < MAX_DECOMPRESSED_BYTES
 
 
 def invalid_timestamps(errors: list[tuple[int, str]]) -> AppendError:
@@ -288,21 +310,27 @@ def prepare(
     name: str,
     now_ms: int,
     origin: AppendOrigin = AppendOrigin.CLIENT,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> memoryview | bytes | AppendError:
     """Do for a batch what `needs_rewrite` asked for; CPU work, fit for a worker process.
 
     Shape: the same records where they only had to be looked at, else one new magic 2 batch with
-    base offset 0; name is the partition's, for messages. Errors: as Apache Kafka's validator.
+    base offset 0; name is the partition's, for messages; no more than max_bytes are decompressed.
+    Errors: as Apache Kafka's validator; TOO_MUCH_HERE.
     """
+    if len(records) > max_bytes:
+        return TOO_MUCH_HERE
     try:
         batches = analyze(records, config, origin)
         check_number(batches)
         for _, header in batches:
             check_batch(header, batches[0][1].magic, origin)
-        return _prepare(records, batches, config, name, now_ms)
+        return _prepare(records, batches, config, name, now_ms, max_bytes)
     except Refusal as e:
         return e.reason
     except TooLarge as e:
+        if is_too_much_here(e, max_bytes):
+            return TOO_MUCH_HERE
         return AppendError(ErrorCode.MESSAGE_TOO_LARGE, str(e))
     except UnsupportedCodec as e:
         return AppendError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(e))
@@ -312,7 +340,12 @@ def prepare(
 
 
 def _prepare(
-    records: memoryview, batches: Batches, config: LogConfig, name: str, now_ms: int
+    records: memoryview,
+    batches: Batches,
+    config: LogConfig,
+    name: str,
+    now_ms: int,
+    max_bytes: int,
 ) -> memoryview | bytes | AppendError:
     first = batches[0][1]
     if first.is_control:  # not compressed anew, and has no keys of users
@@ -322,13 +355,13 @@ def _prepare(
         issues: list[RecordIssue] = []
         for position, header in batches:
             view = records[position : position + header.size]
-            found, as_stated = _read_records(view, header, config, now_ms)
+            found, as_stated = _read_records(view, header, config, now_ms, max_bytes)
             issues += found
             dense = dense and as_stated
         if issues:
             return _refuse(issues, name)
     else:  # the header stands for the records' timestamps
-        problem = check_timestamps(records, 0, first, config, now_ms)
+        problem = check_timestamps(records, 0, first, config, now_ms, max_bytes)
         if problem is not None:
             return problem
     codec = target_codec(config)
@@ -349,11 +382,14 @@ def _prepare(
             ),
             log_append_time=now_ms if config.log_append_time else NO_TIMESTAMP,
             level=compression_level(codec, config),
+            max_bytes=max_bytes,
         )
     if codec != first.codec:
         from kwire.records.convert import recompress
 
-        return recompress(records, codec, level=compression_level(codec, config))
+        return recompress(
+            records, codec, level=compression_level(codec, config), max_bytes=max_bytes
+        )
     return records
 
 
@@ -369,7 +405,7 @@ def _check_producer_fields(header: BatchHeader) -> None:
 
 
 def _read_records(
-    view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
+    view: memoryview, header: BatchHeader, config: LogConfig, now_ms: int, max_bytes: int
 ) -> tuple[list[RecordIssue], bool]:
     # (what is wrong with records, offsets and largest timestamp are as the header states).
     bounds: tuple[int | None, int | None] = (None, None)
@@ -380,6 +416,7 @@ def _read_records(
         compacted=config.is_compacted,
         min_timestamp=bounds[0],
         max_timestamp=bounds[1],
+        max_bytes=max_bytes,
     )
     issues = summary.issues
     # A CreateTime topic's type counts: a batch stamped otherwise has one timestamp, and is refused

@@ -1,12 +1,15 @@
 """The only way to append to partitions that this broker leads, for clients and coordinators alike.
 
 Most batches are appended within the call. A batch that must be verified (by asking its
-transaction's coordinator) or prepared (rewritten or read record by record, in the worker process if
-that is much work) is appended later. Batches that arrive for the same partition in the meantime
-wait behind it: the batches of a partition become visible in the order in which they arrived. A
-batch counts as arrived once it is verified, so a coordinator that does not answer delays nobody
-else. The rows of a request do not wait for each other; the request's result is ready when all of
-them are appended and, as far as `acks` requires, committed.
+transaction's coordinator) or prepared (rewritten or read record by record, in a worker process if
+that is more than a moment's work) is appended later. Batches that the same client sends to the same
+partition in the meantime wait behind it: a client's batches become visible in the order in which
+they arrived. A batch counts as arrived once it is verified. The rows of a request do not wait for
+each other; the request's result is ready when all of them are appended and, as far as `acks`
+requires, committed. What waits for longer than the request's timeout is not appended.
+
+How much work a batch is depends on what it decompresses to, which only shows by doing it. So the
+loop tries with little, and hands over what turns out to be more.
 
 A waiting batch is meant for the leader epoch in which it was received. If the partition has another
 leader or another epoch by its turn, the batch is refused, and the producer sends it again.
@@ -17,14 +20,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Container, Sequence
+from collections.abc import Awaitable, Container, Hashable, Sequence
 from concurrent.futures import BrokenExecutor
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 
-from ..log.validator import AppendError, AppendInfo, AppendOrigin, needs_rewrite, prepare
+from ..log.validator import (
+    TOO_MUCH_HERE,
+    AppendError,
+    AppendInfo,
+    AppendOrigin,
+    needs_rewrite,
+    prepare,
+)
+from ..workers import TookTooLong, TookTooMuch
 from .append_queue import Turn
 from .purgatory import CommitWaiter
 
@@ -35,14 +46,19 @@ if TYPE_CHECKING:
     from ..executor import Executor
     from ..log.log_config import LogConfig
     from ..metadata.topic_partition import TopicPartition
+    from ..turns import Turns
     from .partition import Partition
 
 logger = logging.getLogger(__name__)
 
-#: Rewriting fewer bytes than this in the loop stalls it less than sending them to the worker
-#: process.
+#: Reading and rewriting fewer bytes of decompressed records than this in the loop stalls it less
+#: than sending them to a worker process.
 INLINE_REWRITE_BYTES = 64 * 1024
 INLINE_REWRITE_RECORDS = 2000
+
+#: What waits is given so much time whatever the request says, so that a timeout of 0, which means
+#: not to wait for other replicas, does not refuse records that only have to be rewritten.
+LEAST_WAIT_MS = 1000
 
 _COUNT = Struct(">57xi").unpack_from
 _HEADER_SIZE = 61
@@ -53,6 +69,10 @@ NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 OFFLINE = AppendError(ErrorCode.KAFKA_STORAGE_ERROR)
 FAILED = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR)
 NOT_REWRITTEN = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records could not be rewritten.")
+TOO_COSTLY = AppendError(
+    ErrorCode.MESSAGE_TOO_LARGE, "Decompressing and reading the records takes more than is allowed."
+)
+TIMED_OUT = AppendError(ErrorCode.REQUEST_TIMED_OUT)
 
 #: The placeholder result of a waiting row.
 NOT_YET = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records were not appended yet.")
@@ -61,6 +81,23 @@ NOT_YET = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records were not appe
 #: makes some.
 AppendRow = tuple["Partition", "RecordsBytes"] | AppendError
 AppendResult = AppendInfo | AppendError
+
+
+class Client(Protocol):
+    """Who sends batches: how log lines name it, and whose connections share the workers in rotation."""
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def connection(self) -> Connection: ...
+
+
+class Connection(Hashable, Protocol):
+    """A connection; `peer` is the client's address as log lines give it."""
+
+    @property
+    def peer(self) -> str: ...
 
 
 class Granted(NamedTuple):
@@ -87,7 +124,8 @@ class Waiting(NamedTuple):
     """A batch that cannot be appended at once, and the leader epoch in which it was received.
 
     Shape: `row` is its place in the request; `records` is a copy. It has a `turn` from the
-    beginning unless it must be verified first.
+    beginning unless it must be verified first. From `give_up_at` on, in the loop's time, it is not
+    appended any more. `must_read` says that it is known to be work for a worker process.
     """
 
     row: int
@@ -99,18 +137,28 @@ class Waiting(NamedTuple):
     verifier: Verifier | None
     asked: Awaitable[AppendError | Granted] | None
     turn: Turn | None
+    client: Client | None
+    give_up_at: float | None
+    must_read: bool
+
+    @property
+    def queue(self) -> Hashable:
+        """Whose batches are appended in order of arrival."""
+        return None if self.client is None else self.client.connection
 
 
 class Appends:
     """Appends records to all partitions of a broker.
 
-    Shape: `offline` holds the partitions whose log directory has failed.
+    Shape: `offline` holds the partitions whose log directory has failed; `turns` says how much may
+    be done at once.
     """
 
     def __init__(
-        self, executor: Executor, clock: Clock, offline: Container[TopicPartition]
+        self, executor: Executor, clock: Clock, offline: Container[TopicPartition], turns: Turns
     ) -> None:
         self.executor = executor
+        self._turns = turns
         self._clock = clock
         self._offline = offline
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,16 +172,19 @@ class Appends:
         *,
         origin: AppendOrigin = _CLIENT,
         verifier: Verifier | None = None,
+        client: Client | None = None,
     ) -> list[AppendResult] | asyncio.Future[list[AppendResult]]:
         """Append batches to each of some partitions, and wait as long as `acks` requires.
 
         Shape: one result per row, in order; a list if nothing has to be waited for. No view of
         `rows` is kept. acks is 0, 1 or -1 (all in-sync replicas); `timeout_ms` limits the wait for
-        them, None waits without limit. The future is cancelled only when the broker stops.
+        them, and before that the wait for the append, None waits without limit. The future is
+        cancelled only when the broker stops.
         Errors: earlier refusals, what the verifier returns, those of `Partition.append_as_leader`;
         NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where the partition was lost in the meantime;
-        REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for what is appended but not
-        committed.
+        MESSAGE_TOO_LARGE for what takes too much time or memory to read; REQUEST_TIMED_OUT for what
+        could not be appended in time; REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for
+        what is appended but not committed.
         """
         results: list[AppendResult] = []
         waiting: list[Waiting] = []
@@ -144,29 +195,32 @@ class Appends:
                 continue
             partition, records = row
             log = partition.log
+            result: AppendResult = TOO_MUCH_HERE
             if (
-                verifier is not None
-                or partition.append_queue is not None
-                or (
-                    origin is _CLIENT
-                    and (
-                        log.may_rewrite
-                        or (len(records) > INLINE_REWRITE_BYTES and records[_MAGIC_AT] < 2)
-                    )
-                )
+                verifier is None
+                and partition.append_queues is None
+                and (origin is not _CLIENT or not log.may_rewrite)
             ):
+                result = partition.append_as_leader(
+                    records, acks=acks, now_ms=now_ms, origin=origin
+                )
+            if result is TOO_MUCH_HERE:
                 begun = self._begin(
-                    len(results), partition, records, acks, now_ms, origin, verifier
+                    len(results),
+                    partition,
+                    records,
+                    acks,
+                    timeout_ms,
+                    now_ms,
+                    origin,
+                    verifier,
+                    client,
                 )
                 if type(begun) is Waiting:
                     waiting.append(begun)
                     results.append(NOT_YET)
                     continue
-                result: AppendResult = begun  # type: ignore[assignment]
-            else:
-                result = partition.append_as_leader(
-                    records, acks=acks, now_ms=now_ms, origin=origin
-                )
+                result = begun  # type: ignore[assignment]
             results.append(result)
             if type(result) is AppendInfo and (
                 acks == -1 or (acks and log.flush_state.awaited and not partition.followers)
@@ -199,19 +253,38 @@ class Appends:
         partition: Partition,
         records: RecordsBytes,
         acks: int,
+        timeout_ms: int | None,
         now_ms: int,
         origin: AppendOrigin,
         verifier: Verifier | None,
+        client: Client | None,
     ) -> AppendResult | Waiting:
         """Append a batch if it need not wait; otherwise keep a copy and its place."""
         asked = None if verifier is None else verifier.verify(partition, records)
         if isinstance(asked, AppendError):
             return asked
+        queue = None if client is None else client.connection
+        queues = partition.append_queues
         if asked is None and (
-            (partition.append_queue is None and not is_prepared_first(partition, records, origin))
+            (queues is None or queue not in queues)
             or partition.append_refusal(acks) is not None  # a refusal needs no turn
         ):
-            return partition.append_as_leader(records, acks=acks, now_ms=now_ms, origin=origin)
+            result = partition.append_as_leader(
+                records,
+                acks=acks,
+                now_ms=now_ms,
+                origin=origin,
+                max_bytes=self._bytes_here(records),
+            )
+            if result is not TOO_MUCH_HERE:
+                return result
+            must_read = True
+        else:
+            must_read = is_much_work(records) and must_be_read(partition, records, origin)
+        give_up_at = None
+        if timeout_ms is not None:
+            now_s = asyncio.get_running_loop().time()
+            give_up_at = now_s + max(timeout_ms, LEAST_WAIT_MS) / 1000
         return Waiting(
             row,
             partition,
@@ -221,38 +294,60 @@ class Appends:
             partition.state.leader_epoch,
             verifier,
             asked,
-            Turn(partition) if asked is None else None,
+            Turn(partition, queue) if asked is None else None,
+            client,
+            give_up_at,
+            must_read,
         )
+
+    def _bytes_here(self, records: RecordsBytes) -> int:
+        """How many bytes of the records may be decompressed in this turn of the loop."""
+        if is_much_work(records) or not self._turns.has_time():
+            return 0
+        return INLINE_REWRITE_BYTES
 
     async def _append_later(self, waiting: Waiting, waiter: CommitWaiter) -> None:
         """Append a batch once it is verified and prepared and its turn has come."""
         partition, turn, asked = waiting.partition, waiting.turn, waiting.asked
+        asking: asyncio.Future[AppendError | Granted] | None = None
         granted: Granted | None = None
         prepared: bytes | AppendError | None = None
-        is_prepared = False
+        must_read = waiting.must_read
         result: AppendResult = FAILED
         try:
-            while True:
-                if asked is not None:
-                    told = await asked
-                    if isinstance(told, AppendError):
-                        result = told
+            async with asyncio.timeout_at(waiting.give_up_at):
+                while True:
+                    if asked is not None:
+                        asking = asyncio.ensure_future(asked)
+                        await asyncio.wait([asking])  # others may wait for it, too
+                        told = asking.result()
+                        if isinstance(told, AppendError):
+                            result = told
+                            return
+                        granted = told
+                        turn = Turn(partition, waiting.queue)
+                    assert turn is not None
+                    if must_read and prepared is None:
+                        prepared = await self._prepare(waiting)
+                    await turn.come
+                    done = self._append_in_turn(waiting, prepared, granted)
+                    if done is TOO_MUCH_HERE:
+                        must_read = True
+                        asked = None
+                        continue
+                    if isinstance(done, AppendInfo | AppendError):
+                        result = done
                         return
-                    granted = told
-                    turn = Turn(partition)
-                assert turn is not None
-                if not is_prepared:
-                    prepared = await self._prepare(partition, waiting.records, waiting.origin)
-                    is_prepared = True
-                await turn.come
-                done = self._append_in_turn(waiting, prepared, granted)
-                if isinstance(done, AppendInfo | AppendError):
-                    result = done
-                    return
-                asked = done
-                turn.leave()  # others need not wait for that answer
-                turn = None
+                    asked = done
+                    turn.leave()  # others need not wait for that answer
+                    turn = None
+        except TimeoutError:
+            if asking is not None:
+                asking.add_done_callback(_forget)
+            result = TIMED_OUT
         except asyncio.CancelledError:
+            if asking is not None:
+                asking.cancel()
             waiter.cancel()
             raise
         except Exception:  # a bug of ours must not fail the other rows
@@ -283,35 +378,51 @@ class Appends:
             now_ms=self._clock.now_ms(),
             origin=waiting.origin,
             prepared=prepared is not None,
+            max_bytes=self._bytes_here(records),
         )
 
-    async def _prepare(
-        self, partition: Partition, records: bytearray, origin: AppendOrigin
-    ) -> bytes | AppendError | None:
-        """Have the worker process do what would stall the loop; None if there is no such work."""
-        if not is_prepared_first(partition, records, origin):
-            return None
+    async def _prepare(self, waiting: Waiting) -> bytes | AppendError:
+        """Have a worker process read the records, and rewrite them where they must be."""
+        partition, records, client = waiting.partition, waiting.records, waiting.client
         name = str(partition.tp)
         try:
-            return await self.executor.in_process(
-                _prepare_in_worker, records, partition.log.config, name, self._clock.now_ms()
+            return await self.executor.in_worker(
+                waiting.queue,
+                _prepare_in_worker,
+                records,
+                partition.log.config,
+                name,
+                self._clock.now_ms(),
             )
         except BrokenExecutor:
             logger.exception("the worker process ended while it rewrote records for %s", name)
             return NOT_REWRITTEN
+        except (TookTooLong, TookTooMuch) as error:
+            logger.warning(
+                "%d bytes of records for %s from %s are refused, as reading them costs too much: %s",
+                len(records),
+                name,
+                "this broker"
+                if client is None
+                else f"client {client.client_id!r} at {client.connection.peer}",
+                error,
+            )
+            return TOO_COSTLY
 
 
-def is_prepared_first(partition: Partition, records: RecordsBytes, origin: AppendOrigin) -> bool:
-    """Whether it is much work to prepare a client's batches (to rewrite or read each record)."""
-    return (
-        origin is _CLIENT
-        and is_much_work(records)
-        and needs_rewrite(memoryview(records), partition.log.config)
-    )
+def _forget(asked: asyncio.Future[AppendError | Granted]) -> None:
+    """Nobody waits for the answer any more, be it an exception."""
+    if not asked.cancelled():
+        asked.exception()
+
+
+def must_be_read(partition: Partition, records: RecordsBytes, origin: AppendOrigin) -> bool:
+    """Whether a client's records must be read one by one, or rewritten, before they are appended."""
+    return origin is _CLIENT and needs_rewrite(memoryview(records), partition.log.config)
 
 
 def is_much_work(records: RecordsBytes) -> bool:
-    """Whether rewriting would stall the loop longer than a trip to the worker process takes."""
+    """Whether the header alone says that reading the records would stall the loop for long."""
     size = len(records)
     return size > INLINE_REWRITE_BYTES or (
         size >= _HEADER_SIZE

@@ -1,41 +1,55 @@
-"""The queue of a partition's appends that cannot be made at once, in order of arrival."""
+"""The queues of a partition's appends that cannot be made at once: for each client in order of arrival.
+
+Nothing is promised about the order of different clients' batches, so one client's dear batch holds up
+nobody else's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Hashable
 from typing import Protocol
+
+AppendQueues = dict[Hashable, deque["Turn"]]
 
 
 class Queued(Protocol):
-    """A partition; `append_queue` is None while nothing waits."""
+    """A partition; `append_queues` is None while nothing waits, and has no empty queue."""
 
-    append_queue: deque[Turn] | None
+    append_queues: AppendQueues | None
 
 
 class Turn:
-    """A place in the queue of a partition; `come` is done when all before it have left.
+    """A place in the queue of a client's appends to a partition; `come` is done when all before it have left.
 
     Every turn must be left, even if nothing was appended.
     """
 
-    __slots__ = ("_partition", "come")
+    __slots__ = ("_client", "_partition", "come")
 
-    def __init__(self, partition: Queued) -> None:
+    def __init__(self, partition: Queued, client: Hashable) -> None:
         self.come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._partition = partition
-        queue = partition.append_queue
+        self._client = client
+        queues = partition.append_queues
+        if queues is None:
+            queues = partition.append_queues = {}
+        queue = queues.get(client)
         if queue is None:
-            queue = partition.append_queue = deque()
+            queue = queues[client] = deque()
             self.come.set_result(None)
         queue.append(self)
 
     def leave(self) -> None:
         """Leave the queue; if this turn was at the front, the next one comes."""
-        queue = self._partition.append_queue
-        assert queue is not None
+        queues = self._partition.append_queues
+        assert queues is not None
+        queue = queues[self._client]
         queue.remove(self)
         if not queue:
-            self._partition.append_queue = None
+            del queues[self._client]
+            if not queues:
+                self._partition.append_queues = None
         elif not queue[0].come.done():
             queue[0].come.set_result(None)

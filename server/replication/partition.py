@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Collection
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from ..log.file_layer import FileSlice
 from ..log.log import AppendError, AppendInfo, AppendOrigin, Log, LogSlice
 from ..metadata.image import NO_EPOCH, NO_LEADER
 from ..metadata.topic_partition import TopicPartition
-from .append_queue import Turn
+from .append_queue import AppendQueues
 from .isr import FollowerState, IsrState, committed_offset, may_join, out_of_sync
 from .membership import Membership, PartitionState
 from .purgatory import Waiters
@@ -46,7 +45,7 @@ class Partition:
 
     __slots__ = (
         "_membership",
-        "append_queue",
+        "append_queues",
         "epoch_start_offset",
         "followers",
         "held_bytes",
@@ -79,7 +78,7 @@ class Partition:
         #: first.
         self.held_bytes = 0
         #: Appends that could not be made at once, and those behind them; None if there are none.
-        self.append_queue: deque[Turn] | None = None
+        self.append_queues: AppendQueues | None = None
         self._membership = membership
 
     def __repr__(self) -> str:
@@ -306,10 +305,12 @@ class Partition:
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: bool = False,
+        max_bytes: int = 0,
     ) -> AppendInfo | AppendError:
         """Append whole batches and wake the requests that wait for them.
 
-        Shape: `prepared` says that `Log.prepare` has already checked the records.
+        Shape: `prepared` says that `Log.prepare` has already checked the records; otherwise no more
+        than max_bytes of records are read one by one, see TOO_MUCH_HERE.
         Errors: those of append_refusal and of the log.
         """
         if not self.is_leader or (acks == -1 and self.followers):  # alone it has them all
@@ -318,7 +319,12 @@ class Partition:
                 return refusal
         log = self.log
         appended = log.append_as_leader(
-            records, self.state.leader_epoch, now_ms, origin=origin, prepared=prepared
+            records,
+            self.state.leader_epoch,
+            now_ms,
+            origin=origin,
+            prepared=prepared,
+            max_bytes=max_bytes,
         )
         if not isinstance(appended, AppendError):
             self._advance_high_watermark(len(records), now_ms)

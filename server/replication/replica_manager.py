@@ -32,6 +32,7 @@ from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import EPOCH_DURING_DELETE, NO_EPOCH, TOPICS, MetadataImage
 from ..metadata.topic_partition import TopicPartition
+from ..turns import Turns
 from .append import Appends
 from .membership import Membership, PartitionState
 from .partition import Partition
@@ -89,11 +90,12 @@ class ReplicaManager:
         membership: Membership[Partition] | None = None,
         executor: Executor | None = None,
         *,
+        turns: Turns | None = None,
         fetchers: Fetchers | None = None,
         leader_quota: ReplicationQuota | None = None,
         stray_advice: str = "",
     ) -> None:
-        """Without an executor, records are prepared by a new one."""
+        """Without an executor, records are prepared by a new one; `turns` are the broker's."""
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
         self.fetchers: Fetchers = fetchers or NoFetchers()
@@ -105,7 +107,9 @@ class ReplicaManager:
         #: The epoch of the latest known controller; requests from earlier ones are refused.
         self.controller_epoch = 0
         #: The way into the partitions that this broker leads.
-        self.appends = Appends(executor or Executor(), clock, self.offline)
+        self.appends = Appends(
+            executor or Executor(), clock, self.offline, turns or Turns(clock.monotonic_us)
+        )
         #: Fetches whose records are converted for old clients, and therefore in memory, at a time.
         self.converting = asyncio.Semaphore(MAX_CONVERTING)
         self._strays_reported = False

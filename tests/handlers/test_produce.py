@@ -491,7 +491,7 @@ def test_large_batch_is_recompressed_by_the_worker_and_nothing_overtakes_it(
         assert [(row.error_code, row.base_offset) for row in rows] == [(0, n) for n in range(4)]
         stored = values(partition.read(0, 1 << 20).data)
         assert [value[:1] for value in stored if value] == [b"1", b"2", b"3", b"4"]
-        assert partition.append_queue is None
+        assert partition.append_queues is None
         assert isinstance(room.call(produce, request(batch(b"5")), LATEST).responses, list)
 
     asyncio.run(run())
@@ -572,7 +572,7 @@ def test_later_batches_wait_for_all_before_them_even_if_one_of_them_fails(
         assert only(await finish(first)).base_offset == 0
         assert only(await finish(second)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert only(await finish(third)).base_offset == 1
-        assert partition.append_queue is None
+        assert partition.append_queues is None
 
     asyncio.run(run())
 

@@ -249,7 +249,7 @@ def test_batch_that_waits_is_verified_again_when_it_is_appended(tmp_path: Path) 
         await turns(20)
         assert broker.send(producer, 0).error_code == ErrorCode.TRANSACTION_ABORTABLE
         assert broker.is_stable()
-        assert broker.partition().append_queue is None
+        assert broker.partition().append_queues is None
 
     run(tmp_path, test, compression_type="gzip")
 

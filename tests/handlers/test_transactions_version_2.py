@@ -178,7 +178,7 @@ def test_batch_waits_while_the_transaction_before_is_ending(tmp_path: Path) -> N
         waiting = broker.send(producer, 0, version=12)
         offsets = broker.commit_offsets(producer, {FIRST: 3}, 5)
         assert isinstance(waiting, asyncio.Future)
-        assert broker.partition().append_queue is None  # others are not held up
+        assert broker.partition().append_queues is None  # others are not held up
         assert (await waiting).error_code == 0
         assert await offsets == [NONE]
         producer = await next_producer(broker, producer, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import tempfile
 from collections.abc import Awaitable, Callable
 from concurrent.futures import BrokenExecutor
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 
 from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batch_headers
+from kwire.records.compression import Codec
 from server.log.validator import AppendError, AppendInfo, AppendOrigin
 from server.replication import append
 from server.replication.append import AppendRow, Granted, Verifier
 from server.replication.partition import Partition
+from server.turns import Turns
+from server.workers import TookTooLong, TookTooMuch
 from tests.support.replicas import NOW, Replicas, batch, stored, turns, values
 from tests.support.waiting import HeldExecutor, HeldVerifier
 
@@ -49,10 +53,13 @@ def begin(
     timeout_ms: int | None = 60_000,
     verifier: Verifier | None = None,
     origin: AppendOrigin = AppendOrigin.CLIENT,
+    client: Any = None,
 ) -> list[Result] | asyncio.Future[list[Result]]:
     now_ms = room.clock.now_ms()
     appends = room.replicas.appends
-    return appends.append_records(rows, acks, timeout_ms, now_ms, verifier=verifier, origin=origin)
+    return appends.append_records(
+        rows, acks, timeout_ms, now_ms, verifier=verifier, origin=origin, client=client
+    )
 
 
 def waits(room: Replicas, *rows: AppendRow, **options: Any) -> asyncio.Future[list[Result]]:
@@ -135,7 +142,7 @@ def test_later_batch_of_whatever_origin_waits_behind_the_first(
         await first
         await second
         assert visible(partition) == [b"1", b"2"]
-        assert partition.append_queue is None
+        assert partition.append_queues is None
 
     play(room, test)
 
@@ -242,7 +249,7 @@ def test_batch_whose_leader_epoch_ended_while_it_was_verified_is_refused(room: R
         room.create("a", epoch=1)
         verifier.grant()
         assert await request == [NOT_LEADER]
-        assert partition.append_queue is None
+        assert partition.append_queues is None
 
     play(room, test)
 
@@ -357,6 +364,149 @@ def test_batch_that_lost_its_leader_between_append_and_commit_hears_of_it(room: 
     play(room, test)
 
 
+# -- what costs more than it looks -----------------------------------------------------------------
+
+COMPACTED = {"cleanup.policy": "compact"}
+
+
+def bomb(value: bytes = b"1", **options: Any) -> AppendRow | Any:
+    """Small to look at; the value is made large."""
+    records = batch(value + bytes(600), codec=Codec.GZIP, **options)
+    assert len(records) < append.INLINE_REWRITE_BYTES
+    return memoryview(bytearray(records))
+
+
+class Sender:
+    """A client with one connection."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.connection = self
+
+    @property
+    def peer(self) -> str:
+        return "192.0.2.1:9999"
+
+
+OLD_STAMP = {"message.timestamp.before.max.ms": "1000"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "options"),
+    [
+        (COMPACTED, {}),
+        ({"compression.type": "lz4"}, {}),
+        ({}, {"magic": 1}),
+        (OLD_STAMP, {"timestamp": NOW - 5000}),
+    ],
+    ids=["compacted", "recompressed", "old magic", "timestamps to be listed"],
+)
+def test_batch_that_inflates_goes_to_a_worker_however_small_it_is(
+    room: Replicas, configs: dict[str, str], options: Any
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=configs)
+        request = waits(room, (partition, bomb(**options)))
+        await turns()
+        assert len(worker.waiting) == 1
+        worker.waiting[0].set_result(None)
+        (result,) = await request
+        if configs is OLD_STAMP:
+            assert isinstance(result, AppendError)
+            assert (result.error, len(result.record_errors)) == (ErrorCode.INVALID_TIMESTAMP, 1)
+        else:
+            assert visible(partition) == [b"1"]
+        assert partition.append_queues is None
+
+    play(room, test)
+
+
+def test_many_batches_are_not_read_in_one_turn_of_the_loop(room: Replicas) -> None:
+    """The clock moves on by a millisecond each time it is read."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=COMPACTED)
+        clock = itertools.count(0, 1000)
+        room.replicas.appends._turns = Turns(lambda: next(clock), slice_us=5000)
+        senders = [Sender(str(number)) for number in range(20)]
+        begun = [begin(room, (partition, small(b"1")), client=sender) for sender in senders]
+        at_once = [each for each in begun if isinstance(each, list)]
+        assert 1 <= len(at_once) < 6
+        for _ in range(40):
+            await turns()
+        assert len(worker.waiting) > 5
+        for each in worker.waiting:
+            each.set_result(None)
+        await turns(20)
+        assert len(visible(partition)) == 20
+
+    play(room, test)
+
+
+def test_batch_that_waits_longer_than_its_timeout_is_not_appended(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, "LEAST_WAIT_MS", 0)
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a", configs=GZIP), HeldVerifier()
+        patient = waits(room, (partition, large(b"1")))
+        hasty = [
+            waits(room, (partition, large(b"2")), timeout_ms=1),
+            waits(room, (partition, small(b"3")), timeout_ms=1),
+            waits(room, (partition, small(b"4")), timeout_ms=1, verifier=verifier),
+        ]
+        for request in hasty:
+            assert await request == [AppendError(ErrorCode.REQUEST_TIMED_OUT)]
+        assert worker.waiting[1].cancelled()
+        assert not verifier.asked[0].cancelled()  # others may wait for it, too
+        verifier.grant()
+        worker.waiting[0].set_result(None)
+        await patient
+        assert visible(partition) == [b"1"]
+        assert partition.append_queues is None
+
+    play(room, test)
+
+
+def test_client_does_not_wait_behind_another_clients_batches(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, slow, quick = (
+            room.create("a", configs=COMPACTED),
+            Sender("slow"),
+            Sender("quick"),
+        )
+        first = waits(room, (partition, bomb(b"1")), client=slow)
+        behind = waits(room, (partition, small(b"2")), client=slow)
+        assert isinstance(begin(room, (partition, small(b"3")), client=quick), list)
+        await turns()
+        worker.waiting[0].set_result(None)
+        await first
+        await behind
+        assert visible(partition) == [b"3", b"1", b"2"]
+
+    play(room, test)
+
+
+@pytest.mark.parametrize("limit", [TookTooLong("after 1 s"), TookTooMuch("after 1 MB")])
+def test_batch_that_costs_too_much_is_too_large_and_the_log_says_whose(
+    room: Replicas, limit: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=GZIP)
+        request = waits(room, (partition, large(b"1")), client=Sender("me"))
+        await turns()
+        worker.waiting[0].set_exception(limit)
+        (result,) = await request
+        assert isinstance(result, AppendError)
+        assert result.error is ErrorCode.MESSAGE_TOO_LARGE
+        assert visible(partition) == []
+
+    play(room, test)
+    assert "for a-0 from client 'me' at 192.0.2.1:9999 are refused" in caplog.text
+    assert str(limit) in caplog.text
+
+
 # -- all of it -------------------------------------------------------------------------------------
 
 TOPICS = ("a", "b")
@@ -445,7 +595,7 @@ class Model:
             if not request.cancelled():
                 self.told.update(zip(names, request.result(), strict=True))
         for partition in self.logs:
-            assert partition.append_queue is None
+            assert partition.append_queues is None
         for name, told in self.told.items():
             partition, epoch = self.sent[name]
             if not partition.is_leader:

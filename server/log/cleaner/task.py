@@ -57,7 +57,10 @@ class CleanerTask:
     async def run_due(self) -> int:
         """Clean until no log is due; return how many rounds were completed."""
         completed = 0
-        self._cleaner.settings = self._settings()
+        self._cleaner.settings = settings = self._settings()
+        self._executor.bound_process(
+            self._config.get_int("kwire.worker.max.bytes") + settings.dedupe_buffer_size
+        )
         while (round_ := self._cleaner.next_round(self._clock.now_ms())) is not None:
             try:
                 done = await self._run(round_)
