@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -88,6 +89,41 @@ class FairQueue(Generic[T]):
             queue.remove(item)
             if not queue:
                 del self._by_client[client]
+
+
+class FairPermits:
+    """Lets a number of clients' requests go on at a time; the others wait in rotation."""
+
+    def __init__(self, permits: int) -> None:
+        self._free = permits
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+
+    @asynccontextmanager
+    async def permit(self, client: Hashable) -> AsyncIterator[None]:
+        """Hold one permit, for a client."""
+        if self._free:
+            self._free -= 1
+        else:
+            given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.put(client, given)
+            try:
+                await given
+            except asyncio.CancelledError:
+                self._waiting.remove(client, given)
+                if not given.cancelled():  # it came at the same moment
+                    self._hand_on()
+                raise
+        try:
+            yield
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        while (given := self._waiting.take()) is not None:
+            if not given.done():
+                given.set_result(None)
+                return
+        self._free += 1
 
 
 # -- one process -----------------------------------------------------------------------------------

@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.workers import FairQueue, TookTooLong, TookTooMuch, WorkerLimits, Workers, limited
+from server.workers import (
+    FairPermits,
+    FairQueue,
+    TookTooLong,
+    TookTooMuch,
+    WorkerLimits,
+    Workers,
+    limited,
+)
 
 CLIENTS = st.integers(0, 3)
 
@@ -183,3 +191,29 @@ def test_memory_of_work_is_bounded() -> None:
         assert await workers.run("a", take_memory, 1 << 20) == 1 << 20
 
     play(test, memory_bytes=256 << 20)
+
+
+def test_permits_go_round_between_clients() -> None:
+    async def run() -> None:
+        permits, order = FairPermits(1), []
+
+        async def hold(client: int) -> None:
+            async with permits.permit(client):
+                order.append(client)
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(hold(client)) for client in (1, 1, 1, 2, 2, 3)]
+        await asyncio.sleep(0)
+        tasks[4].cancel()
+        await asyncio.wait(tasks)
+        assert order == [1, 1, 2, 3, 1]
+        # Given and cancelled at the same moment, a permit is handed on.
+        async with permits.permit(1):
+            waiting = [asyncio.create_task(hold(client)) for client in (2, 3)]
+            await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.wait(waiting, timeout=5)
+        assert order[5:] == [3]
+        await hold(1)
+
+    asyncio.run(run())

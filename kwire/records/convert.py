@@ -38,6 +38,7 @@ def down_convert(
     *,
     first_offset: int = 0,
     max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    partly: bool = False,
 ) -> bytes:
     """Return the batches for a client that knows no magic above to_magic.
 
@@ -46,7 +47,7 @@ def down_convert(
     uncompressed batch of magic 2 are left out, as some librdkafka versions need. A truncated last
     batch is dropped too.
     Errors: UnsupportedCodec for zstd, which old clients cannot read, unless an earlier batch was
-    converted; else as RecordBatch.records.
+    converted; else as RecordBatch.records; with `partly`, TooLarge only for the first batch.
     """
     parts: list[Buffer] = []
     budget = _Budget(max_bytes)
@@ -64,18 +65,23 @@ def down_convert(
                 raise
             break
         builder: BatchBuilder | None = None
-        for record in budget.records(batch):
-            if not codec and record.offset < first_offset:
-                continue
-            if builder is None:
-                builder = BatchBuilder(
-                    to_magic,
-                    codec,
-                    header.timestamp_type,
-                    base_offset=record.offset,
-                    log_append_time=header.max_timestamp,
-                )
-            _append(builder, record.offset, record._replace(headers=()))
+        try:
+            for record in budget.records(batch):
+                if not codec and record.offset < first_offset:
+                    continue
+                if builder is None:
+                    builder = BatchBuilder(
+                        to_magic,
+                        codec,
+                        header.timestamp_type,
+                        base_offset=record.offset,
+                        log_append_time=header.max_timestamp,
+                    )
+                _append(builder, record.offset, record._replace(headers=()))
+        except TooLarge:
+            if not partly or not parts:
+                raise
+            break
         if builder is not None:
             parts.append(builder.build())
     return b"".join(parts)

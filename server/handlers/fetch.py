@@ -44,7 +44,7 @@ from ..replication.read import (
 from . import refusals
 from .context import Later, RequestContext
 from .endpoints import add_endpoint, leader_of
-from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, converted, refuses_old
+from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
 from .registry import handles
 
 READS_ZSTD_SINCE = 10
@@ -81,7 +81,7 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
         refuse = partial(refuses_old, ctx)
         if version < READS_MAGIC_2_SINCE:
             max_bytes = min(max_bytes, MAX_CONVERTED_BYTES)
-            convert = partial(converted, ctx)
+            convert = Conversion(ctx)
     params = fetch_params(
         (
             max_bytes,

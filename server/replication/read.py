@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 
@@ -43,6 +43,16 @@ MISSING = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 FetchRow = tuple["Key", "FetchedPartition", str, ReadResult]
 
 
+class Convert(Protocol):
+    """Converts what was read from an offset, for a client that waits its turn."""
+
+    client: Hashable
+
+    async def __call__(
+        self, partition: Partition | None, result: ReadResult, fetch_offset: int
+    ) -> ReadResult: ...
+
+
 class FetchParams(NamedTuple):
     """What a fetch asks of all its partitions; source: FetchParams.
 
@@ -65,7 +75,7 @@ class FetchParams(NamedTuple):
     replica_epoch: int = -1
     in_rack: Collection[int] = ()
     refuse: Callable[[Partition], ErrorCode] | None = None
-    convert: Callable[[Partition | None, ReadResult, int], Awaitable[ReadResult]] | None = None
+    convert: Convert | None = None
 
 
 class Throttle(NamedTuple):
@@ -381,7 +391,7 @@ async def _finish(reading: Reading, replicas: ReplicaManager, params: FetchParam
         if reading.pending:
             await _take_pending(reading, replicas)
         if params.convert is not None:
-            async with replicas.converting:
+            async with replicas.converting.permit(params.convert.client):
                 for index, (key, asked, topic, result) in enumerate(rows):
                     partition = replicas.get(topic, asked.partition)
                     if result.data:

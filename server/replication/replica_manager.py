@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
@@ -33,6 +32,7 @@ from ..log.log_manager import LogManager
 from ..metadata.image import EPOCH_DURING_DELETE, NO_EPOCH, TOPICS, MetadataImage
 from ..metadata.topic_partition import TopicPartition
 from ..turns import Turns
+from ..workers import FairPermits
 from .append import Appends
 from .membership import Membership, PartitionState
 from .partition import Partition
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: There is one worker process to convert records: another fetch gets its records ready meanwhile.
+#: Converted records are in memory until they are sent, so only so many fetches have any at a time.
 MAX_CONVERTING = 2
 
 #: Called when this broker starts (True) or stops (False) leading a partition.
@@ -111,7 +111,7 @@ class ReplicaManager:
             executor or Executor(), clock, self.offline, turns or Turns(clock.monotonic_us)
         )
         #: Fetches whose records are converted for old clients, and therefore in memory, at a time.
-        self.converting = asyncio.Semaphore(MAX_CONVERTING)
+        self.converting = FairPermits(MAX_CONVERTING)
         self._strays_reported = False
         #: Advice for logs that belong to no partition; the end of the warning about them.
         self._stray_advice = stray_advice

@@ -12,11 +12,13 @@ from kwire.codec import encode_parts
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchResponse, ReplicaState
 from kwire.records.batch import iter_batches
+from server.handlers import old_fetch
 from server.handlers.context import Later
 from server.handlers.fetch import fetch
 from server.handlers.old_fetch import INLINE_BYTES, MAX_CONVERTED_BYTES
 from server.log.file_layer import FileSlice
 from server.replication.replica_manager import MAX_CONVERTING
+from server.workers import TookTooLong
 from tests.support.replicas import (
     NOW,
     Replicas,
@@ -28,6 +30,7 @@ from tests.support.replicas import (
     values,
 )
 from tests.support.transactions import abort, commit, transactional
+from tests.support.waiting import InThisProcess
 
 from .fetches import BY_NAME, LATEST, fetch_request, only, rows
 
@@ -414,12 +417,12 @@ def test_few_fetches_have_their_records_in_memory_to_be_converted(
     async def run() -> None:
         held: list[asyncio.Future[None]] = []
 
-        async def in_process(function: Any, *args: Any) -> Any:
+        async def in_worker(client: Any, function: Any, *args: Any) -> Any:
             held.append(asyncio.get_running_loop().create_future())
             await held[-1]
             return function(*args)
 
-        monkeypatch.setattr(room.executor, "in_process", in_process)
+        monkeypatch.setattr(room.executor, "in_worker", in_worker)
         room.create("a")
         room.produce("a", b"v" * (INLINE_BYTES + 1))
         request = fetch_request(("a", 0, 0))
@@ -435,6 +438,73 @@ def test_few_fetches_have_their_records_in_memory_to_be_converted(
             assert values(only(await each).records) == [b"v" * (INLINE_BYTES + 1)]
 
     asyncio.run(run())
+
+
+class ImpatientExecutor(InThisProcess):
+    """Gives up all work with more than one batch, and with a given number in them."""
+
+    def __init__(self, too_costly: bytes = b"?") -> None:
+        self.asked: list[int] = []
+        self._too_costly = too_costly
+
+    async def in_worker(self, client: Any, function: Any, stored: bytes, *args: Any) -> Any:
+        self.asked.append(len(list(iter_batches(stored))))
+        if self.asked[-1] > 1 or self._too_costly in stored:
+            raise TookTooLong("after 1 s")
+        return function(stored, *args)
+
+
+def test_batch_that_inflates_is_converted_by_a_worker(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.create("a")
+    executor = InThisProcess()
+    monkeypatch.setattr(room.executor, "in_worker", executor.in_worker)
+    room.produce("a", b"v" * (INLINE_BYTES + 1), codec=1)
+    row = only(old(room, ("a", 0, 0), version=3))
+    assert values(row.records) == [b"v" * (INLINE_BYTES + 1)]
+    assert executor.calls == 1
+
+
+def test_batches_that_cost_too_much_together_are_converted_one_at_a_time(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.create("a")
+    executor = ImpatientExecutor(b"dear" * 9)
+    monkeypatch.setattr(room.executor, "in_worker", executor.in_worker)
+    large = bytes(INLINE_BYTES)
+    room.append("a", transactional(9, 0, b"0"))
+    abort(room, "a", 9)
+    for value in (large + b"1", b"2", b"dear" * 9 + large):
+        room.produce("a", value)
+    found = {}
+    for offset in (1, 2, 3, 4):
+        row = only(old(room, ("a", 0, offset), version=3))
+        found[offset] = (
+            row.error_code,
+            [(value or b"").strip(b"\0") for value in values(row.records)],
+        )
+    assert found == {
+        1: (0, [b"1"]),  # the marker before it is skipped
+        2: (0, [b"1"]),
+        3: (0, [b"2"]),
+        4: (ErrorCode.UNKNOWN_SERVER_ERROR, []),
+    }
+    assert executor.asked == [4, 1, 1, 3, 1, 2, 1, 1]
+    assert "records at offset 4 of a-0 are not converted for client 'test'" in caplog.text
+
+
+def test_what_decompresses_beyond_the_limit_is_left_for_the_next_fetch(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.create("a")
+    monkeypatch.setattr(room.executor, "in_worker", InThisProcess().in_worker)
+    room.produce("a", b"1" * 40_000, codec=1)
+    room.produce("a", b"2" * 40_000, codec=1)
+    monkeypatch.setattr(old_fetch, "MAX_DECOMPRESSED_BYTES", 60_000)
+    monkeypatch.setattr(old_fetch._convert, "__defaults__", (60_000,))
+    assert values(only(old(room, ("a", 0, 0), version=3)).records) == [b"1" * 40_000]
+    assert values(only(old(room, ("a", 0, 1), version=3)).records) == [b"2" * 40_000]
 
 
 def test_one_answer_converts_no_more_than_its_limit(room: Replicas) -> None:

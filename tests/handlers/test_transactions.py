@@ -244,8 +244,8 @@ def test_batch_that_waits_is_verified_again_when_it_is_appended(tmp_path: Path) 
         waiting = broker.send(producer, 0, *large)
         assert isinstance(waiting, asyncio.Future)
         assert await broker.end(producer, False) is NONE
-        # The transaction is ending; its marker waits behind the batch.
-        assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        # The marker does not wait behind the batch.
+        assert (await waiting).error_code == ErrorCode.TRANSACTION_ABORTABLE
         await turns(20)
         assert broker.send(producer, 0).error_code == ErrorCode.TRANSACTION_ABORTABLE
         assert broker.is_stable()

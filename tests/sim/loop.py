@@ -112,10 +112,6 @@ class SimulatedExecutor:
         """Run a function after a delay."""
         return await self.in_thread(function, *args)
 
-    async def in_worker(self, client: Any, function: Any, *args: Any) -> Any:
-        """Run a function after a delay."""
-        return await self.in_thread(function, *args)
-
     def bound_process(self, memory_bytes: int) -> None:
         """Memory is not simulated."""
 

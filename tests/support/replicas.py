@@ -126,8 +126,14 @@ class Replicas:
         self.logs.lock()
         self.publisher = MetadataPublisher()
         self.executor = Executor()
+        self.turns = Turns(self.clock.monotonic_us)
         self.replicas = ReplicaManager(
-            broker_id, self.logs, self.settings, self.clock, executor=self.executor
+            broker_id,
+            self.logs,
+            self.settings,
+            self.clock,
+            executor=self.executor,
+            turns=self.turns,
         )
         self.publisher.subscribe(ImageRoles(self.replicas).on_image)
         self.publisher.subscribe(self.replicas.on_image)
@@ -141,7 +147,7 @@ class Replicas:
             config=self.config,
             clock=self.clock,
             executor=self.executor,
-            turns=Turns(self.clock.monotonic_us),
+            turns=self.turns,
             metadata=self.publisher.current,
             log_manager=self.logs,
             replica_manager=self.replicas,
@@ -199,7 +205,11 @@ class Replicas:
 
     def append(self, name: str, records: bytes, *, number: int = 0, **options: Any) -> Any:
         return self.partition(name, number).append_as_leader(
-            memoryview(bytearray(records)), acks=1, now_ms=self.clock.now_ms(), **options
+            memoryview(bytearray(records)),
+            acks=1,
+            now_ms=self.clock.now_ms(),
+            max_bytes=1 << 20,
+            **options,
         )
 
     def context(

@@ -44,3 +44,14 @@ class HeldVerifier:
     def grant(self, index: int = -1, seen: int = 1) -> None:
         """Answer a question; `seen` is how often the batch has now been verified."""
         self.asked[index].set_result(Granted(seen))
+
+
+class InThisProcess:
+    """An executor whose worker is this process."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def in_worker(self, client: Any, function: Any, *args: Any) -> Any:
+        self.calls += 1
+        return function(*args)
