@@ -394,3 +394,14 @@ def test_request_without_a_reply_is_observed_too() -> None:
     reply = dispatcher.dispatch(RequestReceived(12, 4, 1, "client", body, 0), ConnectionInfo("id"))
     assert list(reply) == []  # type: ignore[call-overload]
     assert [response for _, response, _, _ in notes.seen] == ["NoReply"]
+
+
+def test_refused_reassignment_names_each_partition() -> None:
+    """As AlterPartitionReassignmentsRequest.getErrorResponse: the response has the error too."""
+    (handler,) = (each for each in HANDLERS if each.name == "AlterPartitionReassignments")
+    message = full(handler.request_class, 0)
+    response = dispatch(handler, message, 0, authorizer=Refuser())
+    assert response.error_code == CLUSTER_DENIED
+    (topic,) = response.responses
+    assert topic.name == "name"
+    assert [row.error_code for row in topic.partitions] == [CLUSTER_DENIED]
