@@ -21,6 +21,7 @@ from .workers import WorkerLimits
 if TYPE_CHECKING:
     from .coordination.store import Store
     from .net.network import Network
+    from .watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class Broker:
         self.serving: Serving | None = None
         #: Set with the reason when the broker cannot continue and must be stopped.
         self.failed: asyncio.Future[Exception] | None = None
+        #: Measures the turns of the loop, if the process runs nothing but this broker.
+        self.watchdog: Watchdog | None = None
         self._cleanup = AsyncExitStack()
 
     async def start(self) -> None:

@@ -15,6 +15,7 @@ from .coordination.cluster import BrokerIdInUse
 from .coordination.store import StoreError
 from .log.log_directory import LogDirectoryError
 from .log.meta_properties import CorruptMetaProperties
+from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -49,7 +50,9 @@ def run_until_stopped(broker: Broker) -> int:
     signal at least AGAIN_S after the first ends the process at once.
     """
     gc.set_threshold(GC_THRESHOLD, 20, 50)
-    return asyncio.run(_run(broker))
+    watchdog = broker.watchdog = Watchdog(broker.config.get_int("kwire.long.turn.ms"))
+    with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        return runner.run(_run(broker))
 
 
 def raise_descriptor_limit() -> None:
@@ -110,7 +113,8 @@ async def _run(broker: Broker) -> int:
         starting.result()
         say_ready(f"kwire ready {broker.address}")
         gc.freeze()  # what exists by now stays, so no collection has to look at it again
-        assert broker.failed is not None
+        assert broker.failed is not None and broker.watchdog is not None
+        broker.watchdog.start()
         either: list[asyncio.Future[Any]] = [told, broker.failed]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if broker.failed.done():
@@ -128,6 +132,8 @@ async def _run(broker: Broker) -> int:
         return 1
     finally:
         told.cancel()
+        if broker.watchdog is not None:
+            broker.watchdog.stop()
         await broker.stop()
     logger.info("stopped")
     return 0

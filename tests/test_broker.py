@@ -544,6 +544,7 @@ class Stub:
     """A broker that does what the test says when it starts."""
 
     address = "127.0.0.1:9092"
+    config = BrokerConfig({})
 
     def __init__(self, start: Callable[[], Awaitable[None]]) -> None:
         self.start = start

@@ -268,6 +268,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     # Keys of kwire's own
     key("kwire.produce.validation", STRING, "standard", MEDIUM, CLUSTER_WIDE, valid=one_of("standard", "deep"),
         doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does."),
+    key("kwire.long.turn.ms", INT, "50", LOW, valid=at_least(1),
+        doc="CPU time from which on a turn of the event loop is logged and counted as too long, with the request that was found"
+        " at work."),
     key("kwire.request.decoded.max.bytes", LONG, "67108864", MEDIUM, valid=at_least(1048576),
         doc="Memory that one request may take once it is decoded; a connection that sends more is closed. Requests of 16 KiB"
         " and less are not checked. A cluster of more than 90,000 partitions needs more."),

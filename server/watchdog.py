@@ -1,0 +1,164 @@
+"""Sees to the rule that no turn of the event loop takes long: logs and counts the turns that do.
+
+A turn is everything that the loop does between two looks at its sockets: requests, timers, callbacks of
+futures. Its CPU time is measured once per turn, by the selector. Who used it is found by sampling: while
+the process uses CPU, a timer of the operating system interrupts it every SAMPLE_MS of CPU time, and when that
+happens in a turn that is already long, the stack is looked at for the request that is being handled. A
+process that waits is not interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import selectors
+import signal
+import time
+from collections import Counter
+from pathlib import PurePath
+from types import FrameType
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_MS = 20
+#: At most one line in this time.
+LINE_S = 1.0
+STACK_DEPTH = 4
+NANOSECONDS = 1_000_000
+
+
+class Watchdog:
+    """Measures the turns of one loop, on the main thread.
+
+    Shape: `selector` is for the loop. `long_turns` counts turns that took at least `limit_ms` of CPU since
+    `start`, and `long_turns_by_api` those in which a request was found at work.
+    """
+
+    def __init__(self, limit_ms: int) -> None:
+        self.limit_ns = limit_ms * NANOSECONDS
+        self.long_turns = 0
+        self.long_turns_by_api: Counter[str] = Counter()
+        self.selector = WatchedSelector(self)
+        self._sample: tuple[str, str] | None = None
+        self._collecting_ns = self._collected_ns = 0
+        self._next_line_s = 0.0
+        self._unsaid = 0
+        self._before: Any = None
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        """Make the loop whose turns are measured."""
+        return asyncio.SelectorEventLoop(self.selector)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        gc.callbacks.append(self._collects)
+        self._before = signal.signal(signal.SIGPROF, self._interrupted)
+        signal.setitimer(signal.ITIMER_PROF, SAMPLE_MS / 1000, SAMPLE_MS / 1000)
+        self.selector.began_ns = time.thread_time_ns()
+        self.selector.limit_ns = self.limit_ns
+
+    def stop(self) -> None:
+        """Measure no more; may be called again, and before `start`."""
+        self.selector.limit_ns = NEVER_NS
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, self._before)
+            self._before = None
+            gc.callbacks.remove(self._collects)
+
+    def turn_was_long(self, spent_ns: int) -> None:
+        """Count a turn that took too long, and say who used it."""
+        sample, self._sample = self._sample, None
+        collected_ns, self._collected_ns = self._collected_ns, 0
+        self.long_turns += 1
+        api, what = sample or ("", "unknown")
+        if api:
+            self.long_turns_by_api[api] += 1
+        now_s = time.monotonic()
+        if now_s < self._next_line_s:
+            self._unsaid += 1
+            return
+        self._next_line_s = now_s + LINE_S
+        logger.warning(
+            "a turn of the event loop took %d ms of CPU%s: %s%s",
+            spent_ns // NANOSECONDS,
+            f" ({collected_ns // NANOSECONDS} ms of it for garbage collection)"
+            if collected_ns >= NANOSECONDS
+            else "",
+            what,
+            f"; {self._unsaid} more were not logged" if self._unsaid else "",
+        )
+        self._unsaid = 0
+
+    def _interrupted(self, _: int, frame: FrameType | None) -> None:
+        """Look at the stack, if this turn is long already."""
+        spent_ns = time.thread_time_ns() - self.selector.began_ns
+        if spent_ns * 2 < self.limit_ns:
+            self._sample = None  # of a turn before
+            self._collected_ns = 0
+        elif frame is not None:
+            found = describe(frame)
+            # The request that was found first is more likely to be the cause than whatever comes after.
+            if self._sample is None or not self._sample[0]:
+                self._sample = found
+
+    def _collects(self, phase: str, info: dict[str, int]) -> None:
+        now_ns = time.thread_time_ns()
+        if phase == "start":
+            self._collecting_ns = now_ns
+            if now_ns - self.selector.began_ns < NANOSECONDS:
+                self._collected_ns = 0
+        else:
+            self._collected_ns += now_ns - self._collecting_ns
+
+
+NEVER_NS = 1 << 62
+
+
+class WatchedSelector(selectors.DefaultSelector):
+    """The operating system's selector, which measures the time between two calls."""
+
+    def __init__(self, watchdog: Watchdog) -> None:
+        super().__init__()
+        self.watchdog = watchdog
+        self.limit_ns = NEVER_NS
+        self.began_ns = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """End a turn of the loop, and wait for the next."""
+        now_ns = time.thread_time_ns()
+        spent_ns = now_ns - self.began_ns
+        self.began_ns = now_ns
+        if spent_ns >= self.limit_ns:
+            self.watchdog.turn_was_long(spent_ns)
+        return super().select(timeout)
+
+
+def describe(frame: FrameType | None) -> tuple[str, str]:
+    """Return the API of the request that is being handled, or "", and what a log line says.
+
+    Shape: a frame is at work for a request if it has its context (`ctx`), or is the dispatcher's.
+    """
+    api = who = ""
+    stack: list[str] = []
+    while frame is not None:
+        code = frame.f_code
+        if len(stack) < STACK_DEPTH:
+            stack.append(f"{code.co_qualname} ({PurePath(code.co_filename).name}:{frame.f_lineno})")
+        names = frame.f_locals
+        ctx = names.get("ctx")
+        if ctx is not None and hasattr(ctx, "correlation_id"):
+            api = ctx.handler.name
+            who = f"{api} v{ctx.version} of client {ctx.client_id!r} at {ctx.connection.peer}"
+            break
+        request, handler = names.get("request"), names.get("handler")
+        if handler is not None and request is not None and hasattr(request, "api_version"):
+            api = handler.name
+            version, client_id = request.api_version, request.client_id
+            who = f"{api} v{version} of client {client_id!r} at {names['connection'].peer}"
+            break
+        frame = frame.f_back
+    where = "in " + ", called by ".join(stack)
+    return api, f"{who}, {where}" if who else where

@@ -1,0 +1,111 @@
+"""Turns of the loop that take too long are logged and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from server.handlers.ceilings import CEILING_3_9
+from server.handlers.context import RequestContext
+from server.handlers.dispatch import RequestDispatcher
+from server.handlers.registry import HandlerTable, handles
+from server.watchdog import Watchdog
+from tests.handlers.test_dispatch import request
+from tests.support.clock import ManualClock
+from tests.support.services import services_of
+from tests.support.transport import connect
+
+LIMIT_MS = 40
+
+
+def burn(ms: int) -> None:
+    """Use so much CPU."""
+    until = time.thread_time_ns() + ms * 1_000_000
+    while time.thread_time_ns() < until:
+        pass
+
+
+@contextmanager
+def watched() -> Iterator[Watchdog]:
+    watchdog = Watchdog(LIMIT_MS)
+    try:
+        yield watchdog
+    finally:
+        watchdog.stop()
+
+
+def run(watchdog: Watchdog, work: Callable[[], object]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        watchdog.start()
+        loop.call_soon(work)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        runner.run(main())
+
+
+def test_long_turn_is_logged_with_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    @handles(HeartbeatRequest, versions="0-4", authorize=None)
+    def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        burn(2 * LIMIT_MS)
+        return HeartbeatResponse()
+
+    table = HandlerTable([heartbeat], CEILING_3_9)
+    transport, _ = connect(RequestDispatcher(table, services_of(), ManualClock()))
+    with watched() as watchdog:
+        run(watchdog, lambda: transport.receive(request(1)))
+        assert watchdog.long_turns == 1
+        assert watchdog.long_turns_by_api == {"Heartbeat": 1}
+    (line,) = caplog.messages
+    assert "a turn of the event loop took" in line
+    assert "Heartbeat v4 of client 'me' at 127.0.0.1:" in line
+    assert "burn (test_watchdog.py:" in line
+
+
+def test_long_turn_of_something_else_is_logged_with_its_function(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with watched() as watchdog:
+        run(watchdog, lambda: burn(2 * LIMIT_MS))
+        assert watchdog.long_turns == 1
+        assert not watchdog.long_turns_by_api
+    (line,) = caplog.messages
+    assert ": in burn (test_watchdog.py:" in line
+
+
+def test_lines_are_few_but_all_turns_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with watched() as watchdog:
+        for _ in range(3):
+            watchdog.turn_was_long(LIMIT_MS * 1_000_000)
+        watchdog._next_line_s = 0
+        watchdog.turn_was_long(LIMIT_MS * 1_000_000)
+        assert watchdog.long_turns == 4
+    assert len(caplog.messages) == 2
+    assert caplog.messages[1].endswith("2 more were not logged")
+
+
+def test_short_turns_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(watchdog: Watchdog) -> None:
+        watchdog.start()
+        for _ in range(4):  # together more than the limit
+            burn(LIMIT_MS // 3)
+            await asyncio.sleep(0)
+
+    with watched() as watchdog, asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        runner.run(main(watchdog))
+        assert watchdog.long_turns == 0
+    assert not caplog.messages
+
+
+def test_turn_that_waits_is_not_long() -> None:
+    with watched() as watchdog:
+        run(watchdog, lambda: time.sleep(2 * LIMIT_MS / 1000))
+        assert watchdog.long_turns == 0
