@@ -1,4 +1,4 @@
-"""Settings for all tests: stages in order with their times, and how hard Hypothesis looks."""
+"""Settings for all tests: the stages, their order and times, and Hypothesis' profiles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-#: Stage -> markers that put a test there; the first that fits counts, the rest is "unit".
+#: Stage -> markers that assign a test to it; the first match counts, all other tests are "unit".
 STAGES = (
     ("spark", ("spark",)),
     ("java", ("jvm", "zookeeper")),
@@ -23,7 +23,7 @@ ORDER = ("unit", "slow", "clients", "java", "spark")
 
 ROOT = Path(__file__).parent
 
-#: Files that take longest of their stage begin first, or one of them would run alone at the end.
+#: The longest files of their stages start first; otherwise one would run alone at the end.
 LONGEST = (
     "sim/test_sim.py",
     "log/faults/test_schedules.py",
@@ -41,7 +41,7 @@ LONGEST = (
     "pipeline/test_faults.py",
 )
 
-# `make test` judges by the same examples each time, `make test-long` looks for new ones.
+# `make test` uses the same examples each time, `make test-long` looks for new ones.
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile(
     "long", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -62,10 +62,10 @@ def stage_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick stages first, and in them what takes longest; otherwise the random order stays.
+    """Run quick stages first, and in each the longest files; otherwise keep the random order.
 
-    Workers take file after file, so a file is in the stage of its last test: what few tests of it need
-    (a Spark session, a JVM) is started when that stage comes, and not kept through all before.
+    Workers take file after file, so a file is in the stage of its last test: what few tests of it
+    need (a Spark session, a JVM) is started when that stage comes, and not kept through all before.
     """
     stages: dict[Path, int] = {}
     slow = set()
@@ -82,14 +82,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what thousands of collected tests are made of out of each later round of the garbage collector."""
+    """Exclude the objects of thousands of collected tests from later garbage collections."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Add up the time of each stage, fixtures included."""
+    """Add up the time of each stage, including fixtures."""
     started = time.perf_counter()
     try:
         return (yield)
@@ -101,7 +101,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands its times over."""
+    """Pass a worker's times to the main process."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["stages"] = (STAGE_SECONDS, STAGE_TESTS)
@@ -109,7 +109,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add up what the workers took."""
+    """Add up the times of the workers."""
     seconds, tests = getattr(node, "workeroutput", {}).get("stages", ({}, {}))
     for stage in seconds:
         STAGE_SECONDS[stage] = STAGE_SECONDS.get(stage, 0.0) + seconds[stage]
@@ -117,7 +117,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each stage that ran; with workers, the sum of their times."""
+    """Print a line for each stage that ran; with workers, the sum of their times."""
     for stage in ORDER:
         if stage in STAGE_SECONDS:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]

@@ -183,7 +183,7 @@ def test_deleted_topic_is_gone_and_may_be_made_again(tmp_path: Path) -> None:
 def test_large_answer_leaves_the_connection_and_the_broker_free(
     tmp_path: Path, version: int
 ) -> None:
-    """A slice of the file and then nothing more of the answer, as versions below 12 have it."""
+    """In versions below 12, the answer ends with a slice of the file."""
 
     async def scenario(broker: Broker, client: SocketClient) -> None:
         await create(client, "a")
@@ -342,7 +342,7 @@ def test_broker_that_was_killed_comes_back_with_everything(tmp_path: Path) -> No
         async with running(tmp_path) as (broker, client):
             await create(client, "a")
             await produce(client, "a", b"1", producer_id=7, producer_epoch=0, base_sequence=0)
-            # As if it ended here: nothing is flushed, checkpointed or marked.
+            # As if the process ended here: nothing is flushed, checkpointed or marked.
             broker.opened.log_manager.shutdown = lambda now_ms, **_: None  # type: ignore[method-assign,assignment,misc]
         assert not (tmp_path / ".kafka_cleanshutdown").exists()
         async with running(tmp_path) as (broker, client):
@@ -472,7 +472,7 @@ def test_stop_takes_less_than_two_seconds_with_clients_that_wait(tmp_path: Path)
 
 
 class WorkerThatEndsLate(Executor):
-    """Its work is done at the very moment when it is closed."""
+    """A worker whose work finishes at the very moment when it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -531,17 +531,17 @@ def test_broker_whose_directories_all_fail_cannot_go_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def process_settings() -> Iterator[None]:
-    """What running a broker changes in its process."""
+    """The settings of the process that running a broker changes."""
     threshold = gc.get_threshold()
     yield
     gc.set_threshold(*threshold)
     gc.unfreeze()
-    gc.collect()  # what was frozen together with the broker
+    gc.collect()  # the objects frozen along with the broker's
     gc.freeze()
 
 
 class Stub:
-    """A broker that does what the test says when it starts."""
+    """A broker whose start does what the test wants."""
 
     address = "127.0.0.1:9092"
     config = BrokerConfig({})

@@ -1,4 +1,4 @@
-"""A broker that opens its logs is awake: it can be stopped, and the next start finds all as it was."""
+"""A broker that is opening its logs can be stopped, and the next start finds everything unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .test_broker import connect, create, new_broker, produce
 
 
 class HeldFiles(FileLayer):
-    """Takes long to say what is in the log of topic `a`."""
+    """A file layer in which listing the log of topic `a` takes long."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def test_start_that_is_given_up_while_logs_are_opened_keeps_the_clean_stop(tmp_p
         await asyncio.wait([starting])
         stopping = asyncio.ensure_future(broker.stop())
         await asyncio.sleep(0)
-        assert not stopping.done()  # a thread still has the files
+        assert not stopping.done()  # a thread still uses the files
         layer.go_on.set()
         await asyncio.wait_for(stopping, 20)
         assert (tmp_path / ".kafka_cleanshutdown").exists()

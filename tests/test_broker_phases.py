@@ -1,4 +1,4 @@
-"""A start that fails or is given up at any point leaves nothing behind once the broker is stopped."""
+"""A start that fails or is cancelled at any point leaves nothing behind once the broker is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from server.log.log_manager import LogManager
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
-#: Where a start may come to an end, in the order in which it gets there.
+#: The points at which a start may fail, in the order in which it reaches them.
 POINTS = (
     "server.log.log_manager.LogManager.lock",
     "server.coordination.cluster.Cluster.ensure_paths",
@@ -39,7 +39,7 @@ POINTS = (
     "server.log.upkeep.LogUpkeep.start",
     "server.controller.controller.Controller.known",
 )
-#: Those of them that wait, so that a start can be given up there.
+#: Those of them that wait, so that a start can be cancelled there.
 WAITS = (
     "server.coordination.cluster.Cluster.ensure_paths",
     "server.composition.serving.open_logs",
@@ -49,7 +49,7 @@ WAITS = (
 
 
 class Planned(Exception):
-    """What goes wrong."""
+    """The planned failure."""
 
 
 async def broker_in(folder: Path, *, alone: bool, **config: str) -> Broker:
@@ -68,7 +68,7 @@ async def broker_in(folder: Path, *, alone: bool, **config: str) -> Broker:
 
 
 class Before:
-    """What there was before, of other tests and of what is looked for."""
+    """What existed before: leftovers of other tests, of the kinds that are checked."""
 
     def __init__(self) -> None:
         self.descriptors = descriptors()
@@ -76,7 +76,7 @@ class Before:
 
 
 def descriptors() -> dict[str, str]:
-    """What the process has open."""
+    """The open descriptors of the process."""
     gc.collect()
     found = {}
     for each in os.listdir("/proc/self/fd"):
@@ -93,7 +93,7 @@ async def check_nothing_is_left(folder: Path, before: Before) -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
     for thread in set(threading.enumerate()) - before.threads:
         if "kwire" in thread.name:
-            thread.join(2)  # it was told to end, and ends
+            thread.join(2)  # it was told to stop, and stops
             assert not thread.is_alive(), thread
     left = {
         each: path for each, path in descriptors().items() if before.descriptors.get(each) != path
@@ -105,7 +105,7 @@ async def check_nothing_is_left(folder: Path, before: Before) -> None:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run for half a minute at most, in one task."""
+    """Run a coroutine for at most half a minute, in one task."""
 
     async def bounded() -> None:
         async with asyncio.timeout(30):
@@ -186,7 +186,7 @@ def test_whole_life_leaves_nothing_behind(tmp_path: Path) -> None:
             before = Before()
             await broker.start()
             await broker.stop()
-            await broker.stop()  # once more does nothing
+            await broker.stop()  # stopping once more does nothing
             await check_nothing_is_left(tmp_path / str(alone), before)
 
     run(main())

@@ -1,4 +1,4 @@
-"""Descriptors of files that are gone: they would keep the disk's space, by the thousand on a busy broker."""
+"""Descriptors of deleted files, which would keep their disk space in use, thousands on a busy broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MINUTE_MS = 60_000
 
 
 class InThisProcess(Executor):
-    """An executor whose worker process is this one, so that its descriptors are seen."""
+    """An executor whose worker process is this one, so that its descriptors are visible."""
 
     def separate(self, *, niceness: int) -> Executor:
         return self
@@ -42,7 +42,7 @@ class InThisProcess(Executor):
 
 
 def of_deleted_files(folder: Path) -> list[str]:
-    """What descriptors point to in a folder whose files are deleted, or about to be."""
+    """The targets of open descriptors in a folder whose files are deleted or about to be."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -67,7 +67,7 @@ def test_hour_of_retention_compaction_and_topic_churn_leaves_no_descriptor_of_a_
         "log.dirs": str(tmp_path),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.index.interval.bytes": "1",
-        "log.cleaner.enable": "false",  # the test runs one; the broker's own would come between
+        "log.cleaner.enable": "false",  # the test runs one; the broker's own would interfere
         "log.cleaner.min.cleanable.ratio": "0.01",
         "log.retention.ms": str(10 * MINUTE_MS),
         "log.segment.delete.delay.ms": str(MINUTE_MS),
@@ -108,7 +108,7 @@ def test_hour_of_retention_compaction_and_topic_churn_leaves_no_descriptor_of_a_
 
 
 async def use(client: SocketClient, topic: str, minute: int) -> None:
-    """Write some segments; look offsets and times up in those that are sealed."""
+    """Write some segments, and look up offsets and times in the sealed ones."""
     for number in range(12):
         end = await produce(client, topic, b"v" * 100, key=b"%d" % (number % 5))
     for offset in range(max(end - 12, 0), end, 3):

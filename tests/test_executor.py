@@ -1,4 +1,4 @@
-"""Threads and the worker process: what they run, and that the worker lives and dies with its broker."""
+"""Threads and the worker process: what they run, and that the worker ends with its broker."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_worker_ends_when_its_broker_is_killed() -> None:
 
 
 async def ended(pid: int) -> bool:
-    """Whether a process has gone, or waits to be reaped, within some seconds."""
+    """Whether a process ends (or waits to be reaped) within a few seconds."""
     for _ in range(500):
         if is_gone(pid):
             return True

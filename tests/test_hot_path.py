@@ -1,7 +1,7 @@
-"""What one produce and one fetch cost in system calls, Python calls and copies, asserted.
+"""The cost of one produce and one fetch in system calls, Python calls and copies, asserted.
 
-The figures are ceilings with a little air, not targets: whoever goes past one has put work on the
-path of every batch, and should know it.
+The figures are limits with a little room, not targets. A change that exceeds one adds work to the
+path of every batch, and its author should know that.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CountingSocket:
 
 
 class Wire:
-    """A broker, and a client whose requests are handled when the test says so."""
+    """A broker, and a client whose requests are handled when the test asks for it."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broker = broker
@@ -91,7 +91,7 @@ class Wire:
         self.session = next(iter(self.broker.serving.listeners[0].sessions))
         self.transport: Any = self.session.transport
         self.transport._sock = CountingSocket(self.transport._sock, self.counts)
-        self.transport.pause_reading()  # the test takes the loop's part
+        self.transport.pause_reading()  # the test acts as the loop
 
     def deliver(self, frame: bytes) -> None:
         """Send a request frame and have the broker handle it, within this call."""
@@ -173,7 +173,7 @@ def fetch_frame(max_bytes: int, partitions: int = 1, all_bytes: int = 0, offset:
 
 
 def python_calls(function: Callable[[], None]) -> int:
-    """How many Python functions ran inside (calls of C functions not counted)."""
+    """The number of Python functions called inside (calls of C functions are not counted)."""
     calls = 0
 
     def count(_: Any, event: str, __: Any) -> None:
@@ -188,12 +188,12 @@ def python_calls(function: Callable[[], None]) -> int:
     return calls
 
 
-#: What stands between the connection and a handler, in server/handlers.
+#: The files between the connection and a handler, in server/handlers.
 GATE = ("dispatch.py", "context.py", "registry.py", "authorization.py", "gate.py", "refusals.py")
 
 
 def gate_calls(function: Callable[[], None]) -> list[str]:
-    """Which Python functions of the gate ran inside, in order."""
+    """The Python functions of the gate that were called inside, in order."""
     calls = []
 
     def note(frame: Any, event: str, __: Any) -> None:
@@ -210,7 +210,7 @@ def gate_calls(function: Callable[[], None]) -> list[str]:
 
 
 def kernel_calls(wire: Wire, frame: bytes) -> Counter[str]:
-    """Which calls into the kernel one request made, by name: all of `os`, sockets and epoll."""
+    """The names of the kernel calls that one request made: all of `os`, sockets and epoll."""
     calls: Counter[str] = Counter()
 
     def count(_: Any, event: str, function: Any) -> None:
@@ -321,7 +321,7 @@ def test_produce_runs_a_bounded_number_of_python_functions(
 def test_gate_costs_a_request_four_python_functions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever is checked, observed or throttled: a produce and a fetch pay for what is asked for."""
+    """Whatever is checked, observed or throttled, a request costs only what was enabled."""
     calls = [
         "RequestDispatcher.dispatch",
         "HandlerTable.find",
@@ -352,7 +352,7 @@ def test_records_in_a_batch_cost_no_python_calls(
                 wire.response()
             counts.append(python_calls(lambda request=request: wire.request(request)))
             wire.response()
-        # Only the reads of the larger frame may add some.
+        # Only the reads of the larger frame may add calls.
         assert counts[1] - counts[0] <= 20, counts
 
     run(tmp_path, monkeypatch, body)
@@ -457,7 +457,7 @@ def test_fetch_of_small_batches_reads_each_once_and_sends_once(
 def test_partitions_for_which_no_bytes_are_left_cost_no_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: int
 ) -> None:
-    """Of a request's bytes the first partition often takes nearly all, and the rest takes no batch."""
+    """The first partition often takes nearly all bytes, and leaves too few for another batch."""
 
     def body(wire: Wire) -> None:
         batch = batch_of(4_000)
@@ -472,7 +472,7 @@ def test_partitions_for_which_no_bytes_are_left_cost_no_search(
         answer = decode(FetchResponse, wire.response()[5:], FETCH_VERSION)
         sizes = [len(row.records) for row in answer.responses[0].partitions]
         assert sizes == [len(batch), 0, 0, 0, 0, 0]
-        # Of the first partition its records, and where they end; of the others how long a batch is.
+        # The first partition's records and their end; for the others, the size of a batch.
         assert calls["pread"] <= 4 + (PARTITIONS - 1 if rest else 0)
         used = python_calls(lambda: wire.request(request))
         wire.response()
@@ -505,7 +505,7 @@ def test_fetch_runs_a_bounded_number_of_python_functions(
 def test_partitions_without_news_cost_few_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a consumer at the end of all logs but one costs with each fetch."""
+    """The cost of each fetch by a consumer that has read all logs but one to the end."""
 
     def body(wire: Wire) -> None:
         wire.request(produce_frame(batch_of(4_000)))

@@ -19,7 +19,7 @@ def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 class TickingClock:
-    """Each reading is a tenth of a millisecond after the one before."""
+    """A clock that advances by a tenth of a millisecond with each reading."""
 
     def __init__(self) -> None:
         self.now_us = 0

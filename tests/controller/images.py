@@ -14,7 +14,7 @@ from server.metadata.image import (
 
 
 def topic_id(name: str) -> bytes:
-    """An id that a reader can guess."""
+    """A readable topic id."""
     return name.encode()[:16].ljust(16, b"\1")
 
 
@@ -42,7 +42,7 @@ def part(
     removing: tuple[int, ...] = (),
     recovering: bool = False,
 ) -> PartitionImage:
-    """A partition; its number is given by where it is put."""
+    """A partition; its number is its position in the topic."""
     return PartitionImage(
         0,
         replicas[0] if leader is None else leader,
@@ -69,7 +69,7 @@ def image(
     *topics: TopicImage,
     base: MetadataImage | None = None,
 ) -> MetadataImage:
-    """The next image after `base`, with these brokers and topics put in."""
+    """The next image after `base`, with these brokers and topics added or replaced."""
     if not isinstance(brokers, Mapping):
         brokers = {broker_id: broker(broker_id) for broker_id in brokers}
     return (base or MetadataImage()).edit().put_brokers(brokers).put_topics(topics).build()

@@ -1,4 +1,4 @@
-"""Brokers of a cluster as far as their controllers go: image, roles taken, and a network without sockets."""
+"""The controllers of a cluster's brokers, with images, recorded roles and a network without sockets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Role = tuple[int, int]  # leader and leader epoch
 
 
 class Replicas:
-    """The replicas of a broker that have no logs: what it was told, and errors it is to answer."""
+    """A broker's replicas without logs: records requests, and answers with the errors that a test sets."""
 
     def __init__(self) -> None:
         self.roles: dict[TopicPartition, Role] = {}
@@ -86,7 +86,7 @@ class Replicas:
 
 
 class Network:
-    """Ways from each broker to each other; brokers that are cut off cannot be reached."""
+    """Channels between all brokers; brokers that are cut off cannot be reached."""
 
     def __init__(self) -> None:
         self.members: dict[int, Member] = {}
@@ -116,7 +116,7 @@ class Way:
         return member.handle(request)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing; no resource is held."""
 
 
 class Member:
@@ -153,7 +153,7 @@ class Member:
         return self.publisher.image
 
     def handle(self, request: Any) -> Any:
-        """Do what the handlers of the controller's requests do."""
+        """Do what the handlers of controller requests do."""
         if isinstance(request, UpdateMetadataRequest):
             self.publisher.publish(updated(self.image, request))
             return UpdateMetadataResponse()
@@ -169,13 +169,13 @@ class Member:
         return self.image
 
     async def eventually(self, condition: Callable[[], object]) -> None:
-        """Wait for something that no image tells of."""
+        """Wait for something that does not appear in an image."""
         async with asyncio.timeout(5):
             while not condition():
                 await asyncio.sleep(0.001)
 
     async def turn(self) -> None:
-        """Wait until the controller has done what is in its queue by now."""
+        """Wait until the controller has done everything that is in its queue now."""
         await self.controller.delete_topics([])
 
     async def stop(self) -> None:
@@ -186,7 +186,7 @@ class Member:
 
 
 async def join(maker: StoreMaker, broker_id: int = 1, network: Network | None = None) -> Member:
-    """A broker that has come; one that is not the controller knows of the cluster."""
+    """Add a broker; return when it knows the cluster, if it is not the controller."""
     member = Member(await maker.session(), broker_id, network)
     await member.controller.start()
     assert await member.controller.known(5)
@@ -194,14 +194,14 @@ async def join(maker: StoreMaker, broker_id: int = 1, network: Network | None = 
 
 
 def new_topic(name: str, *replicas: tuple[int, ...], **configs: str) -> NewTopic:
-    """A topic to be created."""
+    """A topic to create."""
     return NewTopic(
         name, random_id(), {n: ReplicaAssignment(r) for n, r in enumerate(replicas)}, configs
     )
 
 
 async def create(member: Member, name: str, *replicas: tuple[int, ...]) -> TopicImage:
-    """Create a topic that is not refused."""
+    """Create a topic; must not be refused."""
     made = (await member.controller.create_topics([new_topic(name, *replicas)]))[0]
     assert not isinstance(made, Refusal)
     return made

@@ -1,4 +1,4 @@
-"""Topics made on first use, and the coordinators' own."""
+"""Topics created on first use, and the coordinators' internal topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXISTS = Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, "")
 
 
 class Controller:
-    """Makes what it is asked to, one request after the other."""
+    """Creates the requested topics, one request after another."""
 
     def __init__(self, publisher: MetadataPublisher) -> None:
         self.publisher = publisher

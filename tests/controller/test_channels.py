@@ -20,7 +20,7 @@ from .images import broker
 
 
 class Broker:
-    """Another broker: what it got, and whether it can be reached."""
+    """Another broker: what it received, and whether it can be reached."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, int]] = []
@@ -40,12 +40,12 @@ class Broker:
         return len(self.got)
 
     def close(self) -> None:
-        """Count."""
+        """Count the call."""
         self.closed += 1
 
 
 class Room:
-    """A controller with channels to brokers that a test looks into."""
+    """A controller with channels to brokers that a test can inspect."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, Broker] = {}
@@ -93,7 +93,7 @@ def test_messages_go_in_order_at_their_versions(monkeypatch: pytest.MonkeyPatch)
         assert room.brokers[3].got == [("UpdateMetadata", 8)]
         assert sorted(room.answers) == [(2, 1), (2, 2), (2, 3), (3, 1)]
         assert room.brokers[2].opened == 1
-        # What comes after a pause goes the same way.
+        # Later requests are sent in the same way.
         room.channels.send(broker(2), ALL[:1])
         await room.channels.drain(5)
         assert len(room.brokers[2].got) == 4

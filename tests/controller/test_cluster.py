@@ -31,7 +31,7 @@ Body = Callable[[list[Member]], Awaitable[None]]
 
 
 def run(count: int, body: Body) -> None:
-    """A cluster of brokers 1 to `count`, of which 1 is the controller."""
+    """Run a test in a cluster of brokers 1 to `count`, of which 1 is the controller."""
 
     async def main() -> None:
         async with stores("embedded", None) as maker:
@@ -86,7 +86,7 @@ async def alter(
     version: int = 3,
     **changes: int,
 ) -> AlterPartitionResponsePartitionData:
-    """Ask for in-sync replicas as their leader does; `changes` falsifies what it knows."""
+    """Propose in-sync replicas as their leader does; `changes` falsifies its state."""
     now = partition(controller, tp)
     topic = controller.image.topics[tp.topic]
     row = AlterPartitionRequestPartitionData(
@@ -188,7 +188,7 @@ def test_deletion_waits_for_a_dead_broker_and_outlives_its_controller() -> None:
         exists = await one.controller.create_topics([new_topic("t", (1,))])
         assert isinstance(exists[0], Refusal)
         assert exists[0].error is ErrorCode.TOPIC_ALREADY_EXISTS
-        # The next controller goes on, and broker 2 is asked once more.
+        # The next controller continues, and asks broker 2 once more.
         await one.stop()
         await two.eventually(lambda: two.controller.is_active)
         await two.turn()
@@ -313,7 +313,7 @@ def test_broker_that_shuts_down_hands_over_and_is_not_waited_for() -> None:
         assert state(one, T0) == (1, 1, (1,))
         assert state(one, T1) == (1, 1, (1,))
         await two.eventually(lambda: two.replicas.stopped == [(T1, False)])
-        # While it stops it does not come back into sync, nor does it lead.
+        # While it is stopping, it can neither rejoin the ISR nor lead.
         assert (await alter(one, one, (1, 2))).error_code == ErrorCode.INELIGIBLE_REPLICA
         elected = await one.controller.elect_leaders([T0], PREFERRED)
         refusal = elected[T0]
@@ -335,7 +335,7 @@ def test_broker_that_shuts_down_keeps_what_nobody_else_has() -> None:
         shutdown = await one.controller.controlled_shutdown(2, two.controller.broker_epoch)
         assert shutdown == Shutdown(ErrorCode.NONE, [T0])
         assert state(one) == (2, 0, (2,))
-        # Another broker that comes or goes does not take it away either.
+        # Other brokers that come or go do not change that.
         late = await join(maker_of(members), 3, one.network)
         await one.until(lambda image: 3 in image.brokers)
         assert state(one) == (2, 0, (2,))
@@ -357,9 +357,9 @@ def test_leader_changes_its_in_sync_replicas() -> None:
         assert state(one) == (2, 0, (2,))
         await three.until(lambda image: isr_of(image) == (2,))
         assert (await one.cluster.states([T0]))[T0] == LeaderAndIsr(2, 0, (2,), 1, False, 1)
-        # Only the metadata is told: the leader knows it from the answer.
+        # Only metadata is sent: the leader knows it from the answer.
         assert two.replicas.roles == {T0: (2, 0)}
-        # Asked again, as after a lost answer.
+        # Request it again, as after a lost answer.
         again = await alter(one, two, (2,), partition_epoch=0)
         assert (again.error_code, again.isr, again.partition_epoch) == (0, [2], 1)
         back = await alter(one, two, (2, 3), epoch3=three.controller.broker_epoch)
@@ -485,7 +485,7 @@ def test_replica_on_a_failed_directory_is_offline_until_its_broker_is_back() -> 
         await three.until(lambda image: image.topics["t"].partitions[0].offline == (2,))
         while await one.store.children("/log_dir_event_notification"):
             await one.turn()
-        # It cannot lead, nor is it told of what happens to the partition.
+        # It can neither lead nor is it sent changes of the partition.
         assert (await one.controller.elect_leaders([T0], PREFERRED))[T0] is not None
         await two.stop()
         await one.until(lambda image: 2 not in image.brokers)

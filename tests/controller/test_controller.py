@@ -1,4 +1,4 @@
-"""The controller's queue over both stores: what it makes of requests and of changes by others."""
+"""The controller's queue with both stores: how it handles requests and changes made by others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_created_topic_is_known_to_every_listener_when_the_answer_comes(run: Run
         assert member.image.topic_config("t") == {"cleanup.policy": "compact"}
         loaded = await member.cluster.load()
         assert loaded.states[TopicPartition("t", 1)] == LeaderAndIsr(1, 0, (1,), 1, False, 0)
-        # What the store then tells of our own work changes nothing.
+        # The store's notifications of our own writes change nothing.
         await member.controller.alter_config("topics", "other", lambda _: {"k": "1"})
         assert heard == ["t"]
         await member.stop()
@@ -260,7 +260,7 @@ def test_fenced_controller_steps_down(run: Run) -> None:
         member = await join(maker)
         await create(member, "t", (1,))
         usurper = Cluster(await maker.session(), ManualClock())
-        # Another takes over before this one has heard of it.
+        # Another controller takes over before this one knows.
         _, stat = await usurper.store.get("/controller_epoch")
         await usurper.store.multi(
             [
@@ -322,7 +322,7 @@ def test_unfinished_work_of_the_last_controller_is_finished(run: Run) -> None:
         features = await member.cluster.features()
         assert features is not None
         assert features.enabled
-        # The replica that was dead comes, and its partition begins.
+        # The dead replica returns, and its partition gets a leader.
         late = await join(maker, 7, network)
         image = await member.until(
             lambda image: image.topics["stateless"].partitions[1].leader == 7
@@ -370,7 +370,7 @@ def test_broker_that_bounced_between_two_looks_loses_its_leadership_first(run: R
         await other.register_broker(registration)
         await member.until(lambda image: 2 in image.brokers)
         await create(member, "t", (2, 1), (2,))
-        # Gone and back in one transaction: the controller never sees it missing.
+        # Removed and added in one transaction: the controller never sees it missing.
         path = paths.broker_path(2)
         await other.store.multi(
             [
@@ -391,7 +391,7 @@ def test_broker_that_bounced_between_two_looks_loses_its_leadership_first(run: R
 def test_broker_id_taken_after_an_expiry_is_fatal() -> None:
     async def body() -> None:
         tree = await EmbeddedTree.open(None, ManualClock())
-        store = tree.session(timeout_ms=-2000)  # no patience with a taken id
+        store = tree.session(timeout_ms=-2000)  # does not wait for an id in use
         member = Member(store)
         await member.controller.start()
         thief = Cluster(tree.session(), ManualClock())
@@ -474,7 +474,7 @@ def test_work_for_a_new_topic_does_not_grow_with_the_others() -> None:
         for n in range(30):
             before = store.read
             await create(member, f"t{n}", (1,))
-            await member.controller.delete_topics([])  # behind the look at our own change
+            await member.controller.delete_topics([])  # after the event for our own change
             counts.append(store.read - before)
         assert counts[5:] == [counts[5]] * 25
         await member.stop()
@@ -526,7 +526,7 @@ def test_request_under_way_at_shutdown_is_cancelled(tmp_path: Path) -> None:
         await member.controller.start()
         waiting = asyncio.create_task(member.controller.create_topics([new_topic("t", (1,))]))
         for _ in range(3):
-            await asyncio.sleep(0)  # it is in the store's hands now
+            await asyncio.sleep(0)  # the store is working on it now
         await member.stop()
         await asyncio.wait([waiting], timeout=5)
         assert waiting.cancelled()

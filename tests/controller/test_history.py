@@ -1,4 +1,4 @@
-"""Random histories: whatever happens in whatever order, leaders are safe and epochs only grow."""
+"""Random histories: in any order of events, leaders are safe and epochs only increase."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ EPOCH = 7
 
 
 class History:
-    """One partition under the rules, with the network and the store left out.
+    """One partition under the rules, without network and store.
 
-    `last` are the replicas in sync when the leader last had one: who may lead without losing records.
+    `last` are the replicas that were in sync when there last was a leader; they may lead without
+    losing records.
     """
 
     def __init__(self, replicas: Sequence[int]) -> None:
@@ -113,7 +114,7 @@ class History:
                 self.take(elect_for_shutdown(self.state, replicas, self.online, EPOCH))
 
     def propose(self, isr: Sequence[int], old: bool) -> None:
-        """The leader asks for in-sync replicas, perhaps by what it knew a while ago."""
+        """The leader proposes in-sync replicas, perhaps from outdated state."""
         state = self.state
         if state.leader == NO_LEADER:
             return
@@ -227,7 +228,7 @@ def test_assignments_of_a_move_say_where_from_and_where_to(
 
 
 class Cluster:
-    """Brokers that come and go at random, one of them the controller; leaders ask at random."""
+    """Brokers that come and go, one of them the controller; leaders propose changes at random."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -343,7 +344,7 @@ def test_controllers_keep_leaders_safe_through_a_random_history(seed: int) -> No
 
 
 async def settle(cluster: Cluster) -> None:
-    """With all brokers back every partition has a leader, and all agree on who it is."""
+    """Once all brokers are back, every partition has a leader, and all agree on it."""
     active = cluster.active()
     while active is None:
         await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""What brokers are told of a change. Cases of ControllerChannelManagerTest (3.9)."""
+"""The requests that tell brokers of a change. Cases of ControllerChannelManagerTest (3.9)."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_broker_that_came_is_told_everything_and_the_others_of_it() -> None:
     assert list(roles(made[2])) == [T0]
     assert not roles(made[2])[T0].is_new
     assert [leader.broker_id for leader in the(LeaderAndIsrRequest, made[2]).live_leaders] == [1]
-    # That its replica is no longer offline is news to the others.
+    # The others have to be told that its replica is no longer offline.
     assert kinds(made[1]) == ["UpdateMetadata"]
     assert list(updates(made[1])) == [T0]
     assert updates(made[1])[T0].offline_replicas == []
@@ -254,7 +254,7 @@ def test_added_replica_is_new_and_the_others_learn_of_it_without_a_new_epoch() -
     assert {b: roles(m)[T0].is_new for b, m in made.items()} == {1: False, 2: False, 3: True}
     assert roles(made[1])[T0].adding_replicas == [3]
     assert roles(made[1])[T0].removing_replicas == [2]
-    # It is new as long as it is being added: it may use any good directory.
+    # It is new as long as it is being added, and may use any working directory.
     again = image((1, 2), base=after)
     back = image((1, 2, 3), base=again)
     assert roles(told(again, back)[3])[T0].is_new
@@ -305,7 +305,7 @@ def test_deleted_topic_has_the_leader_minus_two_and_its_stops_the_epoch_above_al
     assert updates(made[1])[T0].leader == -2
     assert the(UpdateMetadataRequest, made[1]).topic_states[0].topic_id == topic_id("t")
     assert stops(made[2]) == {T0: (-2, True)}
-    # A broker that comes meanwhile may remember the topic.
+    # A broker that starts meanwhile may still have the topic.
     late = image((1, 2, 3), base=after)
     assert updates(told(after, late, context=context)[3])[T0].leader == -2
 

@@ -1,4 +1,4 @@
-"""Brokers whose ports refuse connections while ZooKeeper still has them."""
+"""Brokers whose ports refuse connections while they are still registered in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_refusing_controller_is_followed_by_another_that_leaves_it_out() -> None
         await create(one, "t", (1, 2, 3))
         await three.until(leads(T0, 1))
         one.network.cut_off.add(1)
-        # As if it had been killed: its session lives, and it does nothing.
+        # As if it had been killed: its session has not ended, but it does nothing.
         await one.controller.shutdown()
         for each in (two, three):
             each.controller.peer_lost(1)

@@ -1,4 +1,4 @@
-"""Plans of new topics and partitions, in the words of Apache Kafka 3.9.2."""
+"""Plans for new topics and partitions, with the messages of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPIC_ID = bytes(16)
 
 
 def image(brokers: int = 1, **topics: int) -> MetadataImage:
-    """A cluster of so many brokers, with topics and their numbers of partitions."""
+    """A cluster with this number of brokers, and topics with their numbers of partitions."""
     edit = MetadataImage().edit().put_brokers({n: registration(n) for n in range(brokers)})
     return edit.put_topics(topic_image(name, count) for name, count in topics.items()).build()
 

@@ -1,4 +1,4 @@
-"""What a broker concludes from connections to the others that are accepted, ended, refused."""
+"""What a broker concludes when connections to others are accepted, closed or refused."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from server.net.transport import Transport
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times that a test need not wait for."""
+    """Intervals that a test need not wait for."""
     monkeypatch.setattr("server.interbroker.peer_watch.AGAIN_S", 0.02)
 
 
 class Peer:
-    """Broker 2 on a port of loopback, which may be closed and opened again."""
+    """Broker 2, with a loopback port that can be closed and opened again."""
 
     def __init__(self) -> None:
         with socket.socket() as probe:
@@ -59,13 +59,13 @@ class Peer:
 
 
 class Told:
-    """What was concluded, in order."""
+    """The conclusions, in order."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
 
     async def until(self, *words: str) -> None:
-        """Wait until exactly that was concluded."""
+        """Wait until these are the conclusions."""
         async with asyncio.timeout(5):
             while self.words != list(words):
                 await asyncio.sleep(0.001)
@@ -104,7 +104,7 @@ def run(body: Body, *, listening: bool = True) -> None:
 def publish(
     publisher: MetadataPublisher, *brokers: int, port: int, host: str = "127.0.0.1"
 ) -> None:
-    """Have the image name these brokers."""
+    """Publish an image with these brokers."""
     endpoints = (Endpoint("BROKERS", host, port),)
     found = {each: BrokerRegistration(each, endpoints) for each in brokers}
     publisher.publish(publisher.image.edit().put_brokers(found).build())

@@ -1,4 +1,4 @@
-"""The metadata image and its steps."""
+"""The metadata image and its changes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_known_delta_is_what_a_full_comparison_finds(steps: list[list[tuple[obje
 
 
 def test_step_looks_only_at_what_it_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand topics, made one by one, must not be compared a thousand times each."""
+    """A thousand topics, created one by one, must not each be compared a thousand times."""
     looked: list[int] = []
 
     def counted(*arguments: Any) -> ImageDelta:

@@ -1,4 +1,4 @@
-"""What UpdateMetadata makes of an image."""
+"""Images after UpdateMetadata requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests in a form that tests can read, and a dispatcher that gives back what it got."""
+"""Requests in a readable form, and a dispatcher that returns what it received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel, a loop, files and threads that do what a test says, for the socket transport."""
+"""A simulated kernel, loop, files and threads for the socket transport, controlled by a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from server.net import platform, transport
 
-# Small enough that a few bytes meet each bound.
+# Small enough that a few bytes reach each limit.
 COPY_SLICE_BYTES = 4
 GATHER_BYTES = 16
 CHUNK_BYTES = 16
@@ -20,12 +20,12 @@ IOV_MAX = 4
 FD = 7
 PLENTY = 10**6
 
-#: What a call into the kernel does: a number of bytes it takes or gives at most, or an error.
+#: The result of a call into the kernel: the most bytes that it takes or returns, or an error.
 Outcome = int | type[OSError]
 
 
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the transport on these files, with bounds that a few bytes meet."""
+    """Let the transport use these files, with limits that a few bytes reach."""
     monkeypatch.setattr(transport, "COPY_SLICE_BYTES", COPY_SLICE_BYTES)
     monkeypatch.setattr(transport, "GATHER_BYTES", GATHER_BYTES)
     monkeypatch.setattr(transport, "CHUNK_BYTES", CHUNK_BYTES)
@@ -36,7 +36,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def of_files(name: str) -> Callable[..., Any]:
-    """A function of `platform` as the files of the present test have it."""
+    """A function of `platform`, replaced by that of the current test's files."""
 
     def call(*args: Any) -> Any:
         return getattr(Files.now, name)(*args)
@@ -45,7 +45,7 @@ def of_files(name: str) -> Callable[..., Any]:
 
 
 class Slice:
-    """A stored slice; its file has nothing but it."""
+    """A stored slice, which is its file's only content."""
 
     def __init__(self, files: Files, data: bytes) -> None:
         self.position = 1000
@@ -118,7 +118,7 @@ class Files:
 
 
 class Kernel:
-    """The other side of the socket, and the socket itself."""
+    """The socket, and the other end of it."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []  # of calls, in turn; without any it would block
@@ -176,7 +176,7 @@ class Kernel:
 
 
 class Loop:
-    """Which callbacks are registered."""
+    """The registered callbacks."""
 
     def __init__(self) -> None:
         self.reader: Callable[[], None] | None = None
@@ -196,7 +196,7 @@ class Loop:
 
 
 class Work:
-    """What a thread has been given, and the future of it."""
+    """The work given to a thread, and its future."""
 
     def __init__(self, part: Slice, run: Callable[[], None]) -> None:
         self._part = part
@@ -220,7 +220,7 @@ class Work:
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
-    """One of the strategies, drawn as often as its weight says; `one_of` draws all alike."""
+    """One of the strategies, drawn in proportion to its weight; `one_of` draws all equally."""
     return st.sampled_from([each for weight, each in choices for _ in range(weight)]).flatmap(
         lambda chosen: chosen
     )

@@ -1,4 +1,4 @@
-"""A listener on loopback, and peers that speak to it over real sockets."""
+"""A listener on loopback, and peers that connect to it over real sockets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def listening(
 def bound(
     dispatcher: Dispatcher, limits: NetLimits, executor: Executor, host: str = "127.0.0.1"
 ) -> Listener:
-    """A listener that has a port and does not accept yet."""
+    """A listener with a port that does not accept connections yet."""
     endpoint = Endpoint("PLAINTEXT", host, 0)
     acceptor = SocketNetwork(executor).listen(endpoint, limits)
     endpoint = endpoint._replace(port=acceptor.port)
@@ -42,7 +42,7 @@ def bound(
 
 
 class Peer:
-    """A client's end; everything on the loop of the test."""
+    """A client's end of a connection, on the loop of the test."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -59,7 +59,7 @@ class Peer:
         await asyncio.get_running_loop().sock_sendall(self.sock, data)
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes; fewer when the broker ends the connection first."""
+        """Read this number of bytes, or fewer if the broker closes the connection first."""
         data = bytearray()
         while len(data) < size:
             try:

@@ -1,4 +1,4 @@
-"""Who may read when memory for frames is short."""
+"""Which connections may read when memory for frames is short."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIMIT = 8 * MIB
 
 
 class Peer:
-    """A connection with more to send than is let in."""
+    """A connection with more to send than is accepted."""
 
     def __init__(self, memory: FrameMemory, announced: int, willing: int | None = None) -> None:
         self.blocked = False
@@ -32,7 +32,7 @@ class Peer:
         self.reader.close()
 
     def send(self, most: int = 1 << 40) -> int:
-        """Send until no more is taken or there is none; return how much was."""
+        """Send until nothing more is accepted or left; return the number of bytes sent."""
         sent = 0
         while self.left and most and not self.evicted:
             buffer = self.reader.get_buffer()

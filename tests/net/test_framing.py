@@ -1,4 +1,4 @@
-"""Cutting a stream into frames, with plain memory and with the broker's."""
+"""Splitting a stream into frames, with plain memory and with the broker's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def deliver(reader: FrameReader, data: bytes, piece: int) -> list[bytes]:
-    """Receive `data` as a socket would give it, at most `piece` bytes at a time."""
+    """Receive `data` as from a socket, at most `piece` bytes at a time."""
     found = []
     view = memoryview(data)
     while view:

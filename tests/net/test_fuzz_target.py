@@ -1,4 +1,4 @@
-"""The fuzz target of connections, on seeds and on what Hypothesis makes of requests."""
+"""The fuzz target of connections, with seeds and with requests modified by Hypothesis."""
 
 from __future__ import annotations
 

@@ -43,13 +43,13 @@ def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something has happened."""
+    """Let the loop run until a condition holds."""
     while not condition():
         await asyncio.sleep(0)
 
 
 class FileSlice:
-    """Bytes of a file, as the log gives them."""
+    """Bytes of a file, as the log returns them."""
 
     def __init__(self, path: Path, position: int, size: int) -> None:
         self._file = path.open("rb")
@@ -107,7 +107,7 @@ class CountedSocket:
 )
 @on_loop
 async def test_requests_that_are_there_take_one_receive_and_one_send(size: int, count: int) -> None:
-    """Received by hand rather than by readiness, so that all has arrived before."""
+    """Received by a direct call rather than on readiness, so that everything has arrived before."""
     calls: Counter[str] = Counter()
     server, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     for sock in (server, peer):
@@ -144,7 +144,7 @@ async def test_requests_that_are_there_take_one_receive_and_one_send(size: int, 
 
 
 class TakingSocket:
-    """A socket whose kernel takes all it is given at once; ready for more at any time."""
+    """A socket that accepts everything at once and is always writable."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -164,7 +164,7 @@ class TakingSocket:
 
 @on_loop
 async def test_turn_that_ends_before_an_empty_part_does_not_hold_up_what_is_sent_next() -> None:
-    """A reply may end in an empty part; the connection stood still when a turn ended just there."""
+    """A reply may end in an empty part; a turn that ended there must not stall the connection."""
     server, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     server.setblocking(False)
     sock = TakingSocket(server)
@@ -457,7 +457,7 @@ def resident_bytes() -> int:
 async def crowd_against_honest(
     crowd: int, announced: int, sent: int, bound: int, bodies: tuple[int, ...]
 ) -> int:
-    """Let a crowd of frames that never end stand against one honest peer; return the memory taken."""
+    """Let many connections with unfinished frames compete with an honest one; return the memory used."""
     limits = NetLimits(queued_max_request_bytes=bound, stall_ms=300)
     before = resident_bytes()
     highest = before

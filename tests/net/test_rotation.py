@@ -15,7 +15,7 @@ EACH = 100
 
 
 async def flood(echo: Echo, rotation: Rotation) -> list[MemoryTransport]:
-    """Connections that have sent many requests each, of which the first have been taken up."""
+    """Connections that have each sent many requests, the first of which have been started."""
     made = []
     for number in range(CONNECTIONS):
         transport, _ = connect(echo, NetLimits(), rotation=rotation)

@@ -1,8 +1,8 @@
-"""Sessions on the real transport and the real frame memory, over a kernel that does as drawn.
+"""Sessions with the real transport and frame memory, over a simulated kernel driven by Hypothesis.
 
-What arrives is cut anywhere, memory for frames is short, replies come at once or later and in any
-order, and peers read or do not. After each step something must be there that ends each wait, and at
-the end each request has its reply.
+Input arrives in arbitrary pieces, memory for frames is short, replies come at once or later in any
+order, and peers may not read. After each step, every wait must have something that ends it, and at
+the end each request must have its reply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.net.echo import request
 from tests.net.kernel import PLENTY, Kernel, Loop, Outcome, weighted
 from tests.support.clock import ManualClock
 
-#: Of the memory that a broker has at least, and of all that is measured by it.
+#: A fraction of a broker's minimum memory, and of everything that depends on it.
 SCALE = 128
 LIMITS = NetLimits(
     request_max_bytes=8000, max_overlapping=2, max_unsent_bytes=64, max_batch=3, idle_ms=1
@@ -174,7 +174,7 @@ class Connection:
     # -- what must hold
 
     def check(self) -> None:
-        """Whatever it waits for is to come, and without a wait it reads."""
+        """Check that what it waits for will come, and that it reads if it does not wait."""
         session = self.session
         assert self.replies.startswith(self.kernel.sent)
         if session.closed:
@@ -205,7 +205,7 @@ def blocked(block: frame_memory.FrameBlock) -> bool:
 
 
 class Broker:
-    """All connections and the memory that they share."""
+    """All connections, and the memory that they share."""
 
     def __init__(self, streams: list[list[Request]]) -> None:
         self.clock = ManualClock()
@@ -234,12 +234,12 @@ class Broker:
             connection.session.close("", None)
 
     async def go_on(self) -> None:
-        """What waits for the next turn of the loop happens, then the clock ticks, without time."""
+        """Run what waits for the next turn of the loop, then let the clock tick."""
         for _ in range(10):
             await asyncio.sleep(0)
         self.check()
         for tier in self.memory.tiers:
-            # Woken by whoever made room, not by a clock.
+            # Woken when somebody releases memory, not by a timer.
             oldest = next(iter(tier.incomplete.values()), None)
             assert oldest is None or blocked(oldest) or not oldest.paused
             assert not tier.paused or self.memory._room(tier) < frame_memory.RESUME_BYTES
@@ -256,7 +256,7 @@ class Broker:
             assert tier.paused == sum(block.paused for block in tier.incomplete.values())
 
     async def run_out(self) -> None:
-        """Peers send all and read all, and each request gets its reply."""
+        """Let peers send and read everything, and check that each request gets its reply."""
         for _ in range(1000):
             for each in self.connections:
                 each.arrive(500)

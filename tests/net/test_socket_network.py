@@ -1,4 +1,4 @@
-"""What connecting over sockets says of a host: that nobody listens there, or that it is not reached."""
+"""Errors of connecting over sockets: nobody listens there, or the host cannot be reached."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The socket transport on a kernel, a loop and threads that do whatever Hypothesis draws.
+"""The socket transport with a simulated kernel, loop and threads, whose actions Hypothesis chooses.
 
-Nothing here has a time: a step is a call of the session's, a readiness callback or a thread that
-is done. After each step it must be possible to go on, and at the end all has come out.
+There is no time here: a step is a call by the session, a readiness callback or a thread that
+finishes. After each step it must be possible to continue, and at the end all bytes have been sent.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Step = Send | Writable | ThreadDone | Readable | Call | PeerLeaves
 
 
 class Model:
-    """The transport with all around it, what went in, and what must hold."""
+    """The transport with its surroundings, its input, and the invariants."""
 
     def __init__(self) -> None:
         self.kernel = Kernel()
@@ -147,7 +147,7 @@ class Model:
     # -- steps
 
     def take(self, step: Step) -> None:
-        """Do one thing, if it can happen now."""
+        """Take one step, if it is possible now."""
         self.kernel.calls = 0
         if isinstance(step, Send):
             self.kernel.outcomes, self.files.cached = list(step.outcomes), list(step.cached)
@@ -177,7 +177,7 @@ class Model:
                 self.sent += data
         self.transport.send(made)
         if self.transport.unsent_bytes:
-            self.drained_due = True  # a session may wait for it from here on
+            self.drained_due = True  # from here on, a session may wait for it
 
     def call(self, method: str) -> None:
         self.reading = method == "resume_reading" or (self.reading and method == "send")
@@ -201,7 +201,7 @@ class Model:
     # -- what must hold
 
     def check(self) -> None:
-        """After each step."""
+        """Check the invariants after a step."""
         kernel, loop, under_test = self.kernel, self.loop, self.transport
         assert self.sent.startswith(kernel.sent)
         assert self.read == bytes(i % 251 for i in range(len(self.read)))
@@ -223,7 +223,7 @@ class Model:
         assert (loop.reader is not None) == (self.reading and not self.closing)
 
     def run_out(self) -> None:
-        """From here on the kernel takes all and threads read all."""
+        """Let the kernel accept everything and the threads read everything from now on."""
         turns = 0
         while self.work is not None or self.loop.writer is not None:
             if self.work is not None:

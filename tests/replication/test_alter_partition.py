@@ -1,4 +1,4 @@
-"""Asking the controller for other in-sync replicas."""
+"""Proposing a changed ISR to the controller."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def leading(room: Replicas, name: str = "a") -> Partition:
 
 
 def answer(request: AlterPartitionRequest, **row: Any) -> AlterPartitionResponse:
-    """The same answer for every partition that was asked for."""
+    """The same answer for every partition in the request."""
     return AlterPartitionResponse(
         topics=[
             AlterPartitionResponseTopicData(
@@ -74,7 +74,7 @@ def test_request_names_the_proposal_with_the_epochs_of_the_brokers(room: Replica
         (ErrorCode.NONE, False, IsrState((0, 1, 2))),
         (ErrorCode.INELIGIBLE_REPLICA, False, IsrState((0, 1))),
         (ErrorCode.OPERATION_NOT_ATTEMPTED, False, IsrState((0, 1))),
-        # The controller's news decide; until then both sets count.
+        # The controller's decision counts; until it arrives, both sets count.
         (ErrorCode.INVALID_UPDATE_VERSION, False, IsrState((0, 1), adding=2)),
         (ErrorCode.FENCED_LEADER_EPOCH, False, IsrState((0, 1), adding=2)),
         (ErrorCode.UNKNOWN_SERVER_ERROR, True, IsrState((0, 1), adding=2)),
@@ -137,7 +137,7 @@ def test_one_request_at_a_time_takes_all_that_came_meanwhile(room: Replicas) -> 
 
 
 def test_leader_that_was_elected_uncleanly_calls_itself_recovered(room: Replicas) -> None:
-    """A controller takes no second replica from a leader that is recovering."""
+    """The controller accepts no second replica from a leader that is recovering."""
     partition = leading(room)
     partition.apply(PartitionState(0, 2, (0,), (0, 1, 2), 6, recovering=True), NOW)
     partition.isr = IsrState((0,), adding=2)

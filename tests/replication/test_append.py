@@ -1,4 +1,4 @@
-"""Appends that must wait: in which order they become visible, and what may happen meanwhile."""
+"""Appends that must wait: the order in which they become visible, and what may happen meanwhile."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def waits(room: Replicas, *rows: AppendRow, **options: Any) -> asyncio.Future[li
 
 
 def visible(partition: Partition) -> list[bytes]:
-    """The values in a log, without what makes them large."""
+    """The values in a log, without their padding."""
     data = partition.read(0, 1 << 20).data  # type: ignore[union-attr]
     return [(value or b"").rstrip(b"\0") for value in values(data)]
 
@@ -223,7 +223,7 @@ def test_refusal_of_the_verifier_frees_the_queue(room: Replicas) -> None:
 
 
 def test_batch_of_an_earlier_leader_epoch_is_refused(room: Replicas) -> None:
-    """Also where the same broker leads again: who sent it has to look for the leader."""
+    """Also if the same broker leads again: the sender has to look up the leader."""
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
         options: dict[str, Any] = {"replicas": (0, 1), "isr": (0, 1), "configs": GZIP}
@@ -307,7 +307,7 @@ def test_work_that_fails_costs_its_own_row_only(
 
 
 def test_nothing_that_waits_is_appended_when_the_broker_stops(room: Replicas) -> None:
-    """Not even what waits for nothing but its turn: the logs are closed by then."""
+    """Not even a batch that waits only for its turn, since the logs are closed by then."""
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
         partition, verifier = room.create("a", configs=GZIP), HeldVerifier()
@@ -346,7 +346,7 @@ def test_what_is_refused_in_any_case_needs_no_turn_to_be_told(room: Replicas) ->
 
 
 def test_batch_that_lost_its_leader_between_append_and_commit_hears_of_it(room: Replicas) -> None:
-    """The row beside it waits long, and meanwhile another leader's records come in its place."""
+    """The other row waits long, and meanwhile another leader's records take its place."""
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
         options: dict[str, Any] = {"replicas": (0, 1), "isr": (0, 1), "configs": GZIP}
@@ -527,7 +527,7 @@ STEP = st.one_of(
 
 
 class Model:
-    """Requests, and in which order the batches of each partition arrived."""
+    """Requests, and the order in which the batches of each partition arrived."""
 
     def __init__(self, room: Replicas, worker: HeldExecutor) -> None:
         self.room = room
@@ -577,7 +577,7 @@ class Model:
                 future.set_result(refusal)
                 return
             partition = self.sent[name][0]
-            if name in self.arrived[partition]:  # it has been there before, and comes anew
+            if name in self.arrived[partition]:  # the topic existed before and is created again
                 self.arrived[partition].remove(name)
             self.arrived[partition].append(name)
             verifier.rounds_of[name] += 1
@@ -609,7 +609,7 @@ class Model:
 
 
 class NotingVerifier:
-    """Asks for each batch some times, and knows which it is by its value."""
+    """Asks several times for each batch, which it recognises by its value."""
 
     def __init__(self, model: Model, rounds: int) -> None:
         self._model = model
@@ -634,7 +634,7 @@ def headers(partition: Partition) -> list[Any]:
 
 
 def epochs(partition: Partition) -> dict[bytes, int]:
-    """In which leader epoch each value was appended; each batch has one."""
+    """The leader epoch in which each value was appended; each batch has one value."""
     stamped = (header.partition_leader_epoch for header in headers(partition))
     return dict(zip(visible(partition), stamped, strict=True))
 
@@ -691,7 +691,7 @@ def test_batches_of_a_partition_become_visible_in_the_order_in_which_they_arrive
 
 
 def test_now_is_the_time_of_the_append(room: Replicas) -> None:
-    """What waits and LogAppendTime: times of a partition do not go back."""
+    """With LogAppendTime, also for waiting batches: timestamps of a partition never go back."""
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
         configs = {**GZIP, "message.timestamp.type": "LogAppendTime"}

@@ -27,7 +27,7 @@ EVERYBODY = (0, 1, 2)
 
 
 class Room(Replicas):
-    """One broker of three that follows by hand."""
+    """One of three brokers; tests call its fetcher step by step."""
 
     def __init__(self, folder: Path, broker_id: int) -> None:
         super().__init__(folder, {"log.segment.bytes": "1200"}, broker_id)
@@ -53,7 +53,7 @@ class Room(Replicas):
 
 
 class Trio:
-    """Three brokers and a controller's word."""
+    """Three brokers, whose roles the test sets in the controller's place."""
 
     def __init__(self, folder: Path) -> None:
         self.rooms = [Room(folder / str(number), number) for number in EVERYBODY]
@@ -65,7 +65,7 @@ class Trio:
         self.leader = -1
 
     def lead(self, leader: int, names: tuple[str, ...] = ("a",), **options: Any) -> Room:
-        """Begin an epoch with this leader; in-sync replicas are all three if not said."""
+        """Begin an epoch with this leader; by default, all three replicas are in sync."""
         self.epoch += 1
         self.leader = leader
         told = options.pop("told", EVERYBODY)
@@ -163,7 +163,7 @@ def test_unchanged_partitions_are_not_named_again(trio: Trio) -> None:
     idle = fetcher.next_request(leader.clock.now_ms(), 1)
     assert idle is not None and idle.session_id and not idle.topics
     fetcher.on_failure(leader.clock.now_ms())
-    assert fetcher.next_request(leader.clock.now_ms(), 1) is None  # not at once
+    assert fetcher.next_request(leader.clock.now_ms(), 1) is None  # not immediately
     trio.rooms[1].clock.advance(LIMITS.backoff_ms)
     leader.produce("t3", b"1")
     assert len(trio.fetch(1).responses) == 20  # a new session names all
@@ -187,7 +187,7 @@ def test_follower_cuts_what_the_new_leader_does_not_have(trio: Trio) -> None:
 
 
 def test_several_changes_of_the_leader_are_put_right_step_by_step(trio: Trio) -> None:
-    """The case that truncation to the high watermark gets wrong. Source: KIP-279."""
+    """A case in which truncation to the high watermark would be wrong. Source: KIP-279."""
     trio.lead(0).produce("a", b"m1")
     trio.catch_up(1, 2)
     trio.lead(1, isr=(1,), told=(1,)).produce("a", b"m2 of 1")
@@ -204,7 +204,7 @@ def test_follower_begins_anew_where_the_leader_begins(trio: Trio) -> None:
     for number in range(40):
         leader.produce("a", b"%d" % number * 30)
     log = leader.partition("a").log
-    log.high_watermark = log.log_end_offset  # as if follower 1 had been away
+    log.high_watermark = log.log_end_offset  # as if follower 1 had been down
     log.delete_records_before(25)
     log.delete_old_segments(leader.clock.now_ms())
     trio.fetch(1)
@@ -219,7 +219,7 @@ def test_longer_log_of_a_follower_is_cut_to_an_unclean_leaders_end(trio: Trio) -
     for number in range(10):
         leader.produce("a", b"%d" % number)
     trio.catch_up(1)
-    trio.lead(2, isr=(2,))  # it has nothing
+    trio.lead(2, isr=(2,))  # it has no records
     trio.fetch(1)
     trio.rooms[1].clock.advance(LIMITS.backoff_ms)
     trio.catch_up(1)
@@ -248,7 +248,7 @@ def test_answer_to_an_earlier_epoch_is_passed_over(trio: Trio) -> None:
     request = fetcher.next_request(room.clock.now_ms(), 1)
     assert request is not None
     answer = leader.call(fetch, request, FETCH_VERSION)
-    room.follow(room.partition("a"))  # begun anew while the request was under way
+    room.follow(room.partition("a"))  # started again while the request was in flight
     fetcher.on_response(answer, room.clock.now_ms())
     assert room.partition("a").log.log_end_offset == 0
     trio.catch_up(1, rounds=3)
@@ -288,11 +288,13 @@ def test_partitions_with_nothing_new_are_not_read_again(
     read.clear()
     trio.fetch(2)
     trio.fetch(2)
-    trio.fetch(1)  # has it; with the second answer of broker 2 it is committed, which is news
+    trio.fetch(
+        1
+    )  # has it; with the second answer of broker 2 it is committed, which is new to followers
     assert set(read) == {"t3"}
     read.clear()
     leader.partition("t5").on_isr_confirmed((0, 2), 7, leader.clock.now_ms())
-    trio.fetch(1)  # may ask to be in sync again
+    trio.fetch(1)  # may be proposed for the ISR again
     assert "t5" in read
     read.clear()
     trio.lead(0, ("t7",), told=(0,))
@@ -318,7 +320,7 @@ def test_follower_that_finds_nothing_new_stays_in_sync(trio: Trio) -> None:
 
 
 def tampered(trio: Trio, change: Callable[[PartitionData], None]) -> None:
-    """Fetch as broker 1, with the leader's row of topic a changed on the way."""
+    """Fetch as broker 1, with the leader's row for topic a modified on the way."""
     room = trio.rooms[1]
     fetcher = room.fetchers[trio.leader]
     request = fetcher.next_request(room.clock.now_ms(), 1)
@@ -404,7 +406,7 @@ def test_whatever_happens_replicas_agree_in_the_end_and_committed_stays(
             case "lead":
                 chosen = rng.choice(sorted(isr))
                 isr = {each for each in isr if each == chosen or rng.random() < 0.8}
-                # Some hear of it late: they go on following the one before for a while.
+                # Some learn of it late, and follow the previous leader for a while.
                 told = tuple(e for e in EVERYBODY if e == chosen or e in isr or rng.random() < 0.5)
                 leader = trio.lead(chosen, isr=tuple(sorted(isr)), told=told)
             case "restore":

@@ -1,4 +1,4 @@
-"""Who is in sync, and what that lets the leader call committed."""
+"""Which replicas are in sync, and what the leader therefore considers committed."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_follower_at_the_end_of_the_fetch_before_is_caught_up_as_of_then() -> No
     [
         ([follower(1, 7), follower(2, 9)], (0, 1, 2), (0, 1, 2), 7),
         ([follower(1, 7, NOW - 2 * LAG), follower(2, 9)], (0, 2), (0, 1, 2), 9),
-        # One that keeps up is waited for although it is not in the set yet ...
+        # A follower that keeps up is waited for, although it is not in the set yet ...
         ([follower(1, 7), follower(2, 9)], (0, 2), (0, 1, 2), 7),
-        # ... unless its broker is not there any more.
+        # ... unless its broker is gone.
         ([follower(1, 7), follower(2, 9)], (0, 2), (0, 2), 9),
         ([follower(1, -1)], (0, 1), (0, 1), -1),
     ],
@@ -91,7 +91,7 @@ def test_follower_joins_with_all_that_is_committed_and_the_leaders_first_offset(
 
 
 class Led:
-    """A partition of three replicas that broker 0 leads."""
+    """A partition with three replicas, led by broker 0."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ def test_laggard_holds_the_watermark_until_the_controller_has_confirmed(room: Re
 
 
 def test_wall_clock_that_jumps_drops_nobody_and_keeps_nobody(room: Replicas) -> None:
-    steady = 0  # of a machine that came up just now
+    steady = 0  # of a machine that has just booted
     led = Led(room, isr=(0, 1), steady_ms=lambda _: steady)
     room.produce("a", b"1")
     assert led.high_watermark == 0
@@ -275,7 +275,7 @@ def test_consumer_is_sent_to_the_most_advanced_in_sync_replica_of_its_rack(room:
     led.fetch(1, 1)
     led.fetch(2, 2)
     assert led.partition.preferred_replica(0, (1, 2)) == 2
-    assert led.partition.preferred_replica(2, (1,)) == -1  # it does not have that yet
+    assert led.partition.preferred_replica(2, (1,)) == -1  # it does not have this offset yet
     assert led.partition.preferred_replica(0, (0, 2)) == -1  # this broker is in the rack itself
     assert led.partition.preferred_replica(0, ()) == -1
 
@@ -294,7 +294,7 @@ def test_follower_takes_over_what_the_leader_committed(room: Replicas) -> None:
 
 
 def deleted(led: Led, offset: int) -> asyncio.Future[dict[int, tuple[ErrorCode, int]]]:
-    """What waits for the deletion of what lies before an offset, asked for with ten more seconds."""
+    """The waiter of a DeleteRecords below an offset, with a timeout of ten seconds."""
     partition = led.partition
     assert partition.delete_records_before(offset) == (ErrorCode.NONE, offset)
     loop = asyncio.get_running_loop()
@@ -302,7 +302,7 @@ def deleted(led: Led, offset: int) -> asyncio.Future[dict[int, tuple[ErrorCode, 
 
 
 def filled(room: Replicas) -> Led:
-    """Three records, which everybody has."""
+    """Three records, which all replicas have."""
     led = Led(room)
     for _ in range(3):
         room.produce("a")

@@ -79,7 +79,7 @@ def test_fetch_wakes_when_the_topic_is_deleted_or_the_leader_moves(room: Replica
 def test_reader_of_committed_waits_for_the_marker_and_then_has_all_before_it(
     room: Replicas,
 ) -> None:
-    """Bytes that lay there undecided count when the transaction ends, not when they came."""
+    """Bytes of an open transaction count when it ends, not when they are appended."""
     from tests.support.transactions import abort, transactional
 
     async def run() -> None:

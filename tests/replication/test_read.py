@@ -1,4 +1,4 @@
-"""Fetches of partitions that do not have all their records at hand."""
+"""Fetches of partitions whose records are not all in the local log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOUND = "what the slow store has"
 
 
 class SlowReader:
-    """Has the records below an offset elsewhere; they come when the test says so."""
+    """A reader whose records below an offset are elsewhere and arrive when the test asks for it."""
 
     def __init__(self, log: Log, local_from: int) -> None:
         self._log = log

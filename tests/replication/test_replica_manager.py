@@ -1,4 +1,4 @@
-"""Replicas follow the image: made, led, reconfigured, deleted, and found again after a restart."""
+"""Replicas follow the image: created, led, reconfigured, deleted, and found again after a restart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_settings_are_worked_out_once_for_a_topic(room: Replicas) -> None:
 
 
 def test_thousand_partitions_take_less_than_their_goal(room: Replicas) -> None:
-    """The goal is 1.5 s for all of CreateTopics; a busy machine takes some times that, a quadratic loop far more."""
+    """The goal is 1.5 s for all of CreateTopics; a busy machine needs more, a quadratic loop far more."""
     begin = time.process_time()
     room.create("wide", 1000)
     assert time.process_time() - begin < 4.5
@@ -162,7 +162,7 @@ def test_log_without_an_id_gets_its_topics(room: Replicas) -> None:
 def test_logs_of_unknown_topics_are_named_and_left_alone(
     room: Replicas, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever lost the coordination store must not lose the records too."""
+    """If the coordination store was lost, the records must not be lost too."""
     room.create("a")
     again = restarted(room)
     assert "1 logs on disk belong to no partition of this broker and are left alone: a-0" in (
@@ -177,7 +177,7 @@ def two_directories(folder: Path) -> Replicas:
 
 
 def test_partitions_in_a_directory_that_fails_are_not_made_anew(tmp_path: Path) -> None:
-    """An empty log in the other directory would give offsets away a second time."""
+    """An empty log in the other directory would assign offsets a second time."""
     room = two_directories(tmp_path).start()
     room.create("a", 2)
     room.produce("a", b"1", number=0)
@@ -197,7 +197,7 @@ def test_partitions_in_a_directory_that_fails_are_not_made_anew(tmp_path: Path) 
     again.publisher.publish(image.with_topics([topic_image("a", 2, epoch=1)]))
     assert again.replicas.get("a", number) is None
     assert not (tmp_path / "one" / lost).exists()
-    again.create("new", 2)  # what is new goes where there is room
+    again.create("new", 2)  # new partitions go to the directory with room
     assert again.partition("new", 1).is_leader
     again.stop()
 
@@ -251,7 +251,7 @@ def test_failed_directory_ends_the_roles_of_its_replicas_and_whoever_waits(tmp_p
         image = room.publisher.image
         assert room.replicas.why_missing(image, "lost", 0) == ErrorCode.KAFKA_STORAGE_ERROR
         assert room.replicas.get("kept", 0) is kept
-        again = topic_image("lost", epoch=1, replicas=(0, 1))  # the controller speaks of it
+        again = topic_image("lost", epoch=1, replicas=(0, 1))  # the controller mentions it
         room.publisher.publish(image.with_topics([again]))
         assert room.replicas.get("lost", 0) is None
         told.clear()

@@ -1,4 +1,4 @@
-"""How much throttled replicas may send or fetch, and which they are."""
+"""The rate at which throttled replicas may send or fetch, and which replicas are throttled."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_partitions_with_a_replica_on_this_broker_are_throttled(
 
 
 class Configured:
-    """The quotas of broker 5, told of images as the broker tells them."""
+    """The quotas of broker 5, which get images as in a broker."""
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self.config = BrokerConfig({"broker.id": "5", **static})

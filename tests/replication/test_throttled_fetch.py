@@ -57,7 +57,7 @@ def test_leader_holds_records_back_until_there_is_room_again(trio: Trio) -> None
     quota = throttled_leader(trio)
     trio.rooms[1].fetchers[0].limits = trio.rooms[1].fetchers[0].limits._replace(max_bytes=300)
     trio.fetch(1)
-    assert end(trio, 1) == 1  # what goes beyond the rate is taken off later
+    assert end(trio, 1) == 1  # what exceeds the rate is deducted later
     trio.catch_up(1, rounds=3)
     assert end(trio, 1) == 1
     clock = trio.rooms[0].clock
@@ -68,7 +68,7 @@ def test_leader_holds_records_back_until_there_is_room_again(trio: Trio) -> None
 
 
 def patient(request: FetchRequest | None) -> FetchRequest:
-    """A request that may wait for ten minutes, as it arrives at the leader."""
+    """A request that may wait for ten minutes."""
     assert request is not None
     request.max_wait_ms = 600_000
     return decode(FetchRequest, encode(request, FETCH_VERSION), FETCH_VERSION)
@@ -107,7 +107,7 @@ def test_replica_in_sync_is_sent_everything_and_its_bytes_count(trio: Trio) -> N
 
 
 def test_fetch_with_nothing_but_what_is_held_back_waits_for_room(trio: Trio) -> None:
-    """Answered at once it would be asked again at once."""
+    """If it were answered at once, it would be repeated at once."""
     quota = throttled_leader(trio)
     trio.fetch(1)
     leader = trio.rooms[0]
@@ -117,7 +117,7 @@ def test_fetch_with_nothing_but_what_is_held_back_waits_for_room(trio: Trio) -> 
     async def run() -> None:
         waiting = fetch(leader.context(FETCH_VERSION), request)
         assert isinstance(waiting, Later)
-        leader.produce("moved", b"more")  # is held back, too
+        leader.produce("moved", b"more")  # is also held back
         await asyncio.sleep(0)
         assert not waiting.awaitable.done()  # type: ignore[attr-defined]
         leader.produce("steady", b"1")
@@ -167,7 +167,7 @@ def test_follower_copies_at_its_rate_to_the_end(trio: Trio) -> None:
     begin_ms = room.clock.now_ms()
     size = len(trio.log(0, "moved"))
     while end(trio, 1) < 10:
-        trio.fetch(1)  # the other topic is asked for all the time
+        trio.fetch(1)  # the other topic is fetched all the time
         room.clock.advance(20)
         assert room.clock.now_ms() - begin_ms < 60_000
     took_ms = room.clock.now_ms() - begin_ms
