@@ -27,7 +27,8 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "900m",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.ui.enabled": "false",
 }
 _numbers = itertools.count()
