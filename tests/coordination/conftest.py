@@ -1,4 +1,4 @@
-"""Stores for the tests of this tree: the embedded one always, ZooKeeper where there is Java."""
+"""Stores for the tests in this folder: the embedded one always, ZooKeeper if there is Java."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Body = Callable[..., Awaitable[None]]
 
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[ZooKeeperServer]:
-    """One server for the whole run; each test has a chroot of its own."""
+    """One server for the whole run; each test has its own chroot."""
     server = ZooKeeperServer()
     try:
         server.start()
@@ -35,13 +35,13 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[ServerThread]:
-    """An embedded tree, served in ZooKeeper's protocol; each test has a chroot of its own."""
+    """An embedded tree, served in ZooKeeper's protocol; each test has its own chroot."""
     with ServerThread() as server:
         yield server
 
 
 class StoreMaker:
-    """Makes sessions on one fresh tree and ends them."""
+    """Opens sessions on a new tree, and ends them."""
 
     def __init__(self, kind: str, place: Any) -> None:
         self.kind = kind
@@ -61,7 +61,7 @@ class StoreMaker:
         return store
 
     async def expire(self, store: Store) -> None:
-        """End a session from the server's side and return when the store has heard of it."""
+        """End a session on the server, and return when the store knows."""
         expired = asyncio.get_running_loop().create_future()
         store.on_session(
             lambda state: (
@@ -86,7 +86,7 @@ class StoreMaker:
 
 
 def steal_session(store: Any) -> None:
-    """Close a ZooKeeper session from a second connection that took it over."""
+    """End a ZooKeeper session by a second connection that takes it over."""
     from kazoo.client import KazooClient
 
     client = store._client
@@ -108,7 +108,7 @@ CHROOTS = itertools.count()
     params=["embedded", "served", pytest.param("zookeeper", marks=pytest.mark.zookeeper)]
 )
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
-    """Run an async test body with a `StoreMaker` on a fresh tree."""
+    """Run an async test body with a `StoreMaker` on a new tree."""
     place: Any = tmp_path / "coordination.db"
     if request.param != "embedded":
         server: ZooKeeperServer | ServerThread = request.getfixturevalue(request.param)

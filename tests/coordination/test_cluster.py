@@ -1,4 +1,4 @@
-"""The domain verbs, on both stores."""
+"""The operations of Cluster, on both stores."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BROKER = BrokerRegistration(1, (Endpoint("PLAINTEXT", "localhost", 9092),))
 
 
 class Events:
-    """Collects what a cluster tells."""
+    """Collects the events of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.seen: list[ClusterEvent] = []
@@ -49,7 +49,7 @@ class Events:
         self._more.set()
 
     async def wait_for(self, change: Change, topic: str = "") -> None:
-        """Return once there is such an event, and forget it."""
+        """Wait for an event of this kind, and remove it."""
         while ClusterEvent(change, topic) not in self.seen:
             self._more.clear()
             await asyncio.wait_for(self._more.wait(), 5)
@@ -173,7 +173,7 @@ def test_lost_connection_is_told_with_what_follows_and_how_long_it_lasted(
 def test_broker_id_of_another_broker_is_waited_for_then_refused(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         class Hasty(ManualClock):
-            """Its patience is over at once."""
+            """A store whose waits time out at once."""
 
             def monotonic_ms(self) -> int:
                 return self.advance(1_000_000)

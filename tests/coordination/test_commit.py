@@ -1,4 +1,4 @@
-"""Writes whose answer was lost on the way."""
+"""Writes whose answer was lost."""
 
 from __future__ import annotations
 

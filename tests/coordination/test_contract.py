@@ -1,4 +1,4 @@
-"""What both stores promise; a behaviour that is not here does not exist."""
+"""The contract of both stores; behaviour that is not tested here must not be relied upon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left in the tree for the controller, over both stores; nodes as Apache Kafka writes them."""
+"""The nodes left in the tree for the controller, with both stores; written as by Apache Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROW = b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'
 
 
 class Events:
-    """Events of a cluster, to be waited for."""
+    """The events of a cluster, for which a test can wait."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._queue: asyncio.Queue[ClusterEvent] = asyncio.Queue()

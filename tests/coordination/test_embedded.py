@@ -1,4 +1,4 @@
-"""What only the embedded store has to show: its file."""
+"""What applies only to the embedded store: its file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_reopened_file_has_persistent_nodes_only(tmp_path: Path) -> None:
         assert data == b"1"
         assert (stat.version, stat.czxid) == (before[1].version, before[1].czxid)
         assert (await again.get("/a/b"))[0] is None
-        # Neither numbers of children nor of transactions come back.
+        # Neither sequence numbers of children nor transaction ids are reused.
         assert await again.create("/a/q_", sequential=True) == "/a/q_0000000005"
         assert again.session_id != store.session_id
         made = await again.exists("/a/q_0000000005")
@@ -130,7 +130,7 @@ def test_writes_at_once_share_commits(tmp_path: Path) -> None:
         store = tree.session()
         await asyncio.gather(*(store.create(f"/n{n}") for n in range(500)))
         assert len(commits) <= 2
-        # What is not stored needs no commit.
+        # Changes that are not stored need no commit.
         await store.create("/e", ephemeral=True)
         assert len(commits) <= 2
         await tree.close()

@@ -56,7 +56,7 @@ def test_export_of_an_import_is_the_export(run: Run) -> None:
             assert await import_tree(other, lines) == len(lines) - 1
             again = {node["path"]: node for node in (await dump(other))[1:]}
             assert again == by_path
-            # An auto-generated broker id is not given twice.
+            # A generated broker id is not assigned twice.
             assert await Cluster(other, ManualClock()).next_broker_id() == 1003
 
     run(body)

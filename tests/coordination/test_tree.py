@@ -19,7 +19,7 @@ OPS: st.SearchStrategy[Op] = st.one_of(
 
 
 def shape(tree: NodeTree) -> dict[str, object]:
-    """Everything that can be seen of a tree."""
+    """Everything that is visible of a tree."""
     return {
         path: (node.data, node.stat(), sorted(node.children or ()))
         for path, node in tree.nodes.items()
@@ -52,7 +52,7 @@ def test_failed_transaction_changes_nothing_and_children_match_paths(
 def test_touched_nodes_are_those_whose_stored_form_changed(
     transactions: list[list[Op]],
 ) -> None:
-    """The embedded store writes only these: a node missed here is lost at a restart."""
+    """The embedded store writes only these, so a node missed here would be lost at a restart."""
 
     def stored(tree: NodeTree) -> dict[str, object]:
         return {

@@ -1,4 +1,4 @@
-"""What only the ZooKeeper store has to show: servers that go away."""
+"""What applies only to the ZooKeeper store: servers that become unavailable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.zookeeper import ZooKeeperServer, free_port
 
 @pytest.fixture
 def own_server() -> Iterator[ZooKeeperServer]:
-    """A server that the test may kill."""
+    """A ZooKeeper server that the test may kill."""
     server = ZooKeeperServer()
     try:
         server.start()
@@ -87,7 +87,7 @@ def test_session_outlives_a_restart_of_the_server(own_server: ZooKeeperServer) -
         own_server.kill()
         await asyncio.wait_for(suspended.wait(), 10)
         assert await fired == WatchEvent(EventKind.SESSION, "/a")
-        # Asked while nobody is there: answered when somebody is.
+        # Requested while no server is there: answered when one is.
         read = asyncio.create_task(store.get("/a"))
         write = asyncio.create_task(commit(store, [SetData("/a", b"1", 0)]))
         await asyncio.sleep(0)
@@ -119,7 +119,7 @@ def test_what_is_under_way_when_the_server_dies_is_read_again_or_of_unknown_outc
         with pytest.raises(ConnectionLost):
             await asyncio.wait_for(write, 20)
         await asyncio.to_thread(own_server.start)
-        # A try that meets the server while it comes up may wait for as long as a session.
+        # An attempt that reaches the server while it starts may wait as long as a session timeout.
         assert (await asyncio.wait_for(read, 60))[1].czxid > 0
         await store.close()
 

@@ -1,4 +1,4 @@
-"""Fetch requests and what they bring, for these tests."""
+"""Fetch requests and their results, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Asked = tuple[str, int, int]
 
 
 def fetch_request(*asked: Asked | tuple[str, int, int, int], **options: Any) -> FetchRequest:
-    """A fetch of (topic, partition, offset[, most bytes]); does not wait unless told so."""
+    """A fetch of (topic, partition, offset[, most bytes]); by default it does not wait."""
     topics: dict[str, FetchTopic] = {}
     epochs = {name: options.pop(name) for name in EPOCHS if name in options}
     for name, number, offset, *most in asked:

@@ -1,4 +1,4 @@
-"""A broker as far as group handlers see it: requests and answers cross the wire format."""
+"""The part of a broker that group handlers use; requests and answers cross the wire format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic_image(name: str, partitions: int, leader: int = 1) -> TopicImage:
 
 
 class Topics:
-    """Makes internal topics when told to, and counts how often."""
+    """Creates internal topics on request, and counts the requests."""
 
     def __init__(self, broker: GroupBroker) -> None:
         self.broker = broker
@@ -45,7 +45,7 @@ class Topics:
 
 
 class GroupBroker:
-    """Broker 1 with a topic of two partitions, coordinating all groups."""
+    """Broker 1 with a topic of two partitions; it coordinates all groups."""
 
     def __init__(self, **config: int) -> None:
         settings = {"initial_rebalance_delay_ms": 0, "offsets_topic_partitions": 5, **config}
@@ -82,7 +82,7 @@ class GroupBroker:
         return RequestContext(handler, version, 1, "client", now_ms, self.connection, self.services)
 
     def call(self, handler: Handler[Any], request: Any, version: int) -> Any:
-        """Send a request in a version; the response, or an awaitable of it, as a client reads it."""
+        """Send a request in a version; return the response as a client reads it, or an awaitable of it."""
         stored = decode(type(request), encode(request, version), version)
         answer = finished(handler(self.context(handler, version), stored))
         if isinstance(answer, Later):
@@ -99,6 +99,6 @@ class GroupBroker:
         return self.read(handler, answer, version)
 
     async def ask(self, handler: Handler[Any], request: Any, version: int) -> Any:
-        """As `call`, and wait for the response."""
+        """Like `call`, and wait for the response."""
         answer: Awaitable[Any] | Any = self.call(handler, request, version)
         return await answer if inspect.isawaitable(answer) else answer

@@ -55,7 +55,7 @@ GOLDEN = [
 
 
 class EverythingTable(HandlerTable):
-    """Claims all that the ceiling allows, with the one handler there is."""
+    """A table that claims to serve everything below the ceiling, with a single handler."""
 
     def __init__(self, ceiling: Ceiling) -> None:
         super().__init__([api_versions], ceiling)
@@ -90,7 +90,7 @@ def test_answer_is_apache_kafkas_byte_for_byte(
 
 @pytest.mark.parametrize("row", [row for row in GOLDEN if row[1] in ("v5", "v99")])
 def test_unknown_version_is_answered_in_v0_with_all_ranges(row: list[str]) -> None:
-    """Apache Kafka gives only the row of ApiVersions itself; a client reads that row from either."""
+    """Apache Kafka sends only the row of ApiVersions itself, which a client finds in either answer."""
     broker, _, request_hex, response_hex = row
     ceiling, features = BROKERS[broker]
     response = exchange(EverythingTable(ceiling), features, bytes.fromhex(request_hex))

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, beside what Apache Kafka 3.9.2 answered."""
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, compared with Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MemoryCluster:
 
 
 class MemoryController:
-    """Changes stored configs; this broker's are in force when it returns."""
+    """Changes stored configs; those of this broker take effect before it returns."""
 
     def __init__(self, config: BrokerConfig, cluster: MemoryCluster) -> None:
         self.config = config
@@ -150,7 +150,7 @@ def bench() -> Bench:
     return Bench()
 
 
-#: Where 3.9.2 fails on its own mistake (-1, a division by zero) or answers for what kwire has not: ours.
+#: kwire's answers where 3.9.2 fails on a bug (-1, a division by zero) or has a feature that kwire lacks.
 OWN_ANSWERS: dict[str, list[tuple[int, str | None]]] = {
     "incr 2 plain [['retention.ms', 7, '5']]": [(REFUSED, "Unknown operations type 7")],
     "incr 2 plain [['nonsense', 2, 'x']]": [(INVALID, "Unknown config name: nonsense")],
@@ -171,7 +171,7 @@ OWN_ANSWERS: dict[str, list[tuple[int, str | None]]] = {
 
 
 def test_changes_are_answered_as_kafka_answers_them(bench: Bench) -> None:
-    """Every recorded change in order, since each stands on those before it."""
+    """Every recorded change in order, since each depends on those before it."""
     recorded = json.loads(gzip.decompress(RECORDED.read_bytes()))["cases"]
     assert len(recorded) > 80
     for what, arguments, options, answer in recorded:
@@ -256,7 +256,7 @@ def test_documentation_and_synonyms_come_only_when_asked_for(bench: Bench) -> No
 
 
 def test_version_0_calls_nothing_a_default(bench: Bench) -> None:
-    """Apache Kafka has not filled the field since version 1 tells the source instead."""
+    """Apache Kafka no longer fills the field, since version 1 has the source instead."""
     rows = bench.describe(TOPIC, "plain", version=0).configs
     assert rows and not any(row.is_default for row in rows)
 
@@ -276,7 +276,7 @@ def test_responses_can_be_encoded_in_every_version(bench: Bench) -> None:
         # What Apache Kafka 3.9.2 answers: append and subtract come before the topic is looked up,
         ("gone", [("retention.ms", 2, "5")], INVALID),
         ("gone", [("retention.ms", 0, "x")], int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
-        # and a key's trouble before that of the keys behind it.
+        # and the error of a key comes before those of later keys.
         ("plain", [("retention.ms", 3, "5"), ("segment.bytes", 4, "9")], INVALID),
         ("plain", [("segment.bytes", 4, None), ("retention.ms", 3, "5")], REFUSED),
     ],

@@ -1,4 +1,4 @@
-"""What brokers and administrators ask the controller, with a controller that has two brokers' image."""
+"""Requests of brokers and administrators to the controller of a cluster of two brokers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONNECTION = ConnectionInfo("1")
 
 
 async def ask(member: Member, request: Any, version: int) -> Any:
-    """The answer as a client of that version gets it."""
+    """The answer as a client of that version reads it."""
     handler = next(each for each in HANDLERS if each.request_class is type(request))
     assert isinstance(handler, Handler)
     services = services_of(controller=member.controller, metadata=member.publisher.current)
@@ -54,7 +54,7 @@ async def ask(member: Member, request: Any, version: int) -> Any:
 
 
 def run(body: Callable[[Member, Member], Awaitable[None]]) -> None:
-    """Brokers 1, the controller, and 2, with a topic t of which both have replicas."""
+    """Run a test with brokers 1 (the controller) and 2, and a topic t with replicas on both."""
 
     async def main() -> None:
         async with stores("embedded", None) as maker:

@@ -1,4 +1,4 @@
-"""DeleteRecords, beside what Apache Kafka 3.9.2 answered."""
+"""DeleteRecords, compared with answers of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_failed_directory_is_a_storage_error(filled: Replicas) -> None:
 
 
 def test_followers_are_waited_for_and_refused_rows_stay(filled: Replicas) -> None:
-    """As DelayedDeleteRecords: the low watermark at the end, or what it was when time is over."""
+    """As in DelayedDeleteRecords: the final low watermark, or its value at the timeout."""
     partition = filled.create("led", leader=0, replicas=(0, 1), isr=(0, 1))
     filled.produce("led", b"1", b"2")
     filled.replicas.membership.live_brokers = lambda: (0, 1)
@@ -141,7 +141,7 @@ def test_followers_are_waited_for_and_refused_rows_stay(filled: Replicas) -> Non
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_restart_keeps_the_start(filled: Replicas, clean: bool) -> None:
-    """Also after a crash: Apache Kafka may show a minute's deleted records again."""
+    """Also after a crash, where Apache Kafka may show the records deleted in the last minute again."""
     delete(filled, (0, 2))
     if clean:
         filled.stop()

@@ -1,4 +1,4 @@
-"""What comes of handlers that answer later, not at all, or fail."""
+"""Handlers that answer later or not at all, or that fail."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_cancelled_work_closes_without_a_traceback(caplog: pytest.LogCaptureFixt
 
 
 def test_bytes_after_the_message_are_let_be() -> None:
-    """As Apache Kafka does: librdkafka's Metadata v12 for all topics has three bytes too many."""
+    """As in Apache Kafka: librdkafka's Metadata v12 for all topics has three extra bytes."""
     transport, _ = open_with(lambda ctx, request: HeartbeatResponse(error_code=27))
     longer = request(3)[4:] + b"\0\0\0"
     transport.receive(struct.pack(">i", len(longer)) + longer)
@@ -222,7 +222,7 @@ def test_bytes_after_the_message_are_let_be() -> None:
 
 
 def open_in_turns(answer: Any, **declared: Any) -> tuple[MemoryTransport, Session, Turns]:
-    """A connection to a broker whose slices are a hundred steps."""
+    """A connection to a broker whose slices have a hundred steps."""
 
     @handles(HeartbeatRequest, versions="0-4", **{"authorize": None, **declared})
     def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:

@@ -1,4 +1,4 @@
-"""Fetch: what is read, when it waits, and what old clients get, beside what Apache Kafka 3.9.2 answered."""
+"""Fetch: reading, waiting and old clients, compared with answers of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 
@@ -243,9 +243,9 @@ def test_committed_reader_waits_for_as_many_stable_bytes(room: Replicas) -> None
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        # max_bytes is also the most that can be waited for.
+        # A fetch waits for at most max_bytes.
         ({"min_bytes": 1 << 20, "max_bytes": SIZE}, SIZE),
-        # A slice ends at a batch: what is left of the limit is no reason to wait.
+        # A slice ends at a batch: the unused rest of the limit is no reason to wait.
         ({"min_bytes": 3 * SIZE - 1, "max_bytes": 3 * SIZE - 1}, 2 * SIZE),
         ({"min_bytes": 1 << 20}, 0),
     ],
@@ -277,7 +277,7 @@ def test_rest_of_an_older_segment_does_not_wait(room: Replicas) -> None:
 
 
 def test_error_is_no_reason_to_wait_but_an_unknown_topic_is_none_not_to(room: Replicas) -> None:
-    """A consumer of a deleted topic and a quiet one would ask without end."""
+    """A consumer of a deleted topic and an idle one would fetch in an endless loop."""
 
     async def run() -> None:
         room.create("a", 2)
@@ -330,7 +330,7 @@ def test_slices_of_a_fetch_that_waits_are_closed(room: Replicas) -> None:
     asyncio.run(run())
 
 
-# Answers to who asks the wrong broker
+# Answers to requests sent to the wrong broker
 
 
 def test_wrong_broker_names_the_right_one_from_version_16_on(room: Replicas) -> None:
@@ -520,7 +520,7 @@ def test_one_answer_converts_no_more_than_its_limit(room: Replicas) -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_client_without_a_way_past_a_large_batch_gets_it(room: Replicas, version: int) -> None:
-    """Apache Kafka 3.9.2 answers nothing, again and again."""
+    """Apache Kafka 3.9.2 returns nothing, again and again."""
     room.create("a", 2)
     room.produce("a", b"v" * 1000, number=0)
     room.produce("a", b"w" * 1000, number=1)
@@ -529,7 +529,7 @@ def test_client_without_a_way_past_a_large_batch_gets_it(room: Replicas, version
 
 
 def test_old_client_is_led_past_markers(room: Replicas) -> None:
-    """They have no form in old magics; an answer without them would be asked for again."""
+    """Old magics have no markers; after an answer without them, the client would ask again."""
     room.create("a")
     room.append("a", transactional(7, 0, b"1"))
     commit(room, "a", 7)
@@ -540,7 +540,7 @@ def test_old_client_is_led_past_markers(room: Replicas) -> None:
 
 
 def test_partitions_nobody_knows_come_last(room: Replicas) -> None:
-    """In the order of Apache Kafka 3.9.2: what was read, unknown ids, unknown partitions."""
+    """In the order of Apache Kafka 3.9.2: partitions that were read, unknown ids, unknown partitions."""
     room.create("a")
     asked = fetch_request(("gone", 0, 0), ("a", 5, 0), ("a", 0, 0))
     for topic in asked.topics:
@@ -551,7 +551,7 @@ def test_partitions_nobody_knows_come_last(room: Replicas) -> None:
 
 
 def test_partition_beyond_the_limit_has_no_list_of_aborted_transactions(room: Replicas) -> None:
-    """Only where a limit is left and the first batch is larger; as Apache Kafka 3.9.2."""
+    """Only if some of the limit is left and the first batch is larger, as in Apache Kafka 3.9.2."""
     room.create("a", 3)
     for number in (0, 1):
         room.produce("a", b"v" * 100, number=number)

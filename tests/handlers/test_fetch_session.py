@@ -18,7 +18,7 @@ from .fetches import BY_NAME, LATEST, fetch_request, rows
 
 
 class Client:
-    """One client's session: counts its epochs and remembers its id."""
+    """One client's session, which counts its epochs and remembers its id."""
 
     def __init__(self, room: Replicas, *asked: Any, version: int = BY_NAME) -> None:
         self.room = room
@@ -28,7 +28,7 @@ class Client:
         self.first = self.fetch(*asked)
 
     def fetch(self, *asked: Any, **options: Any) -> dict[tuple[str, int], Any]:
-        """The partitions that the next answer names; the request is answered at once."""
+        """The partitions in the next answer; the request is answered at once."""
         answer = self.room.call(fetch, self.request(*asked, **options), self.version)
         return self.take(answer)
 
@@ -62,7 +62,7 @@ def test_every_version_with_sessions_names_only_what_is_new(room: Replicas, vers
     assert client.id > 0 and len(client.first) == 3
     assert client.fetch() == {}
     room.produce("a", b"1", number=1)
-    for _ in range(2):  # it was not asked for from another offset, so it comes again
+    for _ in range(2):  # its fetch offset has not changed, so it is returned again
         ((key, row),) = client.fetch().items()
         assert key[1] == 1 and values(row.records) == [b"1"]
     assert client.fetch(("a", 1, 1)) == {}
@@ -104,7 +104,7 @@ def test_partitions_are_added_changed_and_forgotten(room: Replicas) -> None:
 
 
 def test_partition_that_gave_records_goes_behind_the_others(room: Replicas) -> None:
-    """A limit that is too small for all must not starve any."""
+    """A limit that is too small for all of them must not starve any."""
     room.create("a", 3)
     for number in range(3):
         room.produce("a", b"%d" % number, number=number)
@@ -117,7 +117,7 @@ def test_partition_that_gave_records_goes_behind_the_others(room: Replicas) -> N
 
 
 def test_session_begins_in_the_order_of_its_first_answer(room: Replicas) -> None:
-    """Partitions nobody knew stay behind; those with records do not go there before the second."""
+    """Unknown partitions stay at the end; those with records move there only from the second answer on."""
     room.create("a", 3)
     room.produce("a", b"1", number=1)
     client = Client(room, ("gone", 0, 0), ("a", 1, 0), ("a", 2, 0))
@@ -129,7 +129,7 @@ def test_session_begins_in_the_order_of_its_first_answer(room: Replicas) -> None
 
 
 def test_request_that_forgets_all_is_answered_without_a_session(room: Replicas) -> None:
-    """As by Apache Kafka 3.9.2: also for partitions that it names beside."""
+    """As in Apache Kafka 3.9.2, also if it names other partitions."""
     room.create("a", 2)
     client = Client(room, ("a", 0, 0))
     forgotten = [ForgottenTopic(topic="a", partitions=[0])]
@@ -140,7 +140,7 @@ def test_request_that_forgets_all_is_answered_without_a_session(room: Replicas) 
 def test_session_that_went_on_in_a_version_without_diverging_epochs_is_refused(
     room: Replicas,
 ) -> None:
-    """As by Apache Kafka 3.9.2, whose older answers have no place for one."""
+    """As in Apache Kafka 3.9.2, whose older answers have no field for one."""
     room.create("a")
     client = Client(room)
     client.epoch = 0

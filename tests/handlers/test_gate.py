@@ -39,7 +39,7 @@ CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
 GROUP = (ResourceType.GROUP, "group_id")
 ID = (ResourceType.TRANSACTIONAL_ID, "transactional_id")
 
-#: What KafkaApis of 3.9 asks before it looks at single resources: the checks in order, by API.
+#: The checks of KafkaApis 3.9 before it looks at single resources, in order, by API.
 CHECKS = {
     "LeaderAndIsr": [(CLUSTER_ACTION, *CLUSTER)],
     "StopReplica": [(CLUSTER_ACTION, *CLUSTER)],
@@ -68,9 +68,9 @@ CHECKS = {
 }
 #: These depend on the request, and have tests of their own below.
 BY_REQUEST = {"AddPartitionsToTxn", "InitProducerId"}
-#: Kafka's error for the whole of a request that may not be made, where it is not the cluster's.
+#: Kafka's error for a whole unauthorized request, unless it is CLUSTER_AUTHORIZATION_FAILED.
 DENIED = {ResourceType.GROUP: GROUP_DENIED, ResourceType.TRANSACTIONAL_ID: ID_DENIED}
-#: KafkaApis sends the answers of these with sendResponseExemptThrottle.
+#: KafkaApis answers these with sendResponseExemptThrottle.
 EXEMPT = {
     "LeaderAndIsr",
     "StopReplica",
@@ -82,7 +82,7 @@ EXEMPT = {
 
 
 class Refuser:
-    """Allows what is named to it, and nothing else."""
+    """Allows only what it was given."""
 
     def __init__(self, *allowed: tuple[AclOperation, ResourceType]) -> None:
         self.allowed = allowed
@@ -177,13 +177,13 @@ def test_every_check_of_a_whole_request_is_declared() -> None:
 def test_request_that_may_not_be_made_is_refused_as_a_whole(
     handler: Handler[Any], version: int
 ) -> None:
-    """The handler is not called: these services have no rooms at all."""
+    """The handler is not called, since these services have nothing that it could use."""
     authorizer = Refuser()
     message = full(handler.request_class, version)
     response = dispatch(handler, message, version, authorizer=authorizer)
     assert authorizer.asked == CHECKS[handler.name]
     error = DENIED.get(authorizer.asked[-1][1], CLUSTER_DENIED)
-    # DescribeLogDirs has no place for it before version 3, and shows nothing instead.
+    # DescribeLogDirs has no field for it before version 3, and lists nothing instead.
     assert error_codes(response) == (
         set() if handler.name == "DescribeLogDirs" and version < 3 else {error}
     )
@@ -240,7 +240,7 @@ def test_one_of_two_rights_is_enough_for_markers() -> None:
 def test_every_api_has_a_response_that_carries_one_error(
     handler: Handler[Any], version: int
 ) -> None:
-    """Also a mistake of ours is answered then; Apache Kafka answers all of them."""
+    """With it, a bug of ours is answered too; Apache Kafka answers all of them."""
     message = full(handler.request_class, version)
     ctx = RequestContext(handler, version, 1, "", 0, ConnectionInfo("id"), services_of(), message)
     answer = handler.refuse(ctx, message, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -252,7 +252,7 @@ def test_every_api_has_a_response_that_carries_one_error(
 
 
 class Quota:
-    """Everybody is throttled for as long as it was told."""
+    """A quota that throttles everybody for a given time."""
 
     def __init__(self, throttle_ms: int) -> None:
         self.throttle_ms = throttle_ms
@@ -302,7 +302,7 @@ def test_kept_answer_tells_one_client_its_throttle_time_and_not_the_next() -> No
 
 
 class Notes:
-    """Keeps what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str, ErrorCode, Durations]] = []

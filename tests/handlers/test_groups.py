@@ -1,4 +1,4 @@
-"""Group handlers at every version: what the wire carries of the coordinator's answers."""
+"""Group handlers at every version: the coordinator's answers in wire format."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def join_request(version: int, member_id: str = "", instance: str | None = None)
 
 
 async def join(broker: GroupBroker, version: int, instance: str | None = None) -> Any:
-    """Join as a client of that version does, with the second request where there is one."""
+    """Join as a client of that version does, with the second request if there is one."""
     response = await broker.ask(join_group, join_request(version, instance=instance), version)
     if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         request = join_request(version, response.member_id)
@@ -213,7 +213,7 @@ def test_groups_are_described_in_every_version(version: int) -> None:
         assert row.group_instance_id == ("instance" if version >= 4 else None)
         assert unknown.group_state == "Dead"
         assert unknown.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
-        # READ, DELETE and DESCRIBE, as 3.9.2 without an authorizer says.
+        # READ, DELETE and DESCRIBE, as in 3.9.2 without an authorizer.
         assert known.authorized_operations == (328 if version >= 3 else -(1 << 31))
 
     run(test)

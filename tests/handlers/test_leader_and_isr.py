@@ -1,4 +1,4 @@
-"""What a controller tells a broker, and what it hears back."""
+"""The requests of a controller to a broker, and the answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CONFIGS = {("topics", "a"): {"retention.ms": "77"}}
 
 
 class Told(Replicas):
-    """A broker 0 in a cluster, with the controller's words for it."""
+    """Broker 0 of a cluster, and the requests of its controller."""
 
     def join(self) -> Told:
         async def configs(entities: Any) -> Any:
@@ -82,7 +82,7 @@ class Told(Replicas):
 
 @pytest.fixture
 def told(tmp_path: Any) -> Any:
-    """A broker that was told nothing yet."""
+    """A broker that has not been sent anything yet."""
     made = Told(tmp_path / "data").start().join()  # type: ignore[attr-defined]
     yield made
     made.stop()
@@ -184,7 +184,7 @@ def test_replica_is_deleted_only_when_that_is_said(told: Told) -> None:
     deleted = StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
     assert told.stop_partition(deleted) == [0]
     assert told.replicas.get("a", 0) is None
-    assert told.stop_partition(deleted) == [0]  # it is as gone as before
+    assert told.stop_partition(deleted) == [0]  # it is gone as before
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -284,7 +284,7 @@ def test_logs_of_roles_that_are_still_to_be_taken_are_no_strays(
 def test_configs_that_cannot_be_read_yet_are_read_later(
     told: Told, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The controller says a role once: what is refused with an error is never taken."""
+    """The controller sends a role once, so a role that was refused would never be taken."""
     monkeypatch.setattr(room_of_roles, "RETRY_S", 0)
     read = told.services.cluster.configs
     failures = [ConnectionLost("/config"), StoreError("/config")]
@@ -314,7 +314,7 @@ def test_names_that_no_topic_may_have_make_no_directories(
 
 
 def requests_of_a_controller(name: str = "a", number: int = 0, epoch: int = 9) -> list[Any]:
-    """Each request of a controller, with what it names; the handler, and the newest version."""
+    """Each request of a controller with its content, the handler and the newest version."""
     roles = LeaderAndIsrTopicState(
         topic_name=name, topic_id=topic_id("a"), partition_states=[row(number)]
     )
@@ -351,7 +351,7 @@ def test_names_that_no_topic_may_have_are_refused_alike(told: Told, name: str) -
 
 
 class InOffice:
-    """The controller of a broker that is in office, and what the store says when it is asked."""
+    """The active controller on a broker, and the store's answer about who is controller."""
 
     broker_epoch = EPOCH
     holds_office = True
@@ -378,7 +378,9 @@ def test_controller_in_office_obeys_nobody_else(
     assert office.asked == [9, 9, 9]
     assert told.publisher.image is before
     assert not told.replicas.partitions
-    assert told.replicas.controller_epoch < 9  # so that the next controller is obeyed
+    assert (
+        told.replicas.controller_epoch < 9
+    )  # so that requests of the next controller are accepted
 
 
 def test_controller_that_was_followed_by_another_obeys_it(told: Told) -> None:

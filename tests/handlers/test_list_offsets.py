@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch, beside what Apache Kafka 3.9.2 answered."""
+"""ListOffsets and OffsetForLeaderEpoch, compared with answers of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ask(
     count: int = 1,
     **options: Any,
 ) -> Any:
-    """Ask one partition as a consumer, once for each timestamp; the rows of the answer."""
+    """Ask for one partition as a consumer, once for each timestamp; return the answer's rows."""
     options = {"replica_id": -1, **options}
     answer = room.call(
         list_offsets,

@@ -1,4 +1,4 @@
-"""DescribeLogDirs, beside what Apache Kafka 3.9.2 answered."""
+"""DescribeLogDirs, compared with answers of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 

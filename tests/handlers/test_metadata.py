@@ -142,7 +142,7 @@ def test_topic_may_be_asked_for_by_its_id_from_version_12_on(room: Replicas) -> 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_request_by_id_fails_as_a_whole_before_version_12(room: Replicas, version: int) -> None:
-    """As Apache Kafka 3.9.2 answers it: a row for each topic, no broker, no cluster id."""
+    """As in Apache Kafka 3.9.2: a row for each topic, no broker, no cluster id."""
     room.create("a")
     topics = [MetadataRequestTopic(name=None, topic_id=topic_id("a"))] * 2
     asked = request(topics=[*topics, MetadataRequestTopic(name="a")])
@@ -190,7 +190,7 @@ def test_partition_whose_leader_is_not_alive_has_none(room: Replicas) -> None:
 
 
 def test_partition_that_never_had_a_leader_is_not_shown(room: Replicas) -> None:
-    """As by a ZooKeeper broker of 3.9.2, which its controller does not tell of it."""
+    """As by a ZooKeeper broker of 3.9.2, whose controller does not send it."""
     image = room.publisher.image
     room.publisher.publish(
         image.with_topics([topic_image("a", 1, leader=-1, replicas=(5,), isr=())])
@@ -204,11 +204,11 @@ def test_partition_that_never_had_a_leader_is_not_shown(room: Replicas) -> None:
 
 
 def test_ten_thousand_partitions_are_answered_quickly(room: Replicas) -> None:
-    """The loop stands still meanwhile; measured at 20 ms, of CPU time."""
+    """The loop is blocked meanwhile; measured at 20 ms of CPU time."""
     wide = topic_image("wide", 10_000, leader=1, replicas=(1,))
     image = room.publisher.image.with_brokers({0: registration(0), 1: registration(1)})
     room.publisher.publish(image.with_topics([wide]))
-    gc.disable()  # what all tests before have left is not to be walked through
+    gc.disable()  # so that objects left by earlier tests are not traversed
     try:
         begin = time.process_time()
         answer = ask(room, request("wide"))
@@ -319,7 +319,7 @@ def create(room: Replicas, message: MetadataRequest, version: int = LATEST) -> A
 def test_missing_topic_is_created_and_can_be_used_when_it_is_answered(
     room: Replicas, topics: Topics, version: int
 ) -> None:
-    """Apache Kafka answers LEADER_NOT_AVAILABLE first, and clients ask again."""
+    """Apache Kafka first answers LEADER_NOT_AVAILABLE, and clients ask again."""
     answer = create(room, request("new", "new", allow_auto_topic_creation=True), version)
     assert errors(answer) == {"new": 0}
     assert topics.asked == [["new"]]

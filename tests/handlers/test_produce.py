@@ -1,4 +1,4 @@
-"""Produce: the form of a request, order, waiting and answers, beside what Apache Kafka 3.9.2 answered."""
+"""Produce: form, order, waiting and answers, compared with answers of Apache Kafka 3.9.2."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def only(response: Any) -> Any:
 
 
 def refused(room: Replicas, records: bytes | None, version: int = LATEST, **options: Any) -> Any:
-    """Produce; must be refused, and nothing be appended. Returns the row."""
+    """Produce; must be refused without appending anything. Returns the row."""
     row = only(room.call(produce, request(records, **options), version))
     assert row.error_code != 0
     assert row.base_offset == row.log_append_time_ms == -1
@@ -59,7 +59,7 @@ def refused(room: Replicas, records: bytes | None, version: int = LATEST, **opti
 
 
 def patched(records: bytes, position: int, form: str, *fields: int) -> bytes:
-    """The batch with some bytes of its header changed, and a CRC that fits."""
+    """The batch with some bytes of its header changed, and a matching CRC."""
     changed = bytearray(records)
     struct.pack_into(form, changed, position, *fields)
     rewrite_crc(changed, 0)
@@ -187,7 +187,7 @@ MISSHAPEN = {
     "half a header": (9, batch()[:30], ErrorCode.INVALID_RECORD),
     "cut": (9, batch()[:-5], ErrorCode.INVALID_RECORD),
     "two batches": (9, batch() + batch(), ErrorCode.INVALID_RECORD),
-    "something behind": (9, batch() + b"abc", ErrorCode.INVALID_RECORD),  # there it is cut off
+    "something behind": (9, batch() + b"abc", ErrorCode.INVALID_RECORD),  # there it is truncated
     "magic 0": (9, batch(magic=0), ErrorCode.INVALID_RECORD),
     "magic 1": (9, batch(magic=1), ErrorCode.INVALID_RECORD),
     "magic 1 in 3": (3, batch(magic=1), ErrorCode.INVALID_RECORD),
@@ -280,7 +280,7 @@ def test_transactional_batch_without_a_transactional_id_spoils_the_whole_request
 
 
 def produced(room: Replicas, *parts: tuple[str, int, bytes], version: int, **options: Any) -> Any:
-    """The codes of a request's rows, in their order."""
+    """The error codes of a request's rows, in order."""
     asked = ProduceRequest(
         timeout_ms=1000,
         topic_data=[
@@ -299,7 +299,7 @@ def produced(room: Replicas, *parts: tuple[str, int, bytes], version: int, **opt
 
 
 def test_what_refuses_the_whole_request_is_told_before_anything_else(room: Replicas) -> None:
-    """In the order of Apache Kafka 3.9.2, which looks at the first batch of each partition first."""
+    """In the order of Apache Kafka 3.9.2, which first checks the first batch of each partition."""
     room.create("a")
     no_id, corrupt = (
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -317,7 +317,7 @@ def test_what_refuses_the_whole_request_is_told_before_anything_else(room: Repli
 
 
 def test_cut_batch_before_another_one_is_corrupt(room: Replicas) -> None:
-    """Its length reaches into the next one, which then begins with no batch."""
+    """Its length extends into the next one, so that no valid batch follows."""
     room.create("a")
     row = refused(room, batch()[:-3] + batch())
     assert (row.error_code, row.log_start_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
@@ -376,7 +376,7 @@ def test_transactional_batch_without_a_producer_belongs_to_no_transaction(room: 
 def test_batch_that_no_producer_writes_is_not_written_anew(
     room: Replicas, records: bytes, fields: tuple[int, int, int]
 ) -> None:
-    """Where its codec has to change; Apache Kafka 3.9.2 fails there."""
+    """If its codec has to change; Apache Kafka 3.9.2 fails on it."""
     room.create("a", configs={"compression.type": "gzip"})
     row = refused(room, patched(records, 43, ">qhi", *fields), transactional_id="x")
     assert row.error_code == ErrorCode.INVALID_RECORD
@@ -470,7 +470,7 @@ def test_acks_all_with_too_few_in_sync_is_refused(room: Replicas) -> None:
 
 
 def big(value: bytes = b"v", **options: Any) -> bytes:
-    """A batch that is worth a trip to the worker process."""
+    """A batch large enough for the worker process."""
     return batch(value * (INLINE_REWRITE_BYTES + 1), **options)
 
 

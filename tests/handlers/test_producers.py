@@ -1,4 +1,4 @@
-"""InitProducerId for idempotent producers, and the blocks that ids come from.
+"""InitProducerId for idempotent producers, and the blocks from which ids are taken.
 
 Transactional producers are in test_transactions.py.
 """
@@ -27,7 +27,7 @@ class Block(NamedTuple):
 
 
 class Store:
-    """Reserves blocks of ten ids, when it is there."""
+    """Reserves blocks of ten ids, unless it is unavailable."""
 
     def __init__(self) -> None:
         self.reserved = 0
@@ -113,7 +113,7 @@ def test_id_at_hand_is_given_without_waiting(store: Store) -> None:
 def test_producer_asks_again_while_no_block_can_be_reserved(
     room: Replicas, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As it does of Apache Kafka while the next block is on the way."""
+    """As with Apache Kafka while the next block is being requested."""
     store.broken = True
     answer = ask(room)
     assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -124,7 +124,7 @@ def test_producer_asks_again_while_no_block_can_be_reserved(
 
 
 def test_producers_of_what_is_not_there_are_refused(room: Replicas) -> None:
-    """In Apache Kafka 3.9.2 a name that no topic may have is told before everything else."""
+    """In Apache Kafka 3.9.2, an invalid topic name is reported before everything else."""
     request = DescribeProducersRequest(
         topics=[TopicRequest(name=name, partition_indexes=[0]) for name in ("", "a b", "none")]
     )

@@ -1,6 +1,6 @@
-"""Batches and offsets whose transactional id another broker coordinates: they wait for its answer.
+"""Batches and offsets whose transactional id is coordinated by another broker wait for its answer.
 
-The broker here has the coordinator as well; only the question goes elsewhere and takes time.
+Here the broker is also the coordinator, but the question takes a detour and some time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = {"transaction.partition.verification.enable": "true"}
 
 
 class Elsewhere:
-    """Takes questions and is answered by the test."""
+    """Collects questions, which the test answers."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[TopicPartition, asyncio.Future[ErrorCode]]] = []
@@ -43,7 +43,7 @@ class Elsewhere:
 def elsewhere(
     tmp_path: Path, test: Callable[[TransactionBroker, Elsewhere, Producer], Awaitable[None]]
 ) -> None:
-    """Run a test with a producer whose transaction has both partitions of the topic."""
+    """Run a test with a producer whose transaction contains both partitions of the topic."""
 
     async def main(broker: TransactionBroker) -> None:
         verifier = Elsewhere()
@@ -76,7 +76,7 @@ def test_batch_is_appended_when_the_other_broker_agrees_and_the_next_is_not_aske
 def test_batch_for_a_partition_that_is_led_elsewhere_is_refused_without_asking(
     tmp_path: Path,
 ) -> None:
-    """Where the coordinator could not be asked, the producer would never look for the leader."""
+    """Otherwise, if the coordinator could not be asked, the producer would never look up the leader."""
 
     async def test(broker: TransactionBroker, other: Elsewhere, producer: Producer) -> None:
         broker.partition().is_leader = False
@@ -174,7 +174,7 @@ def test_offsets_wait_for_the_other_broker(tmp_path: Path) -> None:
             await other.answer(-1, found)
             assert await rows == [told]
         asked = len(other.asked)
-        # The transaction is open in the partition of the group's offsets from now on.
+        # From now on the transaction is open in the partition of the group's offsets.
         assert await broker.commit_offsets(producer, {(TOPIC, 1): 5}) == [ErrorCode.NONE]
         assert len(other.asked) == asked
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions page by page, beside what Apache Kafka 4.3.0 answered."""
+"""DescribeTopicPartitions page by page, compared with answers of Apache Kafka 4.3.0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""CreateTopics, DeleteTopics and CreatePartitions, beside what Apache Kafka 3.9.2 answered.
+"""CreateTopics, DeleteTopics and CreatePartitions, compared with answers of Apache Kafka 3.9.2.
 
-What a topic may be is tests/controller/test_topic_plan.py; here it is rows, versions and order.
+tests/controller/test_topic_plan.py tests which topics are valid; this file, rows, versions and order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Controller:
-    """Does what it is asked to in the image of a room; counts how often it was asked."""
+    """Applies requests to the image of a room, and counts them."""
 
     def __init__(self, room: Replicas) -> None:
         self.room = room
@@ -131,7 +131,7 @@ def test_configs_are_told_from_version_5_on(room: Replicas, controller: Controll
 def test_names_that_collide_with_each_other_are_refused_unless_only_validated(
     room: Replicas, controller: Controller
 ) -> None:
-    """Validated names are compared with existing topics alone, since none of them is made."""
+    """With validate_only, names are compared only with existing topics, since none is created."""
     assert errors(create(room, "a.b", "a_b", validate_only=True)) == [("a.b", 0), ("a_b", 0)]
     collides = ErrorCode.INVALID_TOPIC_EXCEPTION
     assert errors(create(room, "a.b", "a_b")) == [("a.b", 0), ("a_b", collides)]
@@ -228,7 +228,7 @@ def test_deleted_topic_is_gone_when_it_is_answered(
     room.create("a")
     rows = delete(room, "a", "nope", version=version)
     assert errors(rows) == [("a", 0), ("nope", UNKNOWN)]
-    # As a ZooKeeper broker of Apache Kafka: the id as it was asked, and no messages.
+    # As a ZooKeeper broker of Apache Kafka: the id as requested, and no messages.
     assert [(row.topic_id, row.error_message) for row in rows] == [(ZERO_UUID, None)] * 2
     assert "a" not in room.publisher.image.topics
     assert room.replicas.get("a", 0) is None

@@ -43,7 +43,7 @@ FIRST, SECOND = (TOPIC, 0), (TOPIC, 1)
 
 
 def read(broker: TransactionBroker, number: int = 0) -> tuple[list[bytes], Any]:
-    """What read_committed gets of a partition: the values below the stable offset, the aborted."""
+    """What read_committed reads from a partition: the values below the stable offset, the aborted ones."""
     found = broker.partition(number).read(0, 100_000, read_committed=True)
     return values(found.data), found.aborted
 
@@ -97,7 +97,7 @@ def test_deleted_partition_does_not_hold_a_transaction_up(tmp_path: Path) -> Non
     run(tmp_path, test)
 
 
-# Who is refused
+# Refusals
 
 
 def test_outdated_producer_is_told_as_its_version_knows_it(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_offsets_of_a_group_that_was_not_added_are_refused(tmp_path: Path) -> No
             assert errors == [expected, UNKNOWN]
         assert await broker.commit_offsets((producer[0], 9), {FIRST: 1}) == [OLD]
         assert await broker.commit_offsets(producer, {("none", 0): 1}) == [UNKNOWN]
-        # The group is there all the same, as in Apache Kafka, which makes it before it verifies.
+        # The group exists nevertheless, as in Apache Kafka, which creates it before it verifies.
         (row,) = exhaust(broker.broker.rooms.group_coordinator.list_groups())[1]
         assert row.group_state == "Empty"
 
@@ -485,7 +485,7 @@ def test_mistake_of_ours_is_told_in_every_row(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-# Over a restart
+# Restarts
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -1,4 +1,4 @@
-"""Transactions in version 2 of the protocol, through their handlers on a whole broker."""
+"""Version 2 of the transaction protocol, through the handlers of a whole broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def next_producer(broker: TransactionBroker, producer: Producer, committed
 
 
 def test_version_of_the_protocol_is_advertised_with_the_versions_it_needs(tmp_path: Path) -> None:
-    """A client takes the second protocol where transaction.version is finalized at 2."""
+    """A client uses the second protocol if transaction.version is finalized at 2."""
 
     async def test(broker: TransactionBroker) -> None:
         request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
@@ -135,7 +135,7 @@ def test_batch_that_cannot_be_added_is_told_why(tmp_path: Path) -> None:
 
 
 def test_batch_that_overtook_the_first_is_refused(tmp_path: Path) -> None:
-    """A log without state of the producer would take any sequence."""
+    """A log without the producer's state would accept any sequence."""
 
     async def test(broker: TransactionBroker) -> None:
         producer = await broker.producer()
@@ -164,7 +164,7 @@ def test_older_batch_that_overtook_one_that_could_not_be_verified_is_refused(
 
 
 async def wide(broker: TransactionBroker) -> Producer:
-    """A producer whose last transaction has so many partitions that its end takes a while."""
+    """A producer whose last transaction has so many partitions that ending it takes a while."""
     count = 2 * MARKERS_PER_TURN + 1
     await broker.create("wide", count)
     producer = await broker.producer()
@@ -200,7 +200,7 @@ def test_batch_that_waited_too_long_is_told_so(tmp_path: Path) -> None:
         row = await broker.send(producer, 0, version=12)
         assert row.error_code == CONCURRENT
         assert await broker.commit_offsets(producer, {FIRST: 3}, 5) == [CONCURRENT]
-        old = broker.send(producer, 0, version=11)  # clients of which do not expect that error
+        old = broker.send(producer, 0, version=11)  # whose clients do not expect that error
         assert old.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
     run(tmp_path, test)
@@ -237,7 +237,7 @@ def test_topics_are_named_by_id_from_version_13_on(tmp_path: Path) -> None:
 
 
 def test_marker_that_comes_late_does_not_end_the_next_transaction(tmp_path: Path) -> None:
-    """KIP-1228: its epoch is that of batches which came after it."""
+    """KIP-1228: its epoch is that of batches appended after it."""
 
     async def mark(broker: TransactionBroker, producer: Producer, version: int) -> ErrorCode:
         marker = WritableTxnMarker(
@@ -260,7 +260,7 @@ def test_marker_that_comes_late_does_not_end_the_next_transaction(tmp_path: Path
         assert await mark(broker, producer, 2) is OLD
         assert not broker.is_stable()
         assert await mark(broker, (producer[0], producer[1] - 1), 2) is OLD
-        assert await mark(broker, producer, 1) is NONE  # in an older version nobody can tell
+        assert await mark(broker, producer, 1) is NONE  # in an older version this cannot be known
         assert broker.is_stable()
 
     run(tmp_path, test)

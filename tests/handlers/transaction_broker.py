@@ -69,7 +69,7 @@ class TransactionBroker:
         await self.broker.rooms.transaction_coordinator.runtime.wait_until_loaded()
 
     def call(self, request: Any, version: int) -> Any:
-        """Call a handler: the response, or a future of it, as a client reads it."""
+        """Call a handler; return the response as a client reads it, or a future of it."""
         handler = next(h for h in HANDLERS if h.request_class is type(request))
         stored = decode(type(request), encode(request, version), version)
         services = self.broker.rooms.services
@@ -98,12 +98,12 @@ class TransactionBroker:
         return asyncio.ensure_future(later())
 
     async def ask(self, request: Any, version: int) -> Any:
-        """As `call`, and wait for the response."""
+        """Like `call`, and wait for the response."""
         answer = self.call(request, version)
         return await answer if isinstance(answer, asyncio.Future) else answer
 
     def refuse(self, request: Any, version: int, error: ErrorCode) -> Any:
-        """The response a handler's own mistake would be answered with."""
+        """The response to a request that failed because of a bug in its handler."""
         key = next(k for k in BY_KEY if request_class(k) is type(request))
         handler = BY_KEY[key]
         ctx = RequestContext(
@@ -134,7 +134,7 @@ class TransactionBroker:
         name: str = ID,
         verify_only: bool = False,
     ) -> list[ErrorCode]:
-        """Add partitions, one topic row each; their errors."""
+        """Add partitions, one topic row each; return their errors."""
         topics = [AddPartitionsToTxnTopic(name=t, partitions=[p]) for t, p in tps]
         if version < 4:
             request = AddPartitionsToTxnRequest(
@@ -168,7 +168,7 @@ class TransactionBroker:
         version: int = 11,
         name: str | None = ID,
     ) -> Any:
-        """Produce a transactional batch: its row, or a future of it."""
+        """Produce a transactional batch; return its row, or a future of it."""
         records = batch(
             *(values or (b"value",)),
             timestamp=self.broker.seams.clock.now_ms(),  # an older one would have the segment rolled
@@ -246,7 +246,7 @@ class TransactionBroker:
         answer = await self.ask(request, version)
         return [ErrorCode(row.error_code) for t in answer.topics for row in t.partitions]
 
-    # What came of them
+    # Results
 
     def partition(self, number: int = 0, topic: str = TOPIC) -> Partition:
         found = self.broker.rooms.replica_manager.get(topic, number)
@@ -265,7 +265,7 @@ def run(
     settings: dict[str, str] | None = None,
     **configs: str,
 ) -> None:
-    """Run a test on a broker of its own; `configs` are the topic's."""
+    """Run a test with its own broker; `configs` are the topic's."""
 
     async def main() -> None:
         config = {

@@ -1,4 +1,4 @@
-"""A blocking ZooKeeper client that sends any request and shows each frame that comes back."""
+"""A blocking ZooKeeper client that sends any request and returns each frame that it receives."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decode_results(reader: Reader) -> list[Any]:
 
 @dataclass
 class Reply:
-    """A reply and the notifications that came before it."""
+    """A reply, and the notifications received before it."""
 
     header: ReplyHeader
     record: Any
@@ -96,7 +96,7 @@ class RawClient:
         last_zxid: int = 0,
         read_only: bytes = b"\0",
     ) -> ConnectResponse:
-        """Begin a session or go on with one."""
+        """Begin a session, or resume one."""
         request = ConnectRequest(0, last_zxid, timeout_ms, session_id, password)
         self.send(encode(request) + read_only)
         reader = Reader(self.receive())
@@ -116,7 +116,7 @@ class RawClient:
         return xid
 
     def reply(self, opcode: int, xid: int) -> Reply:
-        """The reply to a request, and what was told before it."""
+        """The reply to a request, and the notifications received before it."""
         events: list[WatcherEvent] = []
         while True:
             reader = Reader(self.receive())
@@ -135,15 +135,15 @@ class RawClient:
             return Reply(header, record, events)
 
     def call(self, opcode: int, record: Any = b"") -> Reply:
-        """A request and its reply."""
+        """Send a request; return its reply."""
         return self.reply(opcode, self.request(opcode, record))
 
     def events(self) -> list[WatcherEvent]:
-        """What was told up to now."""
+        """The notifications received so far."""
         return self.reply(OpCode.PING, self.request(OpCode.PING, xid=-2)).events
 
     def close(self) -> None:
-        """Drop the connection; the session lives on."""
+        """Close the connection; the session continues."""
         self.socket.close()
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""A server in this process, on a loop of its own, for tests whose clients block."""
+"""A server in this process, on its own loop, for tests with blocking clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServerThread:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Serve, once this returns."""
+        """Start to serve, and return when it does."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -52,7 +52,7 @@ class ServerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     def stop(self) -> None:
-        """Close everything; sessions live on in the file."""
+        """Close everything; sessions are kept in the file."""
         if self.server is None or self._loop is None or self._thread is None:
             return
         self.run(self._close())
@@ -64,7 +64,7 @@ class ServerThread:
     async def _close(self) -> None:
         assert self.server is not None
         await self.server.close()
-        await asyncio.sleep(0)  # the transports' own last calls
+        await asyncio.sleep(0)  # for the transports' last calls
         await asyncio.sleep(0)
 
     def __enter__(self) -> ServerThread:

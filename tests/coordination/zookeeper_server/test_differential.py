@@ -1,8 +1,8 @@
-"""The same requests to a real ZooKeeper 3.8.4 and to this server: the replies are equal.
+"""The same requests are sent to a real ZooKeeper 3.8.4 and to this server, with equal replies.
 
-Both begin empty and see the same history, so whole Stats can be compared, those of the root included.
-Made comparable: transaction numbers count from the first session, times are 0 or not, sessions are
-named by the order in which they began, names and ids have no order.
+Both begin empty and have the same history, so that whole Stats can be compared, even of the root.
+To be comparable, transaction ids count from the first session, times are 0 or not, sessions are
+numbered by the order in which they began, and names and ids are sorted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Side:
         self.first_zxid: int | None = None
 
     def connect(self, timeout_ms: int = 30_000) -> None:
-        """Another client with a session of its own."""
+        """Another client with its own session."""
         client = RawClient(self.port)
         client.connect(timeout_ms)
         self.sessions[client.session.session_id] = f"session {len(self.sessions)}"
@@ -62,12 +62,12 @@ class Side:
             self.first_zxid = client.call(OpCode.SYNC, PathRequest("/")).header.zxid
 
     def zxid(self, zxid: int) -> int:
-        """A number that both sides share."""
+        """A transaction id in a form that both sides share."""
         assert self.first_zxid is not None
         return zxid if zxid <= 0 else zxid - self.first_zxid + 1_000_000
 
     def comparable(self, value: Any) -> Any:
-        """The value without what must differ."""
+        """The value without the parts that must differ."""
         if isinstance(value, Stat):
             return value._replace(
                 czxid=self.zxid(value.czxid),
@@ -87,7 +87,7 @@ class Side:
         return value
 
     def do(self, index: int, opcode: int, record: Any) -> Any:
-        """What a client gets for a request, and what all clients are told of it."""
+        """The reply to a request, and the notifications of all clients."""
         client = self.clients[index]
         try:
             reply = client.call(opcode, record)
@@ -99,7 +99,7 @@ class Side:
         return header, self.comparable(reply.record), told
 
     def close(self) -> None:
-        """End the sessions: one that ran out later would take a number at any time."""
+        """End the sessions; one that expired later would use up a transaction id at any time."""
         for client in self.clients:
             try:
                 client.end()
@@ -125,7 +125,7 @@ class Pair:
         self.ours.connect()
 
     def do(self, index: int, opcode: int, record: Any = b"") -> Any:
-        """One request to both; returns what they agree on."""
+        """Send one request to both, and return the common result."""
         self.log.append(f"{index} {OpCode(opcode).name} {record}")
         real = self.real.do(index, opcode, record)
         ours = self.ours.do(index, opcode, record)
@@ -152,7 +152,7 @@ def servers() -> Iterator[tuple[Side, Side]]:
 
 @pytest.fixture
 def pair(servers: tuple[Side, Side]) -> Iterator[Pair]:
-    """Both servers with two clients; what a test made it leaves, in both."""
+    """Both servers with two clients each; what a test creates is kept on both."""
     made = Pair(*servers)
     made.connect()
     made.connect()
@@ -344,7 +344,7 @@ def random_op(rng: random.Random, paths: list[str], top: str) -> MultiOp:
     version = rng.choice((-1, -1, -1, 0, 1))
     kind = rng.randrange(10)
     if kind < 5:
-        # Not create2: real multis answer it with nothing (ZooKeeper's DataTree does not know it).
+        # Not create2, which real multis answer with nothing (ZooKeeper's DataTree does not support it).
         flags = rng.choice((0, 0, 0, 1, 2, 3))
         return MultiOp(OpCode.CREATE, CreateRequest(path, b"%d" % rng.randrange(9), OPEN, flags))
     if kind < 7:
@@ -397,7 +397,7 @@ def test_random_requests_are_answered_the_same(pair: Pair, seed: int) -> None:
     pair.do(0, OpCode.CREATE, CreateRequest(top, b"", OPEN, 0))
     for _ in range(1000 if LONG else 250):
         step(rng, pair, paths, top)
-    # A third session sees what the end of the first two leaves.
+    # A third session sees what is left after the end of the first two.
     pair.connect()
     pair.do(2, OpCode.ADD_WATCH, WatchTypeRequest(top, 1))
     for index in (1, 0):
@@ -411,13 +411,13 @@ def test_random_requests_are_answered_the_same(pair: Pair, seed: int) -> None:
 
 
 def handshake(port: int) -> list[Any]:
-    """What a server grants and refuses; passwords and numbers of sessions are its own."""
+    """What a server grants and refuses, apart from passwords and session ids."""
     seen: list[Any] = []
     for timeout_ms in (-1, 0, 399, 1234, 60_001):
         client = RawClient(port)
         seen.append(client.connect(timeout_ms).timeout_ms)
         client.end()
-    old = RawClient(port)  # a client of before 3.4
+    old = RawClient(port)  # a client older than 3.4
     old.connect(5000, read_only=b"")
     seen.append(len(old.session.password or b""))
     for session_id, password in (
@@ -451,7 +451,7 @@ def handshake(port: int) -> list[Any]:
     gone = RawClient(port)
     seen.append(gone.connect(2000, session.session_id, session.password or b""))
     gone.close()
-    # The one whose password was guessed goes on; a real server cuts its connection, ours does not.
+    # The session whose password was guessed continues; a real server closes its connection.
     old.close()
     back = RawClient(port)
     back.connect(5000, old.session.session_id, old.session.password or b"")
@@ -462,4 +462,4 @@ def handshake(port: int) -> list[Any]:
 
 def test_sessions_are_granted_and_refused_the_same(pair: Pair) -> None:
     assert handshake(pair.ours.port) == handshake(pair.real.port)
-    pair.do(0, OpCode.SYNC, PathRequest("/"))  # as many transactions on both
+    pair.do(0, OpCode.SYNC, PathRequest("/"))  # the same number of transactions on both

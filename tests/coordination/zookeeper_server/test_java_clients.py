@@ -17,12 +17,12 @@ from tests.support.kafka import KAFKA_3, Kafka39Broker, KafkaProcess, java_comma
 
 pytestmark = pytest.mark.jvm
 
-#: As Kafka's clients have them, so that a session that runs out is soon gone.
+#: As in Kafka's clients, so that a session expires soon.
 SESSION_MS = "3000"
 
 
 class Served:
-    """`kwire zookeeper` as a process, on one port and folder over restarts."""
+    """`kwire zookeeper` as a process, which keeps its port and folder over restarts."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -35,7 +35,7 @@ class Served:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it and return when it is ready."""
+        """Start it, and return when it is ready."""
         command = [sys.executable, "-m", "server", "zookeeper", "--listen", self.connect]
         command += ["--data-dir", str(self.directory), "--tick-ms", "500"]
         log = (self.directory.parent / "zookeeper.log").open("ab")
@@ -65,7 +65,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def shell(served: Served, script: str) -> str:
-    """What zookeeper-shell prints for lines of commands."""
+    """The output of zookeeper-shell for lines of commands."""
     command = [*java_command(KAFKA_3), "org.apache.zookeeper.ZooKeeperMain"]
     done = subprocess.run(
         [*command, "-server", served.connect],
@@ -124,7 +124,7 @@ def test_zookeeper_shell_does_what_it_does(served: Served) -> None:
 
 
 class JoiningKafka(Kafka39Broker):
-    """Apache Kafka 3.9.2 that joins the tree it is given."""
+    """An Apache Kafka 3.9.2 that uses a given tree."""
 
     def __init__(
         self, directory: Path, served: Served, broker_id: int, config: Mapping[str, str]
@@ -138,16 +138,16 @@ class JoiningKafka(Kafka39Broker):
         super().__init__(directory, config=own)
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Start the broker alone."""
+        """Start only the broker."""
         KafkaProcess.start(self, timeout_s)
 
     def stop(self) -> int:
-        """Stop the broker alone."""
+        """Stop only the broker."""
         return KafkaProcess.stop(self)
 
 
 def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Wait for other processes; there is nothing to be told by."""
+    """Wait for other processes by asking repeatedly, since nothing notifies us."""
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"not in time: {what}"
@@ -155,7 +155,7 @@ def until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
 
 
 def brokers(admin: KafkaAdminClient) -> set[int]:
-    """The ids that a broker tells of."""
+    """The broker ids in a broker's metadata."""
     return {broker["broker_id"] for broker in admin.describe_cluster()["brokers"]}
 
 
@@ -181,7 +181,7 @@ def round_trip(bootstrap: str, topic: str, count: int) -> None:
 def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
     tmp_path: Path, served: Served
 ) -> None:
-    """Both register; topics of either are served; a restart and an expiry of sessions are survived."""
+    """Both register and serve topics of either; they survive a restart and the expiry of sessions."""
     from kazoo.client import KazooClient
 
     kafka = JoiningKafka(tmp_path / "kafka", served, 1, {})
@@ -203,7 +203,7 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         admin.create_topics([on_kafka])
         round_trip(kafka.bootstrap, "on-kafka", 100)
 
-        # The server restarts: sessions go on, so the broker's epoch stays.
+        # The server restarts: sessions continue, so the broker keeps its epoch.
         epoch = client.exists("/brokers/ids/1").czxid
         served.stop()
         served.start()
@@ -212,7 +212,7 @@ def test_apache_kafka_lives_on_the_tree_beside_a_kwire_broker(
         round_trip(kafka.bootstrap, "after-restart", 100)
         assert client.exists("/brokers/ids/1").czxid == epoch
 
-        # The broker stands still until its session is over, and registers again. Alone, so that
+        # The broker is suspended until its session has ended, and registers again. It is alone, so that
         # it is controller again, too.
         kwire.stop()
         until(lambda: brokers(admin) == {1}, "the stopped broker leaves")

@@ -63,7 +63,7 @@ VALUES: dict[JuteType, st.SearchStrategy[Any]] = {
 
 
 def values(record: type) -> st.SearchStrategy[Any]:
-    """Any record of a type; vectors of ids are the one layout that is not among `VALUES`."""
+    """Any record of a type; vectors of ids are the only layout that is not in `VALUES`."""
     fields = [VALUES.get(field, st.lists(IDS).map(tuple)) for field in LAYOUTS[record]]
     return st.tuples(*fields).map(lambda drawn: record(*drawn))
 

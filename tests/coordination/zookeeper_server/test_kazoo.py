@@ -28,7 +28,7 @@ def served(tmp_path: Path) -> Iterator[ServerThread]:
 
 @pytest.fixture
 def connect(served: ServerThread) -> Iterator[Connect]:
-    """Makes clients that are stopped at the end."""
+    """Creates clients, which are stopped at the end."""
     clients = []
 
     def made(chroot: str = "", **options: Any) -> KazooClient:
@@ -136,7 +136,7 @@ def test_node_of_a_user_is_closed_to_others(connect: Connect) -> None:
 
 
 def states(client: KazooClient) -> queue.Queue[str]:
-    """The changes of a client's connection from now on."""
+    """The state changes of a client's connection from now on."""
     seen: queue.Queue[str] = queue.Queue()
 
     def listen(state: str) -> None:

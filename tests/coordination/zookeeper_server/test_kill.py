@@ -1,4 +1,4 @@
-"""`kwire zookeeper` killed under writes: what was answered is there, whole, and numbers never go back."""
+"""`kwire zookeeper` killed during writes: answered writes are complete, and numbers never go back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDS = 4
 
 
 def start(directory: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
-    """A server, once it is ready, and its port."""
+    """Start a server; return it and its port when it is ready."""
     command = [sys.executable, "-m", "server", "zookeeper", "--listen", f"127.0.0.1:{port}"]
     process = subprocess.Popen(
         [*command, "--data-dir", str(directory), "--log-level", "ERROR"],
@@ -41,7 +41,7 @@ def start(directory: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
 
 
 def write(n: int) -> bytes:
-    """Two nodes and a count, as one transaction."""
+    """Write two nodes and a counter in one transaction."""
     ops = [
         MultiOp(OpCode.CREATE, CreateRequest(f"/p/{n}", b"", OPEN, 0)),
         MultiOp(OpCode.CREATE, CreateRequest(f"/p/{n}/state", b"x" * 300, OPEN, 0)),

@@ -1,4 +1,4 @@
-"""Sessions, connections and time, without sockets; `test_differential` compares the requests."""
+"""Sessions, connections and time, without sockets; `test_differential` compares requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LIMITS = Limits(1000, 9000)
 
 
 class Desk:
-    """A machine with a clock that is moved by hand."""
+    """A machine with a clock that the test moves."""
 
     def __init__(self, tree: NodeTree | None = None, session_ids: int = 1) -> None:
         self.now = Now(1_000_000, 0)
@@ -48,7 +48,7 @@ class Desk:
         self.xids = itertools.count(1)
 
     def wait(self, wait_ms: int) -> Effects:
-        """Let time pass, and what is due happen."""
+        """Let time pass, and run what is due."""
         self.now = Now(self.now.wall_ms + wait_ms, self.now.monotonic_ms + wait_ms)
         return self.machine.tick(self.now)
 
@@ -59,7 +59,7 @@ class Desk:
         password: bytes = bytes(16),
         seen: int = 0,
     ) -> tuple[Connection, Effects]:
-        """A connection with a session, if it is granted."""
+        """A connection that requests a session."""
         connection = self.machine.connected("127.0.0.1", 5, self.now)
         request = ConnectRequest(0, seen, timeout_ms, session_id, password)
         effects = self.machine.received(connection, encode(request) + b"\0", self.now)
@@ -72,19 +72,19 @@ class Desk:
         return connection
 
     def ask(self, connection: Connection, opcode: int, record: Any = None) -> Effects:
-        """A request."""
+        """Send a request."""
         body = b"" if record is None else encode(record)
         message = encode(RequestHeader(next(self.xids), opcode)) + body
         return self.machine.received(connection, message, self.now)
 
     def create(self, connection: Connection, path: str, flags: int = 0) -> None:
-        """A node."""
+        """Create a node."""
         effects = self.ask(connection, OpCode.CREATE, CreateRequest(path, b"", OPEN, flags))
         assert errors(effects, connection) == [0]
 
 
 def sent(effects: Effects, connection: Connection) -> list[bytes | None]:
-    """What one connection gets."""
+    """The frames sent to one connection."""
     return [message for to, message in effects.frames if to is connection]
 
 
@@ -94,14 +94,14 @@ def errors(effects: Effects, connection: Connection) -> list[int]:
 
 
 def granted(effects: Effects) -> ConnectResponse:
-    """The first answer of a connection."""
+    """The answer to a connect request."""
     message = effects.frames[0][1]
     assert message is not None
     return decode(ConnectResponse, Reader(message))
 
 
 def events(effects: Effects, connection: Connection) -> list[WatcherEvent]:
-    """The notifications a connection gets."""
+    """The notifications sent to a connection."""
     found = []
     for message in sent(effects, connection):
         reader = Reader(message or b"")

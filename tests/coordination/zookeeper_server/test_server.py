@@ -243,7 +243,7 @@ def test_connection_that_says_nothing_is_closed(
 
 
 def test_clock_found_late_gives_the_clients_time_to_be_heard(served: ServerThread) -> None:
-    """As after the process was stopped: what its clients sent meanwhile is read first."""
+    """As after the process was suspended: what clients sent meanwhile is read first."""
     client = RawClient(served.port)
     client.connect(400)
     server = served.server
@@ -260,5 +260,5 @@ def test_clock_found_late_gives_the_clients_time_to_be_heard(served: ServerThrea
 
 
 async def as_coroutine(call: Callable[[], None]) -> None:
-    """A plain call for the server's loop."""
+    """A plain call as a coroutine, for the server's loop."""
     call()
