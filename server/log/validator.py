@@ -369,7 +369,9 @@ def _prepare(
         codec = Codec(first.attributes & CODEC_MASK)
     if not dense or codec != first.codec:
         _check_producer_fields(first)
-    if first.magic < 2 or not dense:
+    # Records that were stamped LogAppendTime all have the largest timestamp when they are written anew.
+    stamped = first.is_log_append_time and codec != first.codec
+    if first.magic < 2 or not dense or stamped:
         from kwire.records.convert import up_convert
 
         return up_convert(

@@ -260,6 +260,17 @@ def test_create_time_topic_takes_the_wrong_attribute_off(tmp_path: Path) -> None
     assert not stored.header.is_log_append_time
 
 
+def test_wrong_attribute_counts_for_the_records_if_they_are_compressed_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(compression_type="gzip"))
+    view = batch(b"a", b"b", b"c")
+    view[22] |= 8
+    rewrite_crc(view)
+    append(log, view)
+    (stored,) = read_batches(log)
+    assert not stored.header.is_log_append_time
+    assert [record.timestamp for record in stored.records()] == [NOW + 2] * 3
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_compression_type_of_the_topic_is_what_is_stored(
