@@ -313,7 +313,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "994, 1152",
             "filters in ListTransactions",
             "ListTransactions 1, ListTransactions 2",
-            note="patterns have no flags and no named classes",
+            note="patterns have a bound on their size",
         ),
         Kip("1066", "cordoned log directories", "DescribeLogDirs 5"),
         Kip(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from kwire.errors import ErrorCode
@@ -55,6 +55,14 @@ class Described(NamedTuple):
     transactional_id: str
     metadata: TransactionMetadata
     partitions: frozenset[TopicPartition]
+
+
+class Listed(NamedTuple):
+    """Transactional ids to be listed, and the pattern that they still have to match."""
+
+    error: ErrorCode
+    rows: list[Described]
+    pattern: Pattern | None
 
 
 class TransactionCoordinator:
@@ -228,35 +236,36 @@ class TransactionCoordinator:
         producer_ids: Iterable[int] = (),
         longer_than_ms: int = -1,
         pattern: str | None = None,
-    ) -> tuple[ErrorCode, list[Described]]:
-        """List the ids that pass every given filter; states are named as in TransactionState.
+    ) -> Generator[None, None, Listed]:
+        """List the ids that pass every given filter but the pattern; in steps.
 
-        Shape: `longer_than_ms` counts from the start of the transaction, -1 means any; a pattern is
-        a regular expression for the whole id. Errors: COORDINATOR_LOAD_IN_PROGRESS or
-        INVALID_REGULAR_EXPRESSION, with an empty list.
+        Shape: states are named as in TransactionState; `longer_than_ms` counts from the start of the
+        transaction, -1 means any. The pattern is only compiled: matching it may be work for
+        another process. Errors: COORDINATOR_LOAD_IN_PROGRESS or INVALID_REGULAR_EXPRESSION, with
+        an empty list.
         """
         if self.runtime.is_loading():
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []
+            return Listed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], None)
         try:
-            wanted_names = Pattern(pattern) if pattern else None
+            compiled = Pattern(pattern) if pattern else None
         except InvalidPattern as error:
             log.info("invalid pattern in a request to list transactions: %s", error)
-            return ErrorCode.INVALID_REGULAR_EXPRESSION, []
+            return Listed(ErrorCode.INVALID_REGULAR_EXPRESSION, [], None)
         wanted_states, wanted_ids = set(states), set(producer_ids)
         now_ms = self.runtime.now_ms()
         found = []
-        for _, shard in self.runtime.active():
-            for transaction in shard.transactions.values():
+        for _, shard in list(self.runtime.active()):
+            for transaction in list(shard.transactions.values()):
+                yield
                 row = describe(transaction)
                 if (
                     row is not None
                     and (not wanted_states or row.metadata.state.title in wanted_states)
                     and (not wanted_ids or row.metadata.producer_id in wanted_ids)
                     and (longer_than_ms < 0 or now_ms - row.metadata.start_ms > longer_than_ms)
-                    and (wanted_names is None or wanted_names.matches(row.transactional_id))
                 ):
                     found.append(row)
-        return ErrorCode.NONE, found
+        return Listed(ErrorCode.NONE, found, compiled)
 
     # Effects of a shard
 

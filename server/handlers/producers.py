@@ -5,7 +5,7 @@ blocks of a thousand that the broker reserves in the coordination store before i
 no id is given twice, whatever crashes. A transactional producer gets the id of its transactional id
 with the next epoch, which fences the holder of the previous one; an open transaction is aborted
 first, and the producer has to ask again (CONCURRENT_TRANSACTIONS). DescribeProducers lists the
-producers that a partition's leader remembers.
+producers that a partition's leader remembers; a partition that is named twice is answered once.
 Versions: InitProducerId 0-5: v3 the producer's current id and epoch (KIP-360), v4 PRODUCER_FENCED
 instead of INVALID_PRODUCER_EPOCH. DescribeProducers 0 (KIP-664).
 Source: TransactionCoordinator.handleInitProducerId, ZkProducerIdManager.
@@ -14,6 +14,7 @@ Source: TransactionCoordinator.handleInitProducerId, ZkProducerIdManager.
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 
 from kwire.errors import ErrorCode
 from kwire.messages.describe_producers import (
@@ -118,22 +119,24 @@ def refuse_producers(
 @handles(DescribeProducersRequest, versions="0", authorize=None, refusal=refuse_producers)
 def describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
-    """List the producers of each partition. Errors: as for a fetch of it."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    producers_of(ctx, topic.name, number) for number in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> Generator[None, None, DescribeProducersResponse]:
+    """List the producers of each partition, once. Errors: as for a fetch of it."""
+    topics = []
+    answered: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        rows = []
+        for number in topic.partition_indexes:
+            yield
+            if (topic.name, number) not in answered:
+                answered.add((topic.name, number))
+                rows.append((yield from producers_of(ctx, topic.name, number)))
+        topics.append(TopicResponse(name=topic.name, partitions=rows))
+    return DescribeProducersResponse(topics=topics)
 
 
-def producers_of(ctx: RequestContext, topic: str, number: int) -> PartitionResponse:
+def producers_of(
+    ctx: RequestContext, topic: str, number: int
+) -> Generator[None, None, PartitionResponse]:
     services = ctx.services
     problem = invalid_topic_name(topic)
     if problem is not None:
@@ -151,9 +154,10 @@ def producers_of(ctx: RequestContext, topic: str, number: int) -> PartitionRespo
         elif image.topic(topic) is None:
             message = "This server does not host this topic-partition."
         return PartitionResponse(partition_index=number, error_code=error, error_message=message)
-    return PartitionResponse(
-        partition_index=number,
-        active_producers=[
+    active = []
+    for entry in list(replica.log.producers.producers.values()):
+        yield
+        active.append(
             ProducerState(
                 producer_id=entry.producer_id,
                 producer_epoch=entry.producer_epoch,
@@ -162,6 +166,5 @@ def producers_of(ctx: RequestContext, topic: str, number: int) -> PartitionRespo
                 coordinator_epoch=entry.coordinator_epoch,
                 current_txn_start_offset=entry.current_txn_first_offset,
             )
-            for entry in replica.log.producers.producers.values()
-        ],
-    )
+        )
+    return PartitionResponse(partition_index=number, active_producers=active)

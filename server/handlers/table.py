@@ -22,6 +22,7 @@ from .groups import (
 )
 from .leader_and_isr import leader_and_isr, stop_replica, update_metadata
 from .list_offsets import list_offsets, offset_for_leader_epoch
+from .list_transactions import list_transactions
 from .log_dirs import describe_log_dirs
 from .metadata import describe_cluster, metadata
 from .offsets import offset_commit, offset_delete, offset_fetch
@@ -40,7 +41,6 @@ from .transactions import (
     add_partitions_to_txn,
     describe_transactions,
     end_txn,
-    list_transactions,
     txn_offset_commit,
     write_txn_markers,
 )

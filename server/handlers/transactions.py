@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers; DescribeTransactions, ListTransactions.
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers; DescribeTransactions.
 
 Behavior: a transaction opens with the first partition that is added; a group's offsets count as a
 partition of __consumer_offsets. It ends when EndTxn is stored, or when it takes too long. If one
@@ -8,8 +8,7 @@ verify (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: an outdated producer gets INV
 up to version 1, then PRODUCER_FENCED; from 5 on each end gives the epoch of the next transaction.
 TxnOffsetCommit 0-5: v3 member and generation (KIP-447), v5 adds the group's offsets to the
 transaction. WriteTxnMarkers 0-2: v2 the transaction version, which decides which epochs a marker
-may have. DescribeTransactions 0, ListTransactions 0-2 (KIP-664; v1 duration, KIP-994; v2 a pattern,
-KIP-1152).
+may have. DescribeTransactions 0 (KIP-664).
 Omitted: two-phase commit with another coordinator (KIP-939).
 Source: KafkaApis, TransactionCoordinator.
 """
@@ -38,8 +37,6 @@ from kwire.messages.describe_transactions import (
     TransactionState,
 )
 from kwire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kwire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from kwire.messages.list_transactions import TransactionState as ListedTransaction
 from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -58,7 +55,7 @@ from kwire.messages.write_txn_markers import (
 from ..coordinator.group.offsets import transactional_commit_error
 from ..coordinator.transaction.markers import Markers
 from ..coordinator.transaction.records import by_topic
-from ..coordinator.transaction.state import BUMPS_EPOCHS, TITLES
+from ..coordinator.transaction.state import BUMPS_EPOCHS
 from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
@@ -524,33 +521,3 @@ def describe_transactions(
             )
         )
     return DescribeTransactionsResponse(transaction_states=rows)
-
-
-@handles(ListTransactionsRequest, versions="0-2", authorize=None)
-def list_transactions(
-    ctx: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse:
-    """List the transactional ids that this broker coordinates."""
-    known = frozenset(TITLES.values())
-    error, found = ctx.services.transaction_coordinator.transactions(
-        request.state_filters,
-        request.producer_id_filters,
-        request.duration_filter,
-        request.transactional_id_pattern,
-    )
-    if error is ErrorCode.INVALID_REGULAR_EXPRESSION:
-        return ListTransactionsResponse(
-            error_code=error, unknown_state_filters=[], transaction_states=[]
-        )
-    return ListTransactionsResponse(
-        error_code=error,
-        unknown_state_filters=[name for name in request.state_filters if name not in known],
-        transaction_states=[
-            ListedTransaction(
-                transactional_id=row.transactional_id,
-                producer_id=row.metadata.producer_id,
-                transaction_state=row.metadata.state.title,
-            )
-            for row in found
-        ],
-    )

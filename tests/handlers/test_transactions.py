@@ -442,7 +442,7 @@ def test_producers_of_a_partition_are_described(tmp_path: Path) -> None:
         await broker.add(producer, FIRST)
         broker.send(producer, 0, b"1", b"2")
         request = DescribeProducersRequest(
-            topics=[TopicRequest(name=TOPIC, partition_indexes=[0, 1, 9])]
+            topics=[TopicRequest(name=TOPIC, partition_indexes=[0, 1, 9, 0])]
         )
         ((open_one, idle, none),) = [
             topic.partitions for topic in (await broker.ask(request, 0)).topics

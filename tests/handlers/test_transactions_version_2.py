@@ -18,10 +18,13 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from server.coordinator.transaction_markers import MARKERS_PER_TURN
+from server.handlers import list_transactions
 from server.handlers.ceilings import CEILING_3_9, CEILING_4_3
+from server.workers import TookTooLong
 from tests.handlers.test_transactions import fetch
 from tests.handlers.transaction_broker import ID, TOPIC, Producer, TransactionBroker, run
 from tests.support.replicas import batch
+from tests.support.waiting import InThisProcess
 
 NONE = ErrorCode.NONE
 CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -324,7 +327,9 @@ def test_timeout_at_the_last_epoch_gives_a_new_producer_id(tmp_path: Path) -> No
 # Views
 
 
-def test_transactions_are_listed_by_pattern(tmp_path: Path) -> None:
+def test_transactions_are_listed_by_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(broker: TransactionBroker) -> None:
         for name in ("app-1", "app-2", "other"):
             await broker.producer(name)
@@ -339,5 +344,19 @@ def test_transactions_are_listed_by_pattern(tmp_path: Path) -> None:
         assert await listed("app") == 0
         assert await listed(None) == await listed("") == ["app-1", "app-2", "other"]
         assert await listed("app-(") == ErrorCode.INVALID_REGULAR_EXPRESSION
+        executor = InThisProcess()
+        monkeypatch.setattr(broker.broker.seams.executor, "in_worker", executor.in_worker)
+        assert await listed("(?i)APP-.*") == ["app-1", "app-2"]
+        assert executor.calls == 0
+        monkeypatch.setattr(list_transactions, "INLINE_MATCHING", 10)
+        assert await listed("(?i)APP-.*") == ["app-1", "app-2"]
+        assert executor.calls == 1
+
+        async def too_long(*_: object) -> None:
+            raise TookTooLong("after 1 s")
+
+        monkeypatch.setattr(broker.broker.seams.executor, "in_worker", too_long)
+        assert await listed("(?i)APP-.*") == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert "matching 3 transactional ids costs too much: after 1 s" in caplog.text
 
     run(tmp_path, test)
