@@ -56,6 +56,14 @@ def _read_string_length(buffer: Any, pos: int) -> tuple[int, int]:
     return size, pos
 
 
+def _lenient_string(data: Any) -> str:
+    """Read a string as Java does. Errors: Refused if U+FFFD makes it too long for an answer."""
+    text = str(data, "utf-8", "replace")
+    if len(text) * 3 > MAX_STRING_BYTES and len(text.encode()) > MAX_STRING_BYTES:
+        raise Refused
+    return text
+
+
 def _string_length(size: int) -> bytes:
     if size > MAX_STRING_BYTES + 1:
         raise Refused
@@ -180,6 +188,7 @@ RUNTIME: dict[str, Any] = {
     "TooMuch": TooMuch,
     "gather": _gather,
     "join": b"".join,
+    "lenient_string": _lenient_string,
     "new": object.__new__,
     "pack_many": _pack_many,
     "put_small_records": _put_small_records,

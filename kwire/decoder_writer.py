@@ -145,7 +145,7 @@ class DecoderWriter(SourceWriter):
             size = self.length("i", flexible)
         stop = self.fresh("e")
         if type_ is String and self.steps:
-            value = f"str(buf[pos:{stop}], 'utf-8', 'replace')"
+            value = f"lenient_string(buf[pos:{stop}])"
         elif type_ is String:
             value = f"buf[pos:{stop}]{self.tobytes}.decode()"
         else:

@@ -217,9 +217,14 @@ class _Reader(_Walk):
         if type_ is not String:
             return bytes(view)
         try:
-            return str(view, "utf-8", "replace" if self.lenient else "strict")
+            return str(view, "utf-8")
         except UnicodeDecodeError as error:
-            self.fail(BadUtf8, error.reason, at + error.start)
+            if not self.lenient:
+                self.fail(BadUtf8, error.reason, at + error.start)
+        text = str(view, "utf-8", "replace")
+        if len(text.encode()) > MAX_STRING_BYTES:  # an answer could not repeat it
+            self.fail(BadLength, f"string of {size} bytes, more when U+FFFD replaces some", at)
+        return text
 
     def array(self, type_: Array, flexible: bool, nullable: bool) -> Any:
         at = self.pos

@@ -344,3 +344,12 @@ def test_nested_tagged_sections_end_with_their_tag() -> None:
     inner = bytes(12) + b"\x01\x09\x7f"
     with pytest.raises(WireError):
         decode(FetchRequest, data[:-1] + b"\x01\x01" + bytes([len(inner)]) + inner + b"x" * 127, 15)
+
+
+def test_string_that_is_too_long_once_its_bytes_are_replaced_is_refused() -> None:
+    data = encode(DeleteGroupsRequest(groups_names=["a" * 32767]), 1)
+    cut = data.replace(b"aa", b"\xff\xff")
+    with pytest.raises(BadLength, match=r"string of 32767 bytes, more when"):
+        decode_prefix(DeleteGroupsRequest, cut, 1)
+    with pytest.raises(BadLength, match=r"string of 32767 bytes, more when"):
+        exhaust(decode_steps(DeleteGroupsRequest, cut, 1))
