@@ -46,10 +46,11 @@ def reassigned(assignment: ReplicaAssignment, target: Sequence[int]) -> ReplicaA
     """The assignment that moves to `target`, replacing an ongoing move."""
     origin = origin_of(assignment)
     replicas = tuple(dict.fromkeys((*target, *origin)))
+    before, after = frozenset(origin), frozenset(target)  # a request may list many thousands
     return ReplicaAssignment(
         replicas,
-        tuple(each for each in replicas if each not in origin),
-        tuple(each for each in replicas if each not in target),
+        tuple(each for each in replicas if each not in before),
+        tuple(each for each in replicas if each not in after),
     )
 
 

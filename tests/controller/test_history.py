@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -29,6 +30,7 @@ from server.controller.reassignment import (
     is_complete,
     is_reassigning,
     origin_of,
+    plan_reassignment,
     reassigned,
     target_of,
 )
@@ -222,6 +224,13 @@ def test_assignments_of_a_move_say_where_from_and_where_to(
     back = reassigned(again, origin_of(again))
     assert not is_reassigning(back)
     assert set(back.replicas) == set(first)
+
+
+def test_a_move_to_very_many_brokers_is_refused_in_little_time() -> None:
+    began = time.thread_time()
+    refused = plan_reassignment(PartitionImage(0, 0, 0, (0,), (0,)), range(250_000), {0})
+    assert isinstance(refused, Refusal)
+    assert time.thread_time() - began < 5
 
 
 # -- whole controllers ---------------------------------------------------------------------------
