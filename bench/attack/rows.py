@@ -6,6 +6,7 @@ the broker needs; what a bystander felt meanwhile is measured elsewhere.
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import time
@@ -24,14 +25,12 @@ from .smallest import smallest_request
 from .wire import Wire, body_of, frame
 
 #: How long an attack may take before the next is tried.
-LIMIT_S = 90.0
+LIMIT_S = 180.0
 NOW_MS = 1_700_000_000_000
 LATER_MS = NOW_MS + 1_000_000
 
 #: What one batch inflates to: just below 100 MiB, the most that kwire takes.
 BOMB_BYTES = 99 << 20
-#: What one small batch inflates to, of those that are rewritten at once.
-SMALL_BOMB_BYTES = 12 << 20
 
 SMALLEST_RECORD = write_record(0, 0, None, None)
 
@@ -77,35 +76,15 @@ class Row(NamedTuple):
 # Record batches
 
 
-def bomb(size: int, *, max_timestamp: int = NOW_MS, values: bool = False, codec: int = 4) -> bytes:
-    """A zstd batch that inflates to `size` bytes, of the smallest records or of one with a long value."""
-    if values:
-        body, count = write_record(0, 0, b"key", bytes(size)), 1
-    else:
-        count = size // len(SMALLEST_RECORD)
-        body = SMALLEST_RECORD * count
+def bomb(records: bytes, count: int, *, max_timestamp: int = NOW_MS) -> bytes:
+    """A zstd batch of so many records, given as bytes."""
     return write_batch(
-        zstandard.compress(body, 19),
-        attributes=codec,
-        base_offset=0,
-        last_offset_delta=count - 1,
-        base_timestamp=NOW_MS,
-        max_timestamp=max_timestamp,
-        records_count=count,
-    )
-
-
-def keyed_bomb(size: int) -> bytes:
-    """A zstd batch of the smallest records that have a key."""
-    record = write_record(0, 0, b"", None)
-    count = size // len(record)
-    return write_batch(
-        zstandard.compress(record * count, 19),
+        zstandard.compress(records, 19),
         attributes=int(Codec.ZSTD),
         base_offset=0,
         last_offset_delta=count - 1,
         base_timestamp=NOW_MS,
-        max_timestamp=NOW_MS,
+        max_timestamp=max_timestamp,
         records_count=count,
     )
 
@@ -131,7 +110,8 @@ def store(wire: Wire, name: str, batch: bytes) -> None:
 
 
 def store_lying_bomb(wire: Wire) -> None:
-    store(wire, "victim", bomb(BOMB_BYTES, max_timestamp=LATER_MS))
+    count = BOMB_BYTES // len(SMALLEST_RECORD)
+    store(wire, "victim", bomb(SMALLEST_RECORD * count, count, max_timestamp=LATER_MS))
 
 
 def list_offsets(timestamp: int, version: int = 7) -> Callable[[Scene], str]:
@@ -149,17 +129,25 @@ def list_offsets(timestamp: int, version: int = 7) -> Callable[[Scene], str]:
 
 
 def tiny(
-    api: ApiKey, version: int, path: tuple[str, ...], megabytes: float, **values: Any
+    api: ApiKey, version: int, path: tuple[str, ...], megabytes: int, **values: Any
 ) -> Callable[[Scene], str]:
     """A request of the smallest distinct elements."""
 
     def run(scene: Scene) -> str:
-        body = smallest_request(
-            api, version, path, int(megabytes * 1e6), distinct=True, values=values
-        )
+        size = megabytes * 1_000_000
+        body = smallest_request(api, version, path, size, distinct=True, values=values)
         return scene.ask(api, version, body)
 
     return run
+
+
+def alike(
+    api: ApiKey, version: int, path: tuple[str, ...], megabytes: int
+) -> Callable[[Scene], str]:
+    """A request of the smallest elements of all."""
+    return lambda scene: scene.ask(
+        api, version, smallest_request(api, version, path, megabytes * 1_000_000)
+    )
 
 
 TINY = (
@@ -168,7 +156,7 @@ TINY = (
     (ApiKey.FIND_COORDINATOR, 4, ("coordinator_keys",), {}),
     (ApiKey.DESCRIBE_TRANSACTIONS, 0, ("transactional_ids",), {}),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, ("topics",), {}),
-    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, ("topics",), {}),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, ("topics", "partitions"), {"name": "victim"}),
 )
 
 
@@ -187,6 +175,28 @@ def tiny_rows() -> list[Row]:
                 )
             )
     return found
+
+
+def many_replicas(scene: Scene) -> str:
+    """A reassignment to 250,000 brokers."""
+    body = smallest_request(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        ("topics", "partitions", "replicas"),
+        1_000_000,
+        distinct=True,
+        values={"name": "victim"},
+    )
+    return scene.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, body)
+
+
+def not_utf8(scene: Scene) -> str:
+    """Tiny elements of which the last is not UTF-8, so that the fast decoder cannot read them."""
+    body = bytearray(
+        smallest_request(ApiKey.DESCRIBE_GROUPS, 4, ("groups",), 4_000_000, distinct=True)
+    )
+    body[-2] = 0xFF
+    return scene.ask(ApiKey.DESCRIBE_GROUPS, 4, bytes(body))
 
 
 # Readers that do not read
@@ -234,32 +244,22 @@ def silent_readers(scene: Scene, requests: bytes, connections: int, seconds: flo
 
 def small_bombs(name: str) -> Callable[[Scene], str]:
     def run(scene: Scene) -> str:
-        one = keyed_bomb(SMALL_BOMB_BYTES)
+        one = bomb(write_record(0, 0, b"key", bytes(BOMB_BYTES)), 1)
         return scene.ask(ApiKey.PRODUCE, 7, produce({(name, n): one for n in range(20)}))
 
     return run
 
 
-def padded_bomb() -> bytes:
+def large_bomb() -> bytes:
     """A bomb of more than 64 KB, so that it goes to the worker process."""
-    import os
-
-    value = write_record(0, 0, b"", os.urandom(70_000))
+    first = write_record(0, 0, b"", os.urandom(70_000))
     record = write_record(0, 0, b"", None)
-    count = (90 << 20) // len(record)
-    return write_batch(
-        zstandard.compress(value + record * count, 19),
-        attributes=int(Codec.ZSTD),
-        base_offset=0,
-        last_offset_delta=count,
-        base_timestamp=NOW_MS,
-        max_timestamp=NOW_MS,
-        records_count=count + 1,
-    )
+    count = BOMB_BYTES // len(record) - 70_000 // len(record)
+    return bomb(first + record * count, count + 1)
 
 
 def bomb_in_worker(scene: Scene) -> str:
-    return scene.ask(ApiKey.PRODUCE, 7, produce({("compacted", 0): padded_bomb()}))
+    return scene.ask(ApiKey.PRODUCE, 7, produce({("compacted", 0): large_bomb()}))
 
 
 # Groups
@@ -421,6 +421,24 @@ ROWS: tuple[Row, ...] = (
     ),
     *tiny_rows(),
     Row(
+        "many-replicas",
+        "AlterPartitionReassignments of a partition to 250,000 brokers",
+        "plain",
+        many_replicas,
+    ),
+    Row(
+        "find-coordinator-alike",
+        "FindCoordinator of 4 MB that names the group with the empty name each time",
+        "plain",
+        alike(ApiKey.FIND_COORDINATOR, 4, ("coordinator_keys",), 4),
+    ),
+    Row(
+        "tiny-not-utf8",
+        "DescribeGroups of 4 MB of tiny elements, the last of which is not UTF-8",
+        "plain",
+        not_utf8,
+    ),
+    Row(
         "silent-readers",
         "Fetch 2 of 4 MB, converted, on 500 connections that never read",
         "plain",
@@ -429,13 +447,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "small-bombs-compacted",
-        "Produce of 20 zstd bombs of 2 KB to a compacted topic",
+        "Produce of 20 zstd bombs of 3 KB to a compacted topic",
         "plain",
         small_bombs("compacted"),
     ),
     Row(
         "small-bombs-recompressed",
-        "Produce of 20 zstd bombs of 2 KB to a topic with another compression.type",
+        "Produce of 20 zstd bombs of 3 KB to a topic with another compression.type",
         "plain",
         small_bombs("recompressed"),
     ),
@@ -449,7 +467,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "describe-producers",
-        "DescribeProducers that names a partition of 20,000 producers 20 times",
+        "DescribeProducers that names a partition of 50,000 producers 20 times",
         "producers",
         describe_producers,
     ),

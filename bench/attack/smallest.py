@@ -18,6 +18,15 @@ LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._"
 NAME_LETTERS = 4
 
 
+def name_of(number: int) -> str:
+    """The name of the element with this number, counted from 0, where elements are distinct."""
+    letters = bytearray()
+    for _ in range(NAME_LETTERS):
+        letters.insert(0, LETTERS[number % 64])
+        number //= 64
+    return letters.decode()
+
+
 def array_paths(cls: type, version: int, under: Path = ()) -> Iterator[Path]:
     """The arrays of a message in a version, nested ones too. Tagged ones are left out."""
     for field in schema_of(cls).fields:

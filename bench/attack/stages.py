@@ -13,7 +13,7 @@ from .wire import Wire, body_of, errors_in, frame
 
 #: The number of groups, of transactional ids, of producers of one partition, and of topics.
 GROUPS = 100_000
-PRODUCERS = 20_000
+PRODUCERS = 50_000
 TOPICS = 2_000
 
 #: An id as long as clients like, which a pattern has to be matched with.
@@ -93,7 +93,7 @@ def groups(wire: Wire) -> None:
 
 
 def producers(wire: Wire) -> None:
-    """20,000 idempotent producers that have written to one partition."""
+    """50,000 idempotent producers that have written to one partition."""
     wire.pipeline(list(batches_of_producers(range(1_000_000, 1_000_000 + PRODUCERS))))
 
 

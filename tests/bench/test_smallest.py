@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.attack.smallest import Path, array_paths, smallest_request
+from bench.attack.smallest import Path, array_paths, name_of, smallest_request
 from kwire.api import ApiKey, request_class
 from kwire.codec import decode
 from kwire.schema import schema_of
@@ -51,7 +51,8 @@ def test_every_array_of_every_version_can_be_filled(distinct: bool, inner: bool)
 def test_distinct_elements_differ() -> None:
     body = smallest_request(ApiKey.DESCRIBE_GROUPS, 5, ("groups",), 40_000, distinct=True)
     names = decode(request_class(ApiKey.DESCRIBE_GROUPS), body, 5).groups
-    assert len(set(names)) == len(names) == 8000
+    assert len(set(names)) == 8000
+    assert names == [name_of(number) for number in range(8000)]
     body = smallest_request(ApiKey.LIST_OFFSETS, 7, ("topics", "partitions"), 40_000, distinct=True)
     rows = at(decode(request_class(ApiKey.LIST_OFFSETS), body, 7), ("topics", "partitions"))
     assert len({row.partition_index for row in rows}) == len(rows) > 2000

@@ -1,0 +1,403 @@
+"""Fuzzes a whole broker through its socket for a bounded number of requests, driven by the schemas.
+
+    python -m tests.fuzz.live [--requests 200000] [--workers 2] [--seed 1] [--zookeeper] [--keep DIR]
+    python -m tests.fuzz.live --show 1.2.345        prints one request of such a run
+
+Half of the requests are well encoded and mean nothing good; the others are cut, lengthened, or have bytes
+changed. Each must be answered or its connection closed. A finding is: UNKNOWN_SERVER_ERROR; a traceback or an
+error in the log; an answer that cannot be read; no answer to a request that has nothing to wait for; a broker that
+does not answer at the end, that keeps descriptors or sockets of clients that have gone, or that says
+something else of its topics, groups and configs after it was started again.
+
+The client id of each request, SEED.WORKER.NUMBER, is in the broker's log lines and is all that `--show` needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.attack.wire import Wire, errors_in, frame
+from kwire.api import ApiKey, request_class
+from kwire.codec import encode
+from kwire.errors import ErrorCode, WireError
+
+from ..attack.weird import Weird
+from ..support.broker_process import KwireBroker, resident_bytes
+from ..support.zookeeper import ZooKeeperServer
+
+ANSWER_S = 3.0
+
+#: Their answers may rightly wait: for records, members, acknowledgements, or as long as the request says.
+WAITING = {
+    ApiKey.FETCH,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.PRODUCE,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.ELECT_LEADERS,
+}
+#: Apache Kafka's own tools name themselves so, and may write to internal topics.
+ADMIN = b"__admin_client"
+
+#: A broker of a cluster says what these say; an ordinary client that says it ends what the others ask for.
+OF_BROKERS = {
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+}
+
+SETTINGS = {
+    # What a group, a producer or a transaction leaves behind must go soon enough to be waited for.
+    "group.min.session.timeout.ms": "1",
+    "group.max.session.timeout.ms": "10000",
+    "transaction.max.timeout.ms": "2000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "log.segment.delete.delay.ms": "100",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+}
+
+
+class Request(NamedTuple):
+    """One request of a run."""
+
+    api: ApiKey
+    version: int
+    body: bytes
+    client_id: bytes
+    mutated: bool
+    message: Any
+
+
+class Requests:
+    """The requests of one worker; each depends on its number only."""
+
+    def __init__(
+        self, seed: int, worker: int, served: list[tuple[ApiKey, int, int]], of_brokers: bool
+    ) -> None:
+        self.name = f"{seed}.{worker}"
+        self.served = [row for row in served if of_brokers or row[0] not in OF_BROKERS]
+
+    def make(self, number: int) -> Request:
+        name = f"{self.name}.{number}"
+        rnd = random.Random(name)
+        while True:
+            api, lowest, highest = rnd.choice(self.served)
+            version = rnd.randint(lowest, highest)
+            message = Weird(rnd).message(request_class(api), version)
+            if api is ApiKey.PRODUCE:
+                message.acks = message.acks or 1
+            if api is ApiKey.JOIN_GROUP:
+                message.session_timeout_ms = min(message.session_timeout_ms, 1000)
+                if version > 0:
+                    message.rebalance_timeout_ms = min(message.rebalance_timeout_ms, 1000)
+            try:
+                body = encode(message, version)
+            except WireError:  # a name that is too long for one field or another
+                continue
+            break
+        mutated = rnd.random() < 0.5
+        if mutated:
+            body = mutate(rnd, body)
+        client_id = name.encode()
+        if (other := rnd.random()) < 0.06:  # the broker's log does not tell these apart
+            client_id = ADMIN if other < 0.05 else b"x" * 32767
+        return Request(api, version, body, client_id, mutated, message)
+
+
+def mutate(rnd: random.Random, body: bytes) -> bytes:
+    """Change bytes, or cut some out, repeat some, or cut the end off."""
+    data = bytearray(body)
+    for _ in range(rnd.choice((1, 1, 1, 2, 4))):
+        at = rnd.randrange(len(data) + 1)
+        kind = rnd.randrange(6)
+        if kind == 0 and data:
+            data[at % len(data)] ^= 1 << rnd.randrange(8)
+        elif kind == 1 and data:
+            data[at % len(data)] = rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))
+        elif kind == 2:
+            del data[at : at + rnd.randrange(1, 9)]
+        elif kind == 3:
+            data[at:at] = data[at : at + rnd.randrange(1, 40)]
+        elif kind == 4:
+            number = rnd.choice((-1, 0, 1, 2**31 - 1, -(2**31), 65536, 1000))
+            data[at : at + 4] = number.to_bytes(4, "big", signed=True)
+        else:
+            del data[at:]
+    return bytes(data)
+
+
+class Findings:
+    """What went wrong, a few of each kind, and how many requests ended how."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.said: list[str] = []
+        self.kinds: Counter[str] = Counter()
+
+    def add(self, kind: str, text: str) -> None:
+        self.kinds[kind] += 1
+        if self.kinds[kind] <= 3:
+            self.said.append(f"{kind}: {text}")
+
+
+def work(port: int, requests: Requests, numbers: range) -> Findings:
+    """Send some requests of a worker, one after the other."""
+    found = Findings()
+    wire: Wire | None = None
+    for number in numbers:
+        request = requests.make(number)
+        wire = wire or Wire(port, ANSWER_S)
+        name = f"{requests.name}.{number} {request.api.name} v{request.version}"
+        try:
+            wire.socket.sendall(
+                frame(request.api, request.version, request.body, request.client_id)
+            )
+            answer = wire.receive(request.api, request.version)
+        except TimeoutError:
+            if request.api not in WAITING:
+                found.add(f"no answer {request.api.name}", name)
+            found.counts["waiting"] += 1
+        except OSError:
+            if not request.mutated and request.api.name not in CLOSING:
+                found.add(f"closed {request.api.name}", f"{name} {request.message!r:.600}")
+            found.counts["closed"] += 1
+        except WireError as error:
+            found.add(f"unreadable {request.api.name}", f"{name} {error}")
+        else:
+            found.counts["answered"] += 1
+            if ErrorCode.UNKNOWN_SERVER_ERROR in errors_in(answer):
+                found.add(f"UNKNOWN_SERVER_ERROR {request.api.name}", f"{name} {answer!r:.600}")
+            continue
+        wire.close()
+        wire = None
+    if wire is not None:
+        wire.close()
+    return found
+
+
+#: Apache Kafka takes what is not in their enumerations for a broken request, and so do we.
+CLOSING = {"DESCRIBE_ACLS", "CREATE_ACLS", "DELETE_ACLS"}
+
+
+def served(port: int) -> list[tuple[ApiKey, int, int]]:
+    """What the broker advertises: (API, lowest, highest version)."""
+    wire = Wire(port)
+    answer = wire.call(ApiKey.API_VERSIONS, 0)
+    wire.close()
+    return [
+        (ApiKey(row["api_key"]), row["min_version"], row["max_version"])
+        for row in answer["api_keys"]
+    ]
+
+
+# What the broker holds
+
+
+def told(port: int) -> dict[str, Any]:
+    """What it says of its topics, groups, transactional ids, and the configs of topics."""
+    wire = Wire(port, 60.0)
+    topics = wire.call(ApiKey.METADATA, 7, topics=None)["topics"]
+    for topic in topics:
+        topic["partitions"].sort(key=lambda row: row["partition_index"])
+        for row in topic["partitions"]:
+            row.pop("leader_epoch", None)  # it rises when a broker starts
+    resources = [{"resource_type": 2, "resource_name": topic["name"]} for topic in topics]
+    configs = wire.call(ApiKey.DESCRIBE_CONFIGS, 1, resources=resources)["results"]
+    ids = wire.call(ApiKey.LIST_TRANSACTIONS, 0)["transaction_states"]
+    wire.close()
+    return {
+        "topics": {topic["name"]: topic for topic in topics},
+        "configs": {row["resource_name"]: row for row in configs},
+        "groups": committed(port),
+        "transactional ids": {row["transactional_id"]: row["producer_id"] for row in ids},
+    }
+
+
+def committed(port: int) -> dict[str, Any]:
+    """The groups with offsets, and these."""
+    wire = Wire(port, 60.0)
+    groups = wire.call(ApiKey.LIST_GROUPS, 2)["groups"]
+    found = {}
+    for group in groups:
+        answer = wire.call(ApiKey.OFFSET_FETCH, 5, group_id=group["group_id"], topics=None)
+        if answer["topics"]:
+            found[group["group_id"]] = sorted(map(repr, answer["topics"]))
+    wire.close()
+    return found
+
+
+def client_sockets(pid: int) -> int:
+    """The number of descriptors of a process that are sockets."""
+    found = 0
+    for name in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found += os.readlink(name).startswith("socket:")
+        except OSError:
+            continue
+    return found
+
+
+#: How each line of the log begins that is not the continuation of another.
+RECORD = re.compile(r"^(?=\d{4}-\d\d-\d\d \d\d:\d\d:)", re.MULTILINE)
+
+
+def check_log(broker: KwireBroker, found: Findings) -> None:
+    """Tracebacks and errors in the log."""
+    for record in RECORD.split(broker.log_path.read_text(errors="replace")):
+        if "Traceback" in record or re.search(r"\bERROR\b", record[:60]):
+            lines = record.strip().splitlines()
+            where = [line for line in lines if line.lstrip().startswith("File ")]
+            found.add(f"log: {lines[-1][:90]}", "\n    ".join([lines[0], *where[-4:], lines[-1]]))
+
+
+def check_left_behind(broker: KwireBroker, sockets: int, found: Findings) -> None:
+    """What is left when all clients have gone, and after a new start."""
+    deadline = time.monotonic() + 30
+    while client_sockets(broker.pid) > sockets and time.monotonic() < deadline:
+        time.sleep(0.1)  # the broker notices that connections are closed
+    left = client_sockets(broker.pid)
+    if left > sockets:
+        found.add("sockets left", f"{left}, {sockets} before")
+    time.sleep(3.5)  # the longest timeout of a transaction, and the round that ends it
+    before = told(broker.port)
+    broker.restart()
+    after = told(broker.port)
+    for what, values in before.items():
+        for name in sorted(values.keys() | after[what].keys()):
+            one, other = values.get(name), after[what].get(name)
+            if one != other:
+                found.add(f"after a restart: {what}", f"{name!r} {one!r:.500}\n   {other!r:.500}")
+
+
+# Running
+
+
+def campaign(
+    directory: Path, *, seed: int, requests: int, workers: int, zookeeper: bool, of_brokers: bool
+) -> Findings:
+    """A whole run on a new broker."""
+    found = Findings()
+    with ExitStack() as stack:
+        arguments: tuple[str, ...] = ()
+        if zookeeper:
+            server = ZooKeeperServer()
+            stack.callback(server.close)
+            server.start()
+            arguments = ("--zookeeper", server.connect)
+        broker = KwireBroker(directory, config=SETTINGS, arguments=arguments)
+        broker.start()
+        stack.callback(broker.stop)
+        sockets = client_sockets(broker.pid)
+        prepare(broker.port)
+        apis = served(broker.port)
+        began = time.monotonic()
+        each = requests // workers
+        jobs = [
+            (broker.port, Requests(seed, worker, apis, of_brokers), range(each))
+            for worker in range(workers)
+        ]
+        if workers == 1:
+            parts = [work(*jobs[0])]
+        else:
+            with multiprocessing.get_context("spawn").Pool(workers) as pool:
+                parts = pool.starmap(work, jobs)
+        for part in parts:
+            found.counts += part.counts
+            found.kinds += part.kinds
+            found.said += part.said
+        found.counts["seconds"] = round(time.monotonic() - began)
+        found.counts["MB resident"] = resident_bytes(broker.pid) // 1_000_000
+        check_left_behind(broker, sockets, found)
+        check_log(broker, found)
+    return found
+
+
+def prepare(port: int) -> None:
+    """The topics that the requests name."""
+    wire = Wire(port)
+    rows = [("t1", 2, {}), ("t2", 2, {"compression.type": "gzip"})]
+    rows.append(("compacted", 1, {"cleanup.policy": "compact"}))
+    topics = [
+        {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        for name, partitions, configs in rows
+    ]
+    answer = wire.call(ApiKey.CREATE_TOPICS, 4, topics=topics, timeout_ms=10_000)
+    assert errors_in(answer) == {0}, answer
+    wire.call(ApiKey.FIND_COORDINATOR, 2, key="g1", key_type=0)
+    wire.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.fuzz.live")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--zookeeper", action="store_true", help="a real ZooKeeper is the store")
+    parser.add_argument("--of-brokers", action="store_true", help="also what only brokers send")
+    parser.add_argument("--keep", type=Path, help="keep the broker's data and log here")
+    parser.add_argument("--show", help="print one request, SEED.WORKER.NUMBER")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = options.keep or Path(name)
+        if options.show:
+            return show(directory, options)
+        found = campaign(
+            directory,
+            seed=options.seed,
+            requests=options.requests,
+            workers=options.workers,
+            zookeeper=options.zookeeper,
+            of_brokers=options.of_brokers,
+        )
+    print(dict(found.counts))
+    print(dict(found.kinds))
+    for text in found.said:
+        print("-", text)
+    return 1 if found.kinds else 0
+
+
+def show(directory: Path, options: argparse.Namespace) -> int:
+    """Print one request of a run."""
+    seed, worker, number = map(int, options.show.split("."))
+    with ExitStack() as stack:
+        arguments: tuple[str, ...] = ()
+        if options.zookeeper:
+            server = ZooKeeperServer()
+            stack.callback(server.close)
+            server.start()
+            arguments = ("--zookeeper", server.connect)
+        broker = KwireBroker(directory, arguments=arguments)
+        broker.start()
+        stack.callback(broker.stop)
+        apis = served(broker.port)
+    request = Requests(seed, worker, apis, options.of_brokers).make(number)
+    print(request.api.name, request.version, "mutated" if request.mutated else "as made")
+    print(request.message)
+    print(request.body.hex())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
