@@ -30,7 +30,7 @@ POINTS = (
     "server.log.log_manager.LogManager.claim",
     "server.composition.rooms.Controller",
     "server.composition.rooms.RequestDispatcher",
-    "server.composition.serving.descriptors_for_connections",
+    "server.composition.serving.budget",
     "server.composition.serving.open_logs",
     "server.log.log_manager.LogManager.open_logs",
     "server.controller.controller.Controller.start",

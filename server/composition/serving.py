@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from ..config import BrokerConfig
+from ..descriptors import budget
 from ..log.log_config import LogConfig
 from ..metadata.endpoint import WILDCARDS
-from ..net.limits import ConnectionQuotas, NetLimits, descriptors_for_connections
+from ..net.limits import ConnectionQuotas, NetLimits
 from ..net.listener import Listener, frame_memory, output_memory
 from ..net.rotation import Rotation
 from .opened import Opened
@@ -39,7 +40,7 @@ async def serve(
     memory = frame_memory(opened.limits, clock)
     output = output_memory(opened.limits, clock)
     rotation = Rotation()
-    quotas = ConnectionQuotas(opened.limits, descriptors_for_connections())
+    quotas = ConnectionQuotas(opened.limits, budget().connections)
     listeners = tuple(
         Listener(
             acceptor,

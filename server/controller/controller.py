@@ -150,7 +150,8 @@ class Controller:
     async def create_topics(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
         """Create topics and return when they can be used: every listener has seen them.
 
-        Shape: one result for each, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS.
+        Shape: one result for each, in order. Errors: NOT_CONTROLLER, TOPIC_ALREADY_EXISTS;
+        KAFKA_STORAGE_ERROR for a topic that exists now, but of which this broker could not open a log.
         """
         refused: list[TopicImage | Refusal] = [NOT_CONTROLLER for _ in topics]
 
@@ -160,7 +161,7 @@ class Controller:
                 self._lost_office()
             return made
 
-        return await self._as_controller(create, refused)
+        return [self._usable(each) for each in await self._as_controller(create, refused)]
 
     async def create_partitions(
         self, topic: str, partitions: Mapping[int, Sequence[int]]
@@ -168,10 +169,26 @@ class Controller:
         """Add these partitions with their replicas and return when they can be used.
 
         Errors: NOT_CONTROLLER, UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS for a number that
-        already exists.
+        already exists; KAFKA_STORAGE_ERROR as for create_topics.
         """
-        return await self._as_controller(
-            lambda epoch: epoch.topics.grow(topic, partitions), NOT_CONTROLLER
+        refused: TopicImage | Refusal = NOT_CONTROLLER
+        grown = await self._as_controller(
+            lambda epoch: epoch.topics.grow(topic, partitions), refused
+        )
+        return self._usable(grown)
+
+    def _usable(self, made: TopicImage | Refusal) -> TopicImage | Refusal:
+        """A topic that was made, or the refusal that says which of its partitions have no log."""
+        if isinstance(made, Refusal):
+            return made
+        now = self.image.topics.get(made.name, made)
+        lost = [each for each in now.partitions.values() if each.offline and each.leader < 0]
+        if not lost:
+            return made
+        return Refusal(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"Topic '{made.name}' exists, but the logs of {len(lost)} of its {len(now.partitions)}"
+            f" partitions could not be opened (the log of broker {self.broker_id} says why).",
         )
 
     async def delete_topics(self, names: Sequence[str]) -> list[Refusal | None]:

@@ -49,6 +49,7 @@ T = TypeVar("T")
 PIPELINE = 512
 #: The longest pause between attempts to reach a server; Apache Kafka pauses one second.
 RECONNECT_MAX_SECONDS = 1.0
+STOP_SECONDS = 1.0
 
 
 def split_chroot(connect: str) -> tuple[str, str]:
@@ -203,8 +204,12 @@ class ZooKeeperStore:
             if not waiter.done():
                 waiter.set_exception(StoreClosed(message="the session is closed"))
         self._waiting.clear()
-        # stop() waits for kazoo's threads, which may be inside a connection attempt.
-        await self._loop.run_in_executor(None, self._stop)
+        # stop() waits for kazoo's threads, which may be inside a connection attempt. Without a session there
+        # is nothing to end, and a server that says nothing is not waited for.
+        stopping = threading.Thread(target=self._stop, name="kazoo-stop", daemon=True)
+        stopping.start()
+        longest_s = None if self._session_id else STOP_SECONDS
+        await self._loop.run_in_executor(None, stopping.join, longest_s)
 
     def _stop(self) -> None:
         self._client.stop()

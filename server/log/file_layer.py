@@ -10,9 +10,14 @@ evicted, renamed or deleted meanwhile.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
+
+from ..descriptors import budget
+
+logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -169,17 +174,17 @@ class FileSlice:
         self._file = None
 
 
-def default_open_file_limit() -> int:
-    """Half of the process's soft descriptor limit, between 64 and 16,384."""
+def leads_to(entry: os.DirEntry[str], is_kind: Callable[[], bool]) -> bool:
+    """Whether an entry is of a kind; a link that leads nowhere (to itself, for example) is skipped."""
     try:
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except (ImportError, ValueError, OSError):  # no such limit on this platform
-        return 512
-    if soft == resource.RLIM_INFINITY:
-        return 16_384
-    return max(64, min(16_384, soft // 2))
+        return is_kind()
+    except OSError as error:
+        if not entry.is_symlink():
+            raise
+        logger.warning(
+            "%s is a link that cannot be followed, and is skipped: %s", entry.path, error
+        )
+        return False
 
 
 class FileLayer:
@@ -193,7 +198,7 @@ class FileLayer:
     ftruncate: Callable[[int, int], None] = staticmethod(os.ftruncate)
 
     def __init__(self, max_open_files: int | None = None) -> None:
-        self.max_open_files = max_open_files or default_open_file_limit()
+        self.max_open_files = max_open_files or budget().files
         self._in_use: deque[LogFile] = deque()
 
     def __reduce__(self) -> tuple[type[FileLayer], tuple[()]]:
@@ -213,17 +218,7 @@ class FileLayer:
                 in_use.append(candidate)
         if len(in_use) >= self.max_open_files:  # every one of them was used lately
             in_use.popleft().close()
-        try:
-            fd = self.open_fd(file.path, os.O_RDWR | os.O_CREAT)
-        except OSError as e:
-            if e.errno not in OUT_OF_DESCRIPTORS:
-                raise
-            # Connections took what there was: give half of the files' descriptors back.
-            still_open = [each for each in in_use if each._open is not None]
-            for each in still_open[: (len(still_open) + 1) // 2]:
-                each.close()
-            fd = self.open_fd(file.path, os.O_RDWR | os.O_CREAT)
-        opened = OpenFile(fd)
+        opened = OpenFile(self._open_fd(file.path, os.O_RDWR | os.O_CREAT))
         file._open = opened
         in_use.append(file)
         return opened
@@ -231,8 +226,20 @@ class FileLayer:
     def open_read_only(self, path: str) -> LogFile:
         """A file that is never created or written, open until it is closed. Errors: OSError."""
         file = LogFile(self, path)
-        file._open = OpenFile(self.open_fd(path, os.O_RDONLY))
+        file._open = OpenFile(self._open_fd(path, os.O_RDONLY))
         return file
+
+    def _open_fd(self, path: str, flags: int) -> int:
+        """Open a path; if there are no descriptors left, after giving half of the logs' back."""
+        try:
+            return self.open_fd(path, flags)
+        except OSError as e:
+            if e.errno not in OUT_OF_DESCRIPTORS:
+                raise
+        still_open = [each for each in self._in_use if each._open is not None]
+        for each in still_open[: (len(still_open) + 1) // 2]:
+            each.close()
+        return self.open_fd(path, flags)
 
     def open_fd(self, path: str, flags: int) -> int:
         """Open a path, close-on-exec, mode 0644."""
@@ -245,7 +252,7 @@ class FileLayer:
     def sync_path(self, path: str) -> None:
         """Force a closed file to the device; do nothing if it no longer exists."""
         try:
-            fd = self.open_fd(path, os.O_RDWR)
+            fd = self._open_fd(path, os.O_RDWR)
         except FileNotFoundError:
             return
         try:
@@ -261,7 +268,7 @@ class FileLayer:
 
     def read_file(self, path: str) -> bytes:
         """The whole content of a (small) file. Errors: FileNotFoundError."""
-        fd = self.open_fd(path, os.O_RDONLY)
+        fd = self._open_fd(path, os.O_RDONLY)
         try:
             parts = []
             position = 0
@@ -274,7 +281,7 @@ class FileLayer:
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
         """Create or overwrite a file in place; not atomic."""
-        fd = self.open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self._open_fd(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             self.write_all(fd, data, 0)
             if sync:
@@ -317,12 +324,12 @@ class FileLayer:
     def list_directory(self, path: str) -> dict[str, int]:
         """Names of the plain files in a directory and their sizes in bytes."""
         with os.scandir(path) as entries:
-            return {e.name: e.stat().st_size for e in entries if e.is_file()}
+            return {e.name: e.stat().st_size for e in entries if leads_to(e, e.is_file)}
 
     def list_subdirectories(self, path: str) -> list[str]:
         """Names of the directories in a directory."""
         with os.scandir(path) as entries:
-            return [entry.name for entry in entries if entry.is_dir()]
+            return [entry.name for entry in entries if leads_to(entry, entry.is_dir)]
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents; an existing one is no error."""
@@ -347,7 +354,7 @@ class FileLayer:
 
     def sync_directory(self, path: str) -> None:
         """Force a directory's names to the device."""
-        fd = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._open_fd(path or ".", os.O_RDONLY)
         try:
             self.fsync(fd)
         finally:

@@ -102,7 +102,13 @@ class LogDirectory:
 
     def lock(self) -> None:
         """Create the directory if it is missing and lock it. Errors: LogDirInUse, OSError."""
-        self.layer.make_directory(self.path)
+        try:
+            self.layer.make_directory(self.path)
+        except FileExistsError:
+            raise NotADirectoryError(
+                f"{self.path} is a file, where a data directory should be; move the file away, or choose"
+                " another data directory (log.dirs)"
+            ) from None
         self._lock = self.layer.lock(self.file(LOCK))
         if self._lock is None:
             raise LogDirInUse(

@@ -63,22 +63,6 @@ class NetLimits:
         )
 
 
-def descriptors_for_connections() -> int | None:
-    """How many of the process's descriptors connections may use; None if there is no limit.
-
-    Shape: the rest is reserved for files and pipes, without which the broker cannot continue.
-    """
-    try:
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except (ImportError, ValueError, OSError):  # no such limit on this platform
-        return None
-    if soft == resource.RLIM_INFINITY:
-        return None
-    return max(1, soft - min(max(soft // 4, 48), 512))
-
-
 class ConnectionQuotas:
     """Counts the connections of a broker by address. Source: kafka.network.ConnectionQuotas.
 

@@ -539,6 +539,20 @@ def test_only_the_store_says_that_another_controller_is_in_office() -> None:
     run(2, body)
 
 
+def test_topic_whose_log_cannot_be_opened_is_not_answered_as_created() -> None:
+    async def body(members: list[Member]) -> None:
+        member = members[0]
+        member.replicas.errors[TopicPartition("t", 1)] = ErrorCode.KAFKA_STORAGE_ERROR
+        told = (await member.controller.create_topics([new_topic("t", (1,), (1,))]))[0]
+        assert isinstance(told, Refusal)
+        assert told.error is ErrorCode.KAFKA_STORAGE_ERROR
+        assert "Topic 't' exists, but the logs of 1 of its 2 partitions" in str(told.message)
+        grown = await member.controller.create_partitions("t", {2: [1]})
+        assert isinstance(grown, Refusal)
+
+    run(1, body)
+
+
 # -- elections that are asked for ----------------------------------------------------------------
 
 

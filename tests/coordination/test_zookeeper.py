@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -124,3 +125,18 @@ def test_what_is_under_way_when_the_server_dies_is_read_again_or_of_unknown_outc
         await store.close()
 
     asyncio.run(body())
+
+
+def test_attempt_to_connect_to_a_silent_server_can_be_given_up_at_once() -> None:
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            connecting = asyncio.ensure_future(ZooKeeperStore.connect(address))
+            peer, _ = await asyncio.to_thread(silent.accept)
+            began = asyncio.get_running_loop().time()
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            assert asyncio.get_running_loop().time() - began < 5  # 16 s when it was waited for
+            peer.close()
+
+    asyncio.run(run())

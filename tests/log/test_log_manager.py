@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from server.log.file_layer import FileLayer
+from server.log.file_layer import FileLayer, LogFile
 from server.log.log import AppendError, AppendInfo, Log
 from server.log.log_config import LogConfig
 from server.log.log_directory import (
@@ -339,3 +339,41 @@ def test_ten_thousand_partitions_cost_no_descriptors(tmp_path: Path) -> None:
     assert isinstance(manager.logs()[7].append_as_leader(batch(), 0, NOW), AppendInfo)
     assert len(list(Path("/proc/self/fd").iterdir())) == before + 1
     crash(manager)
+
+
+def test_link_that_leads_to_itself_is_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "t-0" / "loop").symlink_to("loop")
+    layer = FileLayer()
+    assert layer.list_subdirectories(str(tmp_path)) == ["t-0"]
+    assert layer.list_directory(str(tmp_path / "t-0")) == {}
+    assert caplog.text.count("is a link that cannot be followed, and is skipped") == 2
+
+
+def test_data_directory_that_is_a_file_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_bytes(b"")
+    with pytest.raises(NotADirectoryError, match="data is a file, where a data directory should"):
+        LogManager([str(path)], FileLayer()).lock()
+
+
+def test_lack_of_descriptors_closes_logs_for_every_file_that_is_opened(tmp_path: Path) -> None:
+    class Scarce(FileLayer):
+        free = 4
+
+        def open_fd(self, path: str, flags: int) -> int:
+            if sum(each._open is not None for each in self._in_use) >= self.free:
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return super().open_fd(path, flags)
+
+    layer = Scarce()
+    files = [LogFile(layer, str(tmp_path / f"{number}")) for number in range(4)]
+    for each in files:
+        each.write_at(b"x", 0)
+    layer.write_file(str(tmp_path / "checkpoint"), b"x", sync=True)
+    assert sum(each._open is not None for each in files) == 2
+    layer.sync_directory(str(tmp_path))
+    assert layer.read_file(str(tmp_path / "checkpoint")) == b"x"

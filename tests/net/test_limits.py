@@ -6,20 +6,24 @@ import resource
 
 import pytest
 
-from server.net.limits import ConnectionQuotas, NetLimits, descriptors_for_connections
+from server.descriptors import MOST_FILES, budget
+from server.net.limits import ConnectionQuotas, NetLimits
 
 
-@pytest.mark.parametrize(("soft", "kept"), [(256, 64), (1024, 256), (65_536, 512), (100, 48)])
-def test_files_keep_a_share_of_the_descriptors(
+@pytest.mark.parametrize(("soft", "kept"), [(256, 32), (1024, 128), (65_536, 256), (100, 32)])
+def test_connections_and_files_have_one_budget(
     monkeypatch: pytest.MonkeyPatch, soft: int, kept: int
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-    assert descriptors_for_connections() == soft - kept
+    connections, files = budget()
+    assert connections is not None
+    assert connections + files == soft - kept
+    assert files == min(connections, MOST_FILES)
 
 
 def test_no_limit_of_open_files_is_no_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    assert descriptors_for_connections() is None
+    assert budget().connections is None
 
 
 def test_broker_is_full_when_the_descriptors_are_taken() -> None:

@@ -1,0 +1,36 @@
+"""How the process's descriptors are shared out: one budget for connections and for the files of logs.
+
+What neither may use is kept for everything else: the store, pipes, connections to other brokers, and files that
+are open only for a moment (checkpoints, snapshots, directories).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Kept for everything else: an eighth, between these.
+LEAST_KEPT, MOST_KEPT = 32, 256
+#: More files of logs than this are never kept open.
+MOST_FILES = 16_384
+
+
+class Budget(NamedTuple):
+    """How many descriptors may be used; `connections` is None if the process has no limit."""
+
+    connections: int | None
+    files: int
+
+
+def budget() -> Budget:
+    """Share out the process's soft limit: half of what is not kept to files, the rest to connections."""
+    try:
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except (ImportError, ValueError, OSError):  # no such limit on this platform
+        return Budget(None, 512)
+    if soft == resource.RLIM_INFINITY:
+        return Budget(None, MOST_FILES)
+    free = max(2, soft - min(max(soft // 8, LEAST_KEPT), MOST_KEPT))
+    files = min(MOST_FILES, free // 2)
+    return Budget(free - files, files)
