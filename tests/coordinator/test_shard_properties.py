@@ -9,14 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kwire.errors import ErrorCode
-from server.coordinator.group.memory import (
-    GROUP_BYTES,
-    PENDING_BYTES,
-    member_bytes,
-    offset_bytes,
-)
+from server.coordinator.group.memory import GROUP_BYTES, PENDING_BYTES
+from server.coordinator.group.offset_store import offset_bytes
 from server.coordinator.group.rebalance import MEMBER_DUE, PENDING_MEMBER_DUE
-from server.coordinator.group.state import GroupState
+from server.coordinator.group.state import GroupState, member_bytes
 from tests.coordinator.machine import Machine, hard_state
 
 groups = st.sampled_from(["one", "two"])

@@ -9,16 +9,12 @@ large members does not keep everybody else out.
 from __future__ import annotations
 
 import logging
-from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from ...metadata.topic_partition import TopicPartition
     from .config import GroupConfig
-    from .offset_store import OffsetAndMetadata
-    from .state import Group, Member
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +43,13 @@ class GroupMemory:
         self.offsets = 0
         self._full = False
 
-    def refuses_members(self, config: GroupConfig, group: Group | None, more: int) -> ErrorCode:
-        """Whether a group may not have so many bytes of members more.
+    def refuses_members(self, config: GroupConfig, held: int, more: int) -> ErrorCode:
+        """Whether a group that holds so many bytes of members may not have so many more.
 
         Shape: GROUP_MAX_SIZE_REACHED if the group itself is too large, which a client reports;
         COORDINATOR_LOAD_IN_PROGRESS if it is all of them, upon which clients try again.
         """
         most = config.members_max_bytes
-        held = 0 if group is None else group.held_bytes
         if more <= 0:
             return ErrorCode.NONE
         if held + more > most // GROUP_PARTS:
@@ -81,20 +76,3 @@ class GroupMemory:
                 setting,
                 limit,
             )
-
-
-def member_bytes(member: Member) -> int:
-    """What a member keeps in memory."""
-    return (
-        MEMBER_BYTES
-        + getsizeof(member.member_id)
-        + getsizeof(member.client_id)
-        + getsizeof(member.group_instance_id)
-        + getsizeof(member.assignment)
-        + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in member.protocols)
-    )
-
-
-def offset_bytes(tp: TopicPartition, value: OffsetAndMetadata) -> int:
-    """What a stored offset keeps in memory."""
-    return OFFSET_BYTES + len(tp.topic) + getsizeof(value.metadata)

@@ -6,12 +6,13 @@ Committed offsets change only by `apply_*`, which replay calls. Source: GroupMet
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import NamedTuple
 
 from kwire.records.layout import NO_TIMESTAMP
 
 from ...metadata.topic_partition import TopicPartition
-from .memory import offset_bytes
+from .memory import OFFSET_BYTES
 
 NO_OFFSET = -1
 
@@ -28,6 +29,11 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
+
+
+def offset_bytes(tp: TopicPartition, value: OffsetAndMetadata) -> int:
+    """What a stored offset keeps in memory."""
+    return OFFSET_BYTES + len(tp.topic) + getsizeof(value.metadata)
 
 
 class Stored(NamedTuple):

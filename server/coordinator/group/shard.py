@@ -92,7 +92,8 @@ class GroupShard:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         else:
             more = classic.more_bytes(group, joining)
-            error = self.memory.refuses_members(config, group, more)
+            held = 0 if group is None else group.held_bytes
+            error = self.memory.refuses_members(config, held, more)
         if error is ErrorCode.NONE:
             if group is None:
                 group = self.create(request.group_id, now_ms)
@@ -484,7 +485,7 @@ class GroupShard:
         """Whether a group, if it is not known yet, may not be made. Errors: those of GroupMemory."""
         if group_id in self.groups:
             return ErrorCode.NONE
-        return self.memory.refuses_members(self.config, None, GROUP_BYTES + len(group_id))
+        return self.memory.refuses_members(self.config, 0, GROUP_BYTES + len(group_id))
 
     def create(self, group_id: str, now_ms: int) -> Group:
         group = self.groups[group_id] = Group(group_id, now_ms, memory=self.memory)

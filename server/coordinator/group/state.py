@@ -14,7 +14,7 @@ from kwire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kwire.messages.sync_group import SyncGroupResponse
 
 from ..transition import IllegalTransition
-from .memory import GROUP_BYTES, PENDING_BYTES, GroupMemory, member_bytes
+from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, GroupMemory
 from .offset_store import OffsetStore
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
@@ -138,6 +138,18 @@ class Member:
 
     def __repr__(self) -> str:
         return f"Member({self.member_id!r}, instance={self.group_instance_id!r})"
+
+
+def member_bytes(member: Member) -> int:
+    """What a member keeps in memory."""
+    return (
+        MEMBER_BYTES
+        + getsizeof(member.member_id)
+        + getsizeof(member.client_id)
+        + getsizeof(member.group_instance_id)
+        + getsizeof(member.assignment)
+        + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in member.protocols)
+    )
 
 
 class Group:
