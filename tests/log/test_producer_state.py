@@ -107,15 +107,6 @@ def test_sequence_wraps_around(tmp_path: Path) -> None:
     assert send(log2, top - 1, b"1", b"2", b"3", b"4") == -1
 
 
-def test_second_batch_of_a_request_is_checked_against_the_first(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    good = bytes(batch(b"a", b"b", pid=7, sequence=0)) + bytes(batch(b"c", pid=7, sequence=2))
-    bad = bytes(batch(b"d", pid=7, sequence=3)) + bytes(batch(b"e", pid=7, sequence=5))
-    append(log, memoryview(bytearray(good)))
-    assert refusal(log, memoryview(bytearray(bad))).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(log, 3) == 3
-
-
 def test_state_survives_a_clean_restart(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for n in range(3):
