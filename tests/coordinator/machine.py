@@ -1,4 +1,4 @@
-"""Drives a GroupShard by hand: a log of bytes, a clock, and the answers by token."""
+"""Drives a GroupShard step by step, with a log of bytes, a clock, and the answers by token."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Batch:
 
 
 class Machine:
-    """A shard with everything around it that the runtime would be.
+    """A shard, and everything that the runtime would do for it.
 
     Writes are committed at once, unless `hold` is set: then `commit()` or `fail(error)` ends them
-    one after the other.
+    one after another.
     """
 
     def __init__(self, **config: int) -> None:
@@ -91,7 +91,7 @@ class Machine:
                 self.commit()
 
     def commit(self) -> None:
-        """Commit the first write on its way: replay what was stored and go on."""
+        """Commit the first pending write: replay what was stored, and continue."""
         batch, ticket = self.in_flight.pop(0)
         self.log.append(batch)
         for key, value in batch.stored:
@@ -99,7 +99,7 @@ class Machine:
         self.apply(self.shard.completed(ticket, ErrorCode.NONE, self.now))
 
     def fail(self, error: ErrorCode) -> None:
-        """Let the first write on its way fail."""
+        """Let the first pending write fail."""
         _, ticket = self.in_flight.pop(0)
         self.apply(self.shard.completed(ticket, error, self.now))
 
@@ -110,7 +110,7 @@ class Machine:
         self.shard.replay_marker(producer_id, committed)
 
     def advance(self, ms: int) -> None:
-        """Move time on and fire what is due on the way, in order."""
+        """Advance time, firing due timers in order."""
         end = self.now + ms
         while True:
             due = min((t for t in self.timers.values()), key=lambda t: t.at_ms, default=None)
@@ -123,14 +123,14 @@ class Machine:
         self.clock.advance(end - self.now)
 
     def reload(self) -> GroupShard:
-        """Return what a new coordinator makes of the committed log."""
+        """Return the state of a new coordinator that loaded the committed log."""
         shard = GroupShard(0, self.config)
         replay_log(shard, self.log)
         self.reloaded = shard.loaded(self.now)
         return shard
 
     def restart(self) -> None:
-        """Go on as the coordinator that has just loaded the log; what waited is lost."""
+        """Continue as a coordinator that has just loaded the log; waiting requests are lost."""
         self.timers.clear()
         self.in_flight.clear()
         self.shard = self.reload()
@@ -180,7 +180,7 @@ class Machine:
         return token
 
     def abandon(self, token: int, *, group: str = GROUP, knows_its_id: bool = False) -> None:
-        """Let the connection end on which a JoinGroup waits."""
+        """Close the connection on which a JoinGroup waits."""
         self.apply(self.shard.join_abandoned(group, token, knows_its_id, self.now))
 
     def sync(
@@ -229,7 +229,7 @@ class Machine:
         return ErrorCode(self.answers[token].error_code)
 
     def leave(self, *members: str | tuple[str, str | None], group: str = GROUP) -> list[ErrorCode]:
-        """Let members go, each by member id or by (member id, instance id); returns their errors."""
+        """Remove members by member id or by (member id, instance id); return their errors."""
         token = self.token()
         rows = [(m, None) if isinstance(m, str) else m for m in members]
         request = LeaveGroupRequest(
@@ -329,7 +329,7 @@ class Machine:
         self.apply(self.shard.delete_group(group, token, self.now))
         return token
 
-    # What came of them
+    # Results
 
     def error(self, token: int) -> ErrorCode:
         return ErrorCode(self.answers[token].error_code)
@@ -353,7 +353,7 @@ class Machine:
     def state(self) -> GroupState:
         return self.group().state
 
-    # Ways to get somewhere
+    # Shortcuts to a state
 
     def form(self, count: int = 1, **joining: Any) -> list[str]:
         """Join `count` dynamic members and return their ids, the leader's first; not yet synced."""
@@ -364,7 +364,7 @@ class Machine:
         return [self.answers[token].member_id for token in tokens]
 
     def stable(self, count: int = 1, **joining: Any) -> list[str]:
-        """As `form`, and have all synced: member n is assigned b"n"."""
+        """Like `form`, followed by SyncGroup of all: member n is assigned b"n"."""
         members = self.form(count, **joining)
         generation = self.group().generation_id
         assignments = {m: str(n).encode() for n, m in enumerate(members)}
@@ -397,7 +397,7 @@ def replay_log(shard: GroupShard, batches: list[Batch]) -> None:
 
 
 def hard_state(shard: GroupShard) -> dict[str, Any]:
-    """What of a shard must survive: by group what is persisted, committed and in transactions."""
+    """The state of a shard that must survive: per group what is persisted, committed, in transactions."""
     state = {}
     for group_id, group in shard.groups.items():
         store = group.offsets

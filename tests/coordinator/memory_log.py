@@ -1,4 +1,4 @@
-"""A CoordinatorLog in memory, whose writes are committed at once or when the test says so."""
+"""A CoordinatorLog in memory, whose writes are committed at once or when the test asks for it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kwire.errors import ErrorCode
 class MemoryLog:
     """Batches by partition.
 
-    Shape: with `hold` set, an append gives a future that `settle` ends; a batch is in the log from
-    the start, as on disk, but for a failed one.
+    Shape: with `hold` set, an append returns a future that `settle` resolves; a batch is in the log from
+    the start, as on disk, unless it fails.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class MemoryLog:
         return future
 
     def settle(self, number: int = 0, error: ErrorCode = ErrorCode.NONE) -> None:
-        """End one held append."""
+        """Resolve one held append."""
         partition, batch, future = self.held.pop(number)
         if error is ErrorCode.NONE:
             self.batches.setdefault(partition, []).append(batch)

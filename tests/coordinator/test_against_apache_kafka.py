@@ -1,6 +1,6 @@
-"""The same requests to kwire and to Apache Kafka 3.9.2, and the same answers from both.
+"""The same requests are sent to kwire and to Apache Kafka 3.9.2, with the same answers from both.
 
-Answers are compared field by field. Ids that a broker makes up are replaced by names, its address by
+Answers are compared field by field. Generated ids are replaced by names, the broker's address by
 a word, and rows are sorted, since Apache Kafka keeps groups and members in hash maps.
 """
 
@@ -52,7 +52,7 @@ READER = [("range", subscription("topic"))]
 
 
 class Script:
-    """What one broker is asked, and what it answered."""
+    """The requests to one broker, and its answers."""
 
     def __init__(self, broker: BrokerProcess, group: str) -> None:
         self.broker = broker
@@ -90,7 +90,7 @@ class Script:
         return value
 
     def name(self, member_id: str, name: str) -> str:
-        """Call a member by a name from now on."""
+        """Replace a member's id by a name from now on."""
         self.names[member_id] = f"<{name}>"
         return member_id
 
@@ -114,7 +114,7 @@ class Script:
         )
 
     def join(self, name: str, client: BlockingClient | None = None, **joining: Any) -> str:
-        """Join alone, with the id that is asked for, and return it."""
+        """Join alone, with the required member id, and return it."""
         client = client or self.main
         answer = client.ask(self.joining(**joining), 9)
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
@@ -315,7 +315,7 @@ def two_members(script: Script) -> None:
 
 
 def wait_for_rebalance(script: Script, member_id: str) -> None:
-    """Heartbeat until the group has noticed that somebody joins; how often is not compared."""
+    """Send heartbeats until the group has noticed a joining member; their number is not compared."""
     for _ in range(200):
         answer = script.main.ask(script.beating(member_id), 4)
         if answer.error_code:
@@ -390,7 +390,7 @@ def pending_member_leaves(script: Script) -> None:
 
 
 def commit_and_fetch_in_every_version(script: Script) -> None:
-    # Apache Kafka keeps offsets of version 0 in ZooKeeper; 4.x has version 1 no more, and a broker
+    # Apache Kafka keeps offsets of version 0 in ZooKeeper; 4.x no longer has version 1, and a broker
     # with the embedded store advertises what 4.x does.
     for version in range(2, 10):
         script.ask(script.committing(("topic", 1, version)), version)
@@ -507,7 +507,7 @@ SCENARIOS: tuple[Scenario, ...] = (
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[BrokerProcess]]:
-    """Apache Kafka 3.9.2 and kwire, each with the topics and its coordinator ready."""
+    """Apache Kafka 3.9.2 and kwire, each with the topics and a coordinator that is ready."""
     started = [
         kafka_broker("3.9.2", tmp_path_factory.mktemp("kafka")),
         KwireBroker(tmp_path_factory.mktemp("kwire")),

@@ -1,4 +1,4 @@
-"""What Apache Kafka 3.9.2 wrote into __consumer_offsets, read and written again."""
+"""Records that Apache Kafka 3.9.2 wrote to __consumer_offsets, read and written again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_stored_records_are_written_again_byte_for_byte(segments: list[bytes]) -
 
 
 def test_loaded_generations_are_written_again_byte_for_byte(segments: list[bytes]) -> None:
-    """Through the group in memory: nothing that is stored about a member is lost on the way."""
+    """By way of the group in memory, so that no stored field of a member is lost."""
     states = set()
     for segment in segments:
         for key, value in records(segment):
@@ -89,7 +89,7 @@ def test_loaded_generations_are_written_again_byte_for_byte(segments: list[bytes
 def test_committed_offsets_are_those_that_apache_kafka_tells(
     segments: list[bytes], expected: dict[str, Any]
 ) -> None:
-    """With those of a transaction that was committed."""
+    """Including those of a committed transaction."""
 
     class Stored:
         def read_all(self, partition: int) -> Iterator[memoryview]:

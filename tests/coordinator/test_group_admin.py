@@ -1,4 +1,4 @@
-"""Describing, listing and removing groups, and what a new coordinator makes of the log."""
+"""Describing, listing and removing groups, and loading them from the log."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_group_is_listed_with_state_and_type(machine: Machine) -> None:
 
 
 def test_unknown_group_cannot_be_deleted(machine: Machine) -> None:
-    """GroupCoordinatorTest.testDeleteNonEmptyGroup's neighbour: testDeleteGroupWithUnknownGroup."""
+    """GroupCoordinatorTest.testDeleteGroupWithUnknownGroup."""
     assert machine.answers[machine.delete_group()] == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -100,13 +100,13 @@ def test_empty_group_is_deleted_with_its_offsets(machine: Machine) -> None:
 
 
 def gone(machine: Machine, *tps: tuple[str, int]) -> None:
-    """Let the coordinator know of partitions that were deleted."""
+    """Tell the coordinator that partitions were deleted."""
     deleted = [TopicPartition(*tp) for tp in tps]
     machine.apply(machine.shard.remove_partitions(GROUP, deleted, machine.now))
 
 
 def test_any_deleted_topic_takes_a_group_without_members_or_offsets_along(machine: Machine) -> None:
-    """GroupMetadataManager.cleanupGroupMetadata looks at every group."""
+    """GroupMetadataManager.cleanupGroupMetadata checks every group."""
     (member_id,) = machine.stable()
     gone(machine, ("other", 0))
     assert machine.state is GroupState.STABLE
@@ -198,7 +198,7 @@ def test_group_that_was_never_stored_is_deleted_at_once(machine: Machine) -> Non
 
 
 def test_stable_group_goes_on_after_a_restart(machine: Machine) -> None:
-    """GroupMetadataManagerTest.testLoadGroupWithTombstone's neighbours: testLoadOffsetsWithGroup."""
+    """GroupMetadataManagerTest.testLoadOffsetsWithGroup."""
     leader, follower = machine.stable(2)
     machine.commit_offsets({TOPIC: 5}, follower, 1)
     machine.restart()
@@ -310,7 +310,7 @@ def test_group_value_of_every_version_is_read(machine: Machine, version: int) ->
 
 
 def test_group_key_and_value_are_those_of_apache_kafka(machine: Machine) -> None:
-    """Key 2, value 3: as section 8 of the interoperability notes has them, byte by byte."""
+    """Key version 2 and value version 3, byte by byte."""
     (member,) = machine.stable()
     key, value = encode_record(GroupRecord(GROUP, machine.group().persisted))
     assert key == b"\0\2\0\5group"

@@ -1,4 +1,4 @@
-"""How much memory groups may use, who is refused above it, and what sets memory free."""
+"""The limit on the memory of groups: who is refused above it, and what frees memory."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_member_with_nothing_in_common_is_refused(
 
 
 def test_protocol_with_most_first_votes_is_chosen(machine: Machine) -> None:
-    """GroupMetadataTest.testSelectProtocolChoosesCompatibleProtocol and its neighbours."""
+    """GroupMetadataTest.testSelectProtocolChoosesCompatibleProtocol and similar tests."""
     both = [("range", b"r"), ("sticky", b"s")]
     tokens = [
         machine.join(protocols=both),
@@ -173,7 +173,7 @@ def test_group_that_was_left_by_all_has_the_delay_again(machine: Machine) -> Non
 
 
 def test_dynamic_member_is_given_an_id_to_come_back_with(machine: Machine) -> None:
-    """GroupCoordinatorTest.testNewMemberFailureAfterJoinGroupCompletion's start, KIP-394."""
+    """The start of GroupCoordinatorTest.testNewMemberFailureAfterJoinGroupCompletion; KIP-394."""
     token = machine.join(require_member_id=True)
     answer = machine.answers[token]
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -407,7 +407,7 @@ def test_illegal_move_raises_and_changes_nothing(machine: Machine) -> None:
 
 
 def test_thousand_members_join_with_work_that_grows_linearly() -> None:
-    """A rebalance of n members does O(n) work: counted in Python calls, not in seconds."""
+    """A rebalance of n members does O(n) work, measured in Python calls, not in seconds."""
     import sys
 
     def calls_for(count: int) -> int:

@@ -1,4 +1,4 @@
-"""Markers to several brokers: which go where, in what batches, and what is told of those that do not."""
+"""Markers to several brokers: destinations, batches, and reports of those that fail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def markers(*tps: TopicPartition, producer_id: int = 7, epoch: int = 3) -> Marke
 
 
 def answer_to(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMarkersResponse:
-    """The same error for everything."""
+    """An answer with the same error for all partitions."""
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -62,7 +62,7 @@ def answer_to(request: WriteTxnMarkersRequest, error: ErrorCode) -> WriteTxnMark
 
 
 class Cluster:
-    """Markers of broker 0; what goes to others is held until it is answered."""
+    """The markers of broker 0; requests to others wait until the test answers them."""
 
     def __init__(self) -> None:
         self.image = image(0, 1, 2)
@@ -151,7 +151,7 @@ def test_marker_under_way_is_not_sent_again_until_it_is_answered() -> None:
 @pytest.mark.parametrize(
     ("answered", "told"),
     [
-        # The image says that it exists, so it is led elsewhere, or not made yet.
+        # It exists in the image, so it is led elsewhere or not created yet.
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),

@@ -106,7 +106,7 @@ def test_metadata_that_is_too_long_is_refused_by_row(machine: Machine) -> None:
 
 
 def test_metadata_is_measured_as_java_does(machine: Machine) -> None:
-    """A character beyond the basic plane has the length 2 there."""
+    """A character outside the basic multilingual plane has length 2 in Java."""
     assert machine.row_errors(machine.commit_offsets({TOPIC: 1}, metadata="🎈" * 2_048)) == [NONE]
     token = machine.commit_offsets({TOPIC: 1}, metadata="🎈" * 2_049)
     assert machine.row_errors(token) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
@@ -268,7 +268,7 @@ def test_offsets_of_an_empty_group_are_deleted(machine: Machine) -> None:
 
 
 def test_group_goes_with_its_last_offset(machine: Machine) -> None:
-    """GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup's end: the group is dead."""
+    """The end of GroupCoordinatorTest.testDeleteOffsetOfEmptyConsumerGroup: the group is dead."""
     machine.commit_offsets({TOPIC: 1})
     machine.delete_offsets(TOPIC)
     assert machine.shard.groups == {}
@@ -327,7 +327,7 @@ def test_offsets_of_deleted_partitions_go(machine: Machine) -> None:
 
 @pytest.fixture
 def quick() -> Machine:
-    """Offsets are kept one day and looked at every hour."""
+    """Offsets are kept for one day and checked every hour."""
     return Machine(offsets_retention_ms=DAY_MS, offsets_retention_check_interval_ms=DAY_MS // 24)
 
 
@@ -396,7 +396,7 @@ def test_offset_about_to_be_committed_anew_does_not_expire(quick: Machine) -> No
 
 
 def test_commit_timestamp_of_the_client_counts(quick: Machine) -> None:
-    """OffsetCommit 1 brings its own time."""
+    """OffsetCommit 1 has its own timestamp."""
     quick.commit_offsets({TOPIC: 1}, commit_timestamp=quick.now - 2 * DAY_MS)
     quick.advance(DAY_MS // 24)
     assert quick.shard.groups == {}

@@ -1,4 +1,4 @@
-"""Partitions of transactions whose coordinator is another broker: batches, and what is made of answers."""
+"""Partitions of transactions coordinated by another broker: batching, and the handling of answers."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_questions_go_in_one_request_and_each_has_its_answer() -> None:
 
 
 def test_producers_of_one_id_are_asked_for_one_after_the_other() -> None:
-    """A request holds each transactional id once."""
+    """A request can contain each transactional id only once."""
 
     async def test(cluster: Cluster) -> None:
         old, new = cluster.begin(A, producer=(7, 0)), cluster.begin(A, producer=(7, 1))
@@ -166,7 +166,7 @@ def test_producers_of_one_id_are_asked_for_one_after_the_other() -> None:
     [
         (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR),  # and nothing said of the partition
+        (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR),  # and has no row for the partition
     ],
 )
 def test_answer_without_rows_is_one_for_all(whole: ErrorCode, told: ErrorCode) -> None:

@@ -1,4 +1,4 @@
-"""Expressions of clients: what they match, and that they cannot take long."""
+"""Expressions of clients: what they match, and that matching cannot take long."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ SESSION_MS = 10_000
 
 
 class Broker:
-    """A coordinator of one partition with its log and its clock."""
+    """The coordinator of one partition, with its log and clock."""
 
     def __init__(self, log: MemoryLog | None = None, **config: int) -> None:
         settings = {"initial_rebalance_delay_ms": 0, "offsets_topic_partitions": 1, **config}
@@ -54,7 +54,7 @@ class Broker:
         return self
 
     def advance(self, ms: int) -> None:
-        """Move time on, as if the loop's timer had fired."""
+        """Advance time, as if the loop's timer had fired."""
         self.clock.advance(ms)
         self.coordinator.runtime.fire_timers()
 
@@ -286,7 +286,7 @@ def test_members_are_removed_by_the_runtimes_timer() -> None:
 
 
 def test_timers_fire_by_the_loop() -> None:
-    """The only test here that waits: the first delay is 0 ms, so the next turn of the loop."""
+    """The only test here that waits; the first delay is 0 ms, so only until the next turn of the loop."""
 
     async def test() -> None:
         broker = await Broker().start()
@@ -467,7 +467,7 @@ def test_resigning_while_loading_leaves_nothing_behind() -> None:
 
 def test_loading_gives_others_their_turn() -> None:
     class Ticking(ManualClock):
-        """Each look at the clock takes 6 ms."""
+        """A clock of which each reading takes 6 ms."""
 
         def monotonic_ms(self) -> int:
             return self.advance(6)

@@ -1,4 +1,4 @@
-"""Whatever is asked in whatever order: stopping anywhere equals a reload from the committed log."""
+"""Any requests in any order: the state at any point equals a reload from the committed log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ShardAgainstItsLog(RuleBasedStateMachine):
         self.tokens: set[int] = set()
 
     def member(self, group_id: str, choice: int) -> tuple[str, str | None, int]:
-        """Some member's id, instance and generation, or one that nobody has."""
+        """The id, instance and generation of a member, or ones that do not exist."""
         group = self.machine.shard.groups.get(group_id)
         known = [*group.members, *group.pending_members] if group is not None else []
         if group is None or choice >= len(known):
@@ -119,7 +119,7 @@ class ShardAgainstItsLog(RuleBasedStateMachine):
     def commit_in_transaction(self, group, offsets, producer) -> None:
         self.machine.commit_in_transaction(producer, offsets, group)
 
-    # A marker is written behind the transaction's records, and so committed behind them.
+    # A marker is written, and therefore committed, after the transaction's records.
     @precondition(lambda self: not self.machine.in_flight)
     @rule(producer=producers, committed=st.booleans())
     def end_transaction(self, producer, committed) -> None:

@@ -1,4 +1,4 @@
-"""What coordinators append is committed by followers, perhaps before anybody awaits it."""
+"""Coordinators' appends are committed by followers, perhaps before anybody awaits them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_record_that_is_committed_before_it_is_awaited_is_not_waited_for(
 
 
 def test_group_hears_of_its_marker_before_anybody_awaits_it(tmp_path: Path) -> None:
-    """WriteTxnMarkers waits for one partition after the other; another may take long."""
+    """WriteTxnMarkers waits for one partition after another, and any of them may take long."""
     room = Replicas(tmp_path / "data").start()
 
     class Groups:

@@ -1,4 +1,4 @@
-"""Drives a TransactionShard by hand: a log of bytes, a clock, answers by token, and partitions."""
+"""Drives a TransactionShard step by step, with a log of bytes, a clock, answers and partitions."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 
 
 class Machine:
-    """A shard with everything around it that the runtime would be.
+    """A shard, and everything that the runtime would do for it.
 
     Writes are committed at once, unless `hold` is set: then `commit()` or `fail(error)` ends them
-    one after the other. Markers wait in `to_send`, unless `deliver` is set.
+    one after another. Markers wait in `to_send`, unless `deliver` is set.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -81,7 +81,7 @@ class Machine:
         return self.last_producer_id
 
     def send(self, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Let the first markers that wait be written, or fail."""
+        """Let the first waiting markers be written, or fail."""
         markers = self.to_send.pop(0)
         self.written(markers, dict.fromkeys(markers.partitions, error))
 
@@ -89,7 +89,7 @@ class Machine:
         self.apply(self.shard.markers_written(markers, list(errors.items()), self.now))
 
     def commit(self) -> None:
-        """Commit the first write on its way: replay what was stored and go on."""
+        """Commit the first pending write: replay what was stored, and continue."""
         records, ticket = self.in_flight.pop(0)
         self.store(records)
         self.apply(self.shard.completed(ticket, ErrorCode.NONE, self.now))
@@ -102,12 +102,12 @@ class Machine:
             self.shard.replay(record, len(self.log))
 
     def fail(self, error: ErrorCode) -> None:
-        """Let the first write on its way fail."""
+        """Let the first pending write fail."""
         _, ticket = self.in_flight.pop(0)
         self.apply(self.shard.completed(ticket, error, self.now))
 
     def advance(self, ms: int) -> None:
-        """Move time on and fire what is due on the way, in order."""
+        """Advance time, firing due timers in order."""
         end = self.now + ms
         while True:
             due = min(self.timers.values(), key=lambda t: t.at_ms, default=None)
@@ -120,7 +120,7 @@ class Machine:
         self.clock.advance(end - self.now)
 
     def reload(self) -> TransactionShard:
-        """Return what a new coordinator makes of the committed log, before it begins."""
+        """Return the state of a new coordinator that loaded the committed log, before it begins to serve."""
         shard = TransactionShard(0, self.config)
         for position, (key, value) in enumerate(self.log):
             record = decode_record(key, value)
@@ -129,7 +129,7 @@ class Machine:
         return shard
 
     def restart(self) -> None:
-        """Go on as the coordinator that has just loaded the log; what waited is lost."""
+        """Continue as a coordinator that has just loaded the log; waiting requests are lost."""
         self.timers.clear()
         self.in_flight.clear()
         self.to_send.clear()
@@ -141,7 +141,7 @@ class Machine:
     def init(
         self, name: str = ID, producer: tuple[int, int] = (-1, -1), timeout_ms: int = TIMEOUT_MS
     ) -> int:
-        """InitProducerId as the coordinator does it: with a new id where one is needed."""
+        """InitProducerId as the coordinator does it, with a new id if one is needed."""
         self.last_token += 1
         token = self.last_token
         asked = Producer(name, timeout_ms, *producer)
@@ -169,7 +169,7 @@ class Machine:
         return token
 
     def end(self, producer: tuple[int, int], committed: bool, name: str = ID) -> int:
-        """EndTxn in the version that `client_version` says."""
+        """EndTxn in the version that `client_version` gives."""
         self.last_token += 1
         token = self.last_token
         asked = End(name, *producer, committed, self.client_version)
@@ -180,10 +180,10 @@ class Machine:
             self.apply(self.shard.end_transaction(asked, new_id, token, self.now))
         return token
 
-    # What came of them
+    # Results
 
     def error(self, token: int) -> ErrorCode | None:
-        """The error of an answer, None while there is none."""
+        """The error of an answer; None as long as there is no answer."""
         answer = self.answers.get(token)
         return answer.error if isinstance(answer, (Initialized, Ended)) else answer
 
@@ -204,5 +204,5 @@ class Machine:
 
 
 def hard_state(shard: TransactionShard) -> dict[str, TransactionMetadata]:
-    """What of a shard must survive."""
+    """The state of a shard that must survive."""
     return {n: t.stored for n, t in shard.transactions.items() if t.stored is not None}

@@ -22,7 +22,7 @@ ASKED = Producer(ID, 60_000)
 
 
 class Ids:
-    """Producer ids that are there, or have to be waited for."""
+    """Producer ids that are available, or for which the coordinator has to wait."""
 
     def __init__(self) -> None:
         self.last = 999
@@ -42,7 +42,7 @@ class Ids:
 
 
 class Sender:
-    """Markers that a test lets be written."""
+    """Markers that are written when the test asks for it."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Markers, Callable[[Outcomes], None]]] = []
@@ -57,7 +57,7 @@ class Sender:
 
 
 class Room:
-    """A coordinator that leads the only partition of __transaction_state."""
+    """A coordinator whose broker leads the only partition of __transaction_state."""
 
     def __init__(self) -> None:
         self.log, self.clock, self.ids, self.sender = MemoryLog(), ManualClock(), Ids(), Sender()
@@ -178,7 +178,7 @@ def test_next_coordinator_sends_the_markers_and_does_not_hear_of_older_ones() ->
         old, new = room.sender.sent
         assert (old[0].coordinator_epoch, new[0].coordinator_epoch) == (5, 6)
         assert new[0].partitions == (A0, A1)
-        room.sender.write()  # word of the old one's
+        room.sender.write()  # outcomes reported to the old one
         assert room.state() is TransactionState.PREPARE_ABORT
         room.sender.write()
         assert room.state() is TransactionState.COMPLETE_ABORT

@@ -1,16 +1,16 @@
-"""A coordinator that stops at any step of the two phases: all orders of all steps, one after another.
+"""A coordinator that stops at any step of the two phases: all orders of all steps, exhaustively.
 
-Unlike test_never_half.py nothing is left to chance. The steps of one ending transaction are: the
-outcome is stored; the producer is told; each partition gets its marker, and the coordinator hears of
-it; the completion is stored. Beside them one fault may come at any point, two in the long form:
+Unlike in test_never_half.py, nothing is random. The steps in which a transaction ends are: the
+outcome is stored; the producer is told; each partition gets its marker and the coordinator is told;
+the completion is stored. In addition, one fault may occur at any point (two in the long form):
 
-    the coordinator stops, and what it was writing is in its log or not; the next one loads the log,
-    and markers of the one before may still arrive, even after the next transaction has begun
+    the coordinator stops, and what it was writing may be in its log; the next one loads the log, and
+    markers of the previous one may still arrive, even after the next transaction has begun
     a marker fails and has to be sent again
-    a write of the coordinator fails, or seems to and is in its log after all
+    a write of the coordinator fails, or only seems to fail and is in its log
 
-Whatever happens, each partition ends the transaction once, all in the same way, the one the producer
-was told; the producer can go on; and nothing ends the transaction that comes next.
+In every case, each partition ends the transaction once and as the producer was told; the producer
+can continue; and nothing ends its next transaction.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Producer = tuple[int, int]
 
 
 class Choices:
-    """One path through all that may happen; `following` is the next one."""
+    """One path through all possible steps; `following` is the next one."""
 
     def __init__(self, path: list[tuple[int, int]]) -> None:
         self.path = path
         self.at = 0
 
     def choose(self, count: int) -> int:
-        """One of 0..count-1."""
+        """Choose one of 0..count-1."""
         if self.at == len(self.path):
             self.path.append((0, count))
         taken, known = self.path[self.at]
@@ -50,7 +50,7 @@ class Choices:
         return taken
 
     def following(self) -> Choices | None:
-        """The path with the last choice that can be another, None after the last path."""
+        """The path that differs in the last choice that can differ; None after the last path."""
         path = self.path[: self.at]
         while path and path[-1][0] == path[-1][1] - 1:
             path.pop()
@@ -61,7 +61,7 @@ class Choices:
 
 
 class Partition:
-    """The producers of one partition as its leader knows them, and how transactions ended there."""
+    """The state of producers in one partition, and how transactions ended there."""
 
     def __init__(self) -> None:
         self.producers = ProducerStateManager(expiration_ms=1 << 60)
@@ -107,7 +107,7 @@ class Partition:
 
 
 class Case(NamedTuple):
-    """How a transaction is brought to its end, and by which protocol."""
+    """How a transaction is ended, and by which version of the protocol."""
 
     name: str
     version: int
@@ -123,7 +123,9 @@ class World:
         self.coordinator_epoch = 0
         self.partitions = {tp: Partition() for tp in tps}
         self.under_way: list[tuple[Markers, TopicPartition]] = []  # not written yet
-        self.to_tell: list[tuple[Markers, TopicPartition, ErrorCode]] = []  # written, not heard of
+        self.to_tell: list[
+            tuple[Markers, TopicPartition, ErrorCode]
+        ] = []  # written, but not reported
         self.of_old_coordinators: list[tuple[Markers, TopicPartition]] = []
         self.machine = machine = Machine(transaction_version=case.version)
         machine.deliver = False
@@ -144,10 +146,10 @@ class World:
         else:
             self.token = machine.end(self.producer, case.name == "commit")
 
-    # What may happen
+    # Possible steps
 
     def steps(self) -> Iterator[Callable[[], None]]:
-        """All that may happen next, but for faults."""
+        """All possible next steps, apart from faults."""
         machine = self.machine
         while machine.to_send:
             markers = machine.to_send.pop(0)._replace(coordinator_epoch=self.coordinator_epoch)
@@ -213,14 +215,14 @@ class World:
                 taken = choices.choose(len(steps))
                 self.faults -= taken >= len(steps) - len(faults)
             else:
-                taken = 0  # without faults to come, the order of the rest changes nothing
+                taken = 0  # without further faults, the order of the rest does not matter
             steps[taken]()
 
     def is_over(self) -> bool:
         return self.machine.state.is_idle and not self.machine.in_flight
 
     def let_time_pass(self) -> None:
-        """Nobody asks for anything: what failed is tried again, what is open takes too long."""
+        """Let time pass without requests: what failed is retried, open transactions time out."""
         machine = self.machine
         before = machine.now
         machine.advance(machine.config.marker_retry_ms)
@@ -245,7 +247,7 @@ class World:
             assert self.case.name == "commit"
 
     def check_what_comes_next(self) -> None:
-        """The producer goes on, and no marker that comes late ends its next transaction."""
+        """Check that the producer can continue, and that no late marker ends its next transaction."""
         machine = self.machine
         machine.hold = False
         producer = machine.stored().producer_id, machine.stored().producer_epoch
@@ -266,7 +268,7 @@ class World:
 
 
 def every_run(case: Case, tps: tuple[TopicPartition, ...], faults: int) -> int:
-    """Run a case in every possible way; return how many there are."""
+    """Run a case in every possible way; return the number of ways."""
     choices: Choices | None = Choices([])
     runs = 0
     while choices is not None:
@@ -301,7 +303,7 @@ def test_one_fault_at_any_step_leaves_nothing_half(case: Case) -> None:
 @pytest.mark.slow
 @by_case
 def test_two_faults_at_any_steps_leave_nothing_half(case: Case) -> None:
-    """With two partitions and, for one fault, three in the long form: 32,000 runs in 70 s."""
+    """With two partitions, or three for one fault in the long form: 32,000 runs in 70 s."""
     if LONG:
         assert every_run(case, (A0, A1, B0), 1) > 400
     assert every_run(case, (A0, B0) if LONG else (A0,), 2) > 75
@@ -323,7 +325,7 @@ def planted_in_coordinator(world: World) -> None:
 
 
 def planted_in_partition(world: World) -> None:
-    """A leader that takes every marker, as before KIP-890."""
+    """A leader that accepts every marker, as before KIP-890."""
     for partition in world.partitions.values():
         partition.refuses_late_markers = False
 
@@ -332,7 +334,7 @@ def planted_in_partition(world: World) -> None:
 def test_planted_mistake_is_found(
     plant: Callable[[World], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checks can fail."""
+    """Shows that the checks can fail."""
     first = World.__init__
 
     def with_mistake(world: World, case: Case, tps: tuple[TopicPartition, ...], n: int) -> None:

@@ -1,4 +1,4 @@
-"""How much memory transactional ids may use, and who is refused above it."""
+"""The limit on the memory of transactional ids, and who is refused above it."""
 
 from __future__ import annotations
 

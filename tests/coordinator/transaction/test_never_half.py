@@ -1,4 +1,4 @@
-"""Wherever a coordinator stops, a transaction ends whole: in all of its partitions, the same way."""
+"""Wherever a coordinator stops, a transaction ends in the same way in all of its partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ marker_errors = st.sampled_from(
 
 
 class Partition:
-    """What a partition's leader makes of data and markers: see ProducerStateManager."""
+    """A partition's leader and its state of producers: see ProducerStateManager."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}  # producer id -> number of its transaction
@@ -47,7 +47,7 @@ class Partition:
 
 class Transactions(RuleBasedStateMachine):
     """Producers old and new, partitions, and a coordinator whose writes are committed, fail, or
-    are cut off by a stop: what was being written is then in the log up to some point, or not.
+    are interrupted by a stop: some prefix of what was being written is then in the log.
     """
 
     transaction_version = 0
@@ -135,7 +135,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 3), hold=st.booleans())
     def stop_and_start(self, kept: int, hold: bool) -> None:
-        """The first writes on their way have reached the log, though nobody was told."""
+        """Stop after the first pending writes have reached the log, although nobody was told."""
         for records, _ in self.machine.in_flight[:kept]:
             self.machine.log.extend(records)
         self.words.clear()
@@ -219,7 +219,7 @@ class Transactions(RuleBasedStateMachine):
         assert self.machine.shard.memory.used == held
 
     def teardown(self) -> None:
-        """Left alone, everything that is open ends."""
+        """Check that everything that is open ends without further requests."""
         machine = self.machine
         machine.hold = False
         while machine.in_flight:
@@ -239,13 +239,13 @@ class Transactions(RuleBasedStateMachine):
 
 
 class Transactions2(Transactions):
-    """The same in version 2 of the protocol: each transaction has an epoch of its own."""
+    """The same in version 2 of the protocol, where each transaction has its own epoch."""
 
     transaction_version = 2
 
     @rule(name=names, ahead=st.integers(0, 3))
     def use_epochs_up(self, name: str, ahead: int) -> None:
-        """Go to where a producer id has few epochs left, as if as many transactions had been."""
+        """Jump to a state in which a producer id has few epochs left, as after many transactions."""
         machine = self.machine
         transaction = machine.shard.transactions.get(name)
         if (

@@ -72,7 +72,7 @@ def test_producer_that_names_its_epoch_goes_on_with_the_next(machine: Machine) -
 
 
 def test_start_of_the_last_transaction_is_shown_until_the_next(machine: Machine) -> None:
-    """The log has none for EMPTY; TransactionMetadata.completeTransitionTo keeps the one before."""
+    """The log has no start time for EMPTY; TransactionMetadata.completeTransitionTo keeps the old one."""
     producer = machine.producer()
     assert machine.stored().start_ms == -1
     machine.add(producer, A0)

@@ -30,7 +30,7 @@ def machine() -> Machine:
 
 
 def at(machine: Machine, state: TransactionState) -> tuple[int, int]:
-    """Bring the id to a state and return the producer that it then has."""
+    """Bring the id to a state, and return the producer that it then has."""
     producer = machine.producer()
     if state is EMPTY:
         return producer
@@ -116,7 +116,7 @@ def test_end_of_a_stranger_is_refused(machine: Machine) -> None:
 
 
 def test_while_a_write_is_on_its_way_nobody_is_told_more(machine: Machine) -> None:
-    """Not even that they are fenced, since the epoch may have changed."""
+    """Not even that it is fenced, since the epoch may have changed."""
     producer_id, epoch = at(machine, ONGOING)
     machine.hold = True
     machine.end((producer_id, epoch), True)
@@ -137,7 +137,7 @@ def test_end_that_cannot_be_stored_leaves_the_epoch(machine: Machine) -> None:
 
 
 def test_older_client_keeps_its_epoch_over_an_end(machine: Machine) -> None:
-    """EndTxn up to version 4 beside transaction.version 2."""
+    """EndTxn up to version 4 with transaction.version 2."""
     producer = machine.producer()
     machine.client_version = 0
     machine.add(producer, A0)
@@ -170,7 +170,7 @@ def test_transaction_of_an_older_client_is_fenced_in_the_brokers_version(machine
 
 
 def test_older_client_that_goes_on_with_an_open_transaction_is_fenced(machine: Machine) -> None:
-    """As 3.9.2 does; a client of version 2 is given the next epoch."""
+    """As in 3.9.2; a client of version 2 gets the next epoch."""
     for client_version, outcome in ((0, FENCED), (2, NONE)):
         producer = machine.producer()
         machine.client_version = client_version
@@ -269,7 +269,7 @@ def test_broker_of_the_older_protocol_writes_values_of_version_0() -> None:
 
 
 def test_broker_of_the_older_protocol_ends_what_a_later_one_prepared() -> None:
-    """The finalized version went down: the markers keep their epoch, the new id is taken."""
+    """The finalized version was lowered: the markers keep their epoch, and the new id is used."""
     later = Machine(transaction_version=2)
     last = exhausted(later)
     later.add(last, A0)
