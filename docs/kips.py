@@ -151,7 +151,6 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "679",
             "idempotent producers as the default",
             test="handlers/test_producers.py",
-            note="no permission is needed, since there is no authorizer",
         ),
         Kip(
             "730",
@@ -270,7 +269,6 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "430",
             "authorized operations",
             "Metadata 8, DescribeGroups 3",
-            note="all operations are authorized, since there is no authorizer",
         ),
         Kip("464, 525", "defaults and configs in CreateTopics", "CreateTopics 4, CreateTopics 5"),
         Kip(
@@ -330,11 +328,10 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         ),
         Kip("48, 373", "delegation tokens", "CreateDelegationToken 1, CreateDelegationToken 3"),
         Kip(
-            "140, 290",
+            "11, 140, 290",
             "ACLs",
             "DescribeAcls 0, CreateAcls 0, DeleteAcls 0",
-            stated=WIRE_ONLY,
-            note="requests are answered SECURITY_DISABLED, as without an authorizer",
+            note="without authorizer.class.name they are answered SECURITY_DISABLED",
         ),
         Kip("546", "client quotas", "DescribeClientQuotas 0, AlterClientQuotas 0"),
         Kip("554", "SCRAM users", "DescribeUserScramCredentials 0, AlterUserScramCredentials 0"),

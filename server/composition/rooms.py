@@ -19,7 +19,7 @@ from ..coordinator.transaction.config import TransactionConfig
 from ..coordinator.transaction.producer_ids import ProducerIds
 from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..coordinator.transaction_markers import TransactionMarkerWriter
-from ..handlers.authorization import AllowAll
+from ..handlers.authorization import AllowAll, Authorizer
 from ..handlers.ceilings import CEILING_3_9, CEILING_4_3
 from ..handlers.context import Features, Services
 from ..handlers.dispatch import RequestDispatcher
@@ -39,6 +39,7 @@ from .following import BrokerSettings, CoordinatorTopics, LogLoading, TopicSetti
 from .opened import Opened
 
 if TYPE_CHECKING:
+    from ..coordination.acls import AclStore
     from ..coordinator.marker_channels import MarkerChannels
     from ..coordinator.partition_verifier import PartitionVerifier
     from ..interbroker.clients import InterBrokerClients
@@ -57,7 +58,7 @@ STRAY_ADVICE = (
 class Rooms:
     """The components of a broker. Shape: `clients` and `peers` are None if there can be no other broker.
 
-    `image_listeners` are called with each new image, in this order.
+    `acls` is None without an authorizer. `image_listeners` are called with each new image, in this order.
     """
 
     publisher: MetadataPublisher
@@ -71,6 +72,7 @@ class Rooms:
     clients: InterBrokerClients | None
     peers: PeerWatch | None
     image_listeners: tuple[ImageListener, ...]
+    acls: AclStore | None
 
 
 def build_rooms(
@@ -169,6 +171,17 @@ def build_rooms(
             controller.peer_lost,
             controller.peer_found,
         )
+    authorizer: Authorizer = AllowAll()
+    acls: AclStore | None = None
+    if config.has_authorizer:
+        from ..coordination.acls import AclStore
+        from ..security.acl_authorizer import AclAuthorizer
+
+        authorizer = decides = AclAuthorizer(
+            config.super_users,
+            allow_if_no_acl_is_found=config.get_bool("allow.everyone.if.no.acl.found"),
+        )
+        acls = AclStore(opened.store, decides, clock)
     handlers = HandlerTable(HANDLERS, ceiling)
     services = Services(
         node_id=node_id,
@@ -198,7 +211,8 @@ def build_rooms(
             config.get_int("max.incremental.fetch.session.cache.slots"),
             max_partitions=config.get_int("kwire.fetch.session.max.partitions"),
         ),
-        authorizer=AllowAll(),
+        authorizer=authorizer,
+        acls=acls,
         topics=AutoTopics(
             controller,
             publisher,
@@ -263,6 +277,7 @@ def build_rooms(
         clients=clients,
         peers=peers,
         image_listeners=image_listeners,
+        acls=acls,
     )
 
 

@@ -64,6 +64,10 @@ async def serve(
     report_addresses(config, opened)
     await open_logs(config, opened, cleanup)
     cleanup.callback(config.subscribe(lambda changed: take_up(changed, config, rooms, quotas)))
+    if rooms.acls is not None:
+        await rooms.acls.load()
+        following = asyncio.create_task(rooms.acls.follow())
+        cleanup.push_async_callback(end, following)
     await rooms.controller.start(opened.kept_cluster_id)
     for listener in listeners:
         listener.start()

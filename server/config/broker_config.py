@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
+from ..security.identity import parse_super_users
+from .broker_keys import AUTHORIZER_KEYS
 from .definitions import (
     ConfigError,
     ConfigKey,
@@ -122,6 +124,16 @@ class BrokerConfig:
     def zookeeper_connect(self) -> str | None:
         """The address of the cluster's ZooKeeper; None for a single broker."""
         return self.get_optional_str("zookeeper.connect") or None
+
+    @property
+    def has_authorizer(self) -> bool:
+        """Whether clients may do only what ACLs allow."""
+        return bool(self.values["authorizer.class.name"])
+
+    @property
+    def super_users(self) -> frozenset[str]:
+        """The principals that may do everything."""
+        return parse_super_users(self.get_str("super.users"))
 
     @property
     def listeners(self) -> tuple[Endpoint, ...]:
@@ -306,10 +318,12 @@ class BrokerConfig:
             guess = nearest(name)
             hint = f"; the nearest known one is {guess}" if guess else ""
             sentences.append(f"{name} is not a config of Apache Kafka or kwire{hint}")
-        if self.static.get("authorizer.class.name"):
-            sentences.append(
-                "authorizer.class.name has no effect: kwire checks no permissions, so every client may do everything"
-            )
+        if not self.has_authorizer:
+            sentences += [
+                f"{name} has no effect without authorizer.class.name"
+                for name in AUTHORIZER_KEYS
+                if name in self.static
+            ]
         return sentences
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .definitions import (
     GZIP_LEVEL,
+    NOT_NULL,
     ConfigKey,
     ConfigType,
     UpdateMode,
@@ -26,6 +27,9 @@ BOOLEAN, STRING, INT, SHORT = (
 LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 HIGH, MEDIUM, LOW = "HIGH", "MEDIUM", "LOW"
 PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
+
+#: Keys that Apache Kafka's authorizers read although no table of Apache Kafka has them.
+AUTHORIZER_KEYS = ("super.users", "allow.everyone.if.no.acl.found")
 
 # fmt: off
 BROKER_KEYS: tuple[ConfigKey, ...] = (
@@ -75,6 +79,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Maximum size of a request; a larger one closes the connection."),
     key("queued.max.request.bytes", LONG, "-1", MEDIUM,
         doc="Maximum bytes of all requests in memory; -1 means 64 MiB."),
+    # Permissions
+    key("authorizer.class.name", STRING, "", LOW, valid=NOT_NULL,
+        doc="kafka.security.authorizer.AclAuthorizer, or org.apache.kafka.metadata.authorizer.StandardAuthorizer: clients may do what ACLs allow. Empty: everyone may do everything."),
     # Topics
     key("auto.create.topics.enable", BOOLEAN, "true", HIGH,
         doc="Whether a Metadata request may create the topics it asks for."),
@@ -265,6 +272,11 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Time after which an unused transactional id is forgotten."),
     key("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", LOW, valid=at_least(1),
         doc="How often such transactional ids are checked for."),
+    # What Apache Kafka's authorizers read beside its own keys
+    key("super.users", STRING, "", MEDIUM,
+        doc="Principals that may do everything, as User:name;User:name."),
+    key("allow.everyone.if.no.acl.found", BOOLEAN, "false", MEDIUM,
+        doc="Whether everyone may use a resource that no ACL is about."),
     # Keys of kwire's own
     key("kwire.produce.validation", STRING, "standard", MEDIUM, CLUSTER_WIDE, valid=one_of("standard", "deep"),
         doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does."),
@@ -284,8 +296,6 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Memory for the committed offsets of all groups on this broker; above it, offsets of further partitions or with longer metadata are refused, and clients try again."),
     key("kwire.transaction.state.max.bytes", LONG, "268435456", MEDIUM, valid=at_least(1024 * 1024),
         doc="Memory for the transactional ids on this broker and the partitions of their transactions; above it, new ones are refused, and clients try again."),
-    key("kwire.producer.ids.max", INT, "200000", MEDIUM, valid=at_least(1000),
-        doc="Idempotent producers that all partitions on this broker remember together, some 500 bytes each; one partition may have a quarter. Above it, those that sent least are forgotten first."),
     key("kwire.queued.max.response.bytes", LONG, "67108864", MEDIUM, valid=at_least(1024 * 1024),
         doc="Memory for answers that clients have not read yet, over all connections; above it, those who hold most and have not read for longest are disconnected. Records sent from files do not count."),
     key("kwire.worker.max.ms", INT, "10000", MEDIUM, valid=at_least(1),

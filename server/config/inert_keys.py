@@ -9,7 +9,6 @@ from __future__ import annotations
 from .definitions import (
     NON_EMPTY,
     NON_EMPTY_LIST,
-    NOT_NULL,
     POOL_SIZE,
     VERSION,
     ConfigKey,
@@ -39,7 +38,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("alter.config.policy.kraft.compatibility.enable", BOOLEAN, "false", LOW),
     key("alter.log.dirs.replication.quota.window.num", INT, "11", LOW, valid=at_least(1)),
     key("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1)),
-    key("authorizer.class.name", STRING, "", LOW, valid=NOT_NULL),
     key("auto.include.jmx.reporter", BOOLEAN, "true", LOW),
     key("background.threads", INT, "10", HIGH, CLUSTER_WIDE, valid=at_least(1)),
     key("broker.heartbeat.interval.ms", INT, "2000", MEDIUM),

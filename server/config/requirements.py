@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..security.identity import NotAPrincipal, parse_super_users
 from .definitions import ConfigError, UnmetRequirement, Value, to_text
 
 INT_MAX = 2**31 - 1
+#: The classes that `authorizer.class.name` may name; both decide alike.
+AUTHORIZERS = (
+    "kafka.security.authorizer.AclAuthorizer",
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+)
 
 
 def check_broker_values(values: Mapping[str, Value]) -> None:
@@ -75,6 +81,26 @@ def check_broker_values(values: Mapping[str, Value]) -> None:
         "offsets.topic.compression.codec",
         "offsets.topic.compression.codec must be 0 (none), 1 (gzip), 2 (snappy), 3 (lz4) or 4 (zstd)",
     )
+    authorizer = values["authorizer.class.name"]
+    if authorizer and authorizer not in AUTHORIZERS:
+        raise ConfigError(
+            f"Invalid value {authorizer} for configuration authorizer.class.name: kwire has no such class",
+            "authorizer.class.name",
+            str(authorizer),
+            "kwire has no such class",
+            ", ".join(AUTHORIZERS),
+        )
+    super_users = str(values["super.users"] or "")
+    try:
+        parse_super_users(super_users)
+    except NotAPrincipal as error:
+        raise ConfigError(
+            f"Invalid value {super_users} for configuration super.users: {error}",
+            "super.users",
+            super_users,
+            str(error),
+            "User:name;User:name",
+        ) from None
     connection_overrides(str(values["max.connections.per.ip.overrides"] or ""))
 
 

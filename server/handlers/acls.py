@@ -1,43 +1,107 @@
 """DescribeAcls (API key 29), CreateAcls (30) and DeleteAcls (31).
 
-Behavior: that of a broker without an authorizer: SECURITY_DISABLED, in one row for each creation
-and filter. From this, applications know that ACLs are off, not out of reach: MirrorMaker 2 then
-leaves them alone. A type, operation or permission of 0 (unknown) closes the connection.
-Omitted: there is no authorizer, so there is nothing else to answer.
+Behavior: that of `security/acl_authorizer.py` with the ACLs of the coordination store. Without an
+authorizer each creation and filter gets SECURITY_DISABLED: from this, applications know that ACLs are
+off, not out of reach (MirrorMaker 2 then leaves them alone). A type, operation or permission that is
+unknown closes the connection, as it does in Apache Kafka.
+Versions: 0-3: v1 pattern types (KIP-290), v3 users as resources (KIP-373). Version 0 cannot show
+prefixed patterns, and answers UNSUPPORTED_VERSION if it had to.
 Source: AclApis; DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest (Java); KIP-140, KIP-290.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
 from kwire.errors import ErrorCode
-from kwire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from kwire.messages.create_acls import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
 from kwire.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from kwire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from kwire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
+from ..security.acl import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    InvalidAcl,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+    check_new,
+)
 from . import refusals
-from .authorization import AclOperation, cluster
-from .context import NoReply, RequestContext
+from .authorization import cluster
+from .context import Later, NoReply, RequestContext
 from .registry import handles
 
 NO_AUTHORIZER = "No Authorizer is configured on the broker"
-UNKNOWN = 0
+LITERAL_ONLY = "Version 0 only supports literal resource pattern types"
 CLOSED = NoReply("an ACL of unknown kind")
+
+E = TypeVar("E", bound=IntEnum)
+
+
+class UnknownKind(Exception):
+    """A code that names no type, operation or permission."""
 
 
 @handles(DescribeAclsRequest, versions="0-3", authorize=cluster(AclOperation.DESCRIBE))
 def describe_acls(
     ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse | NoReply:
-    """Answer that there are no ACLs."""
-    if _is_unknown(request):
+    """Answer with the ACLs that match, by pattern."""
+    try:
+        wanted = filter_of(request)
+    except UnknownKind:
         return CLOSED
+    acls = ctx.services.acls
+    if acls is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+        )
+    resources: dict[ResourcePattern, list[AclDescription]] = {}
+    for pattern, entry in acls.matching(wanted):
+        row = AclDescription(
+            principal=entry.principal,
+            host=entry.host,
+            operation=entry.operation,
+            permission_type=entry.permission,
+        )
+        resources.setdefault(pattern, []).append(row)
+    if ctx.version == 0 and has_prefixed(resources):
+        return DescribeAclsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=LITERAL_ONLY, resources=[]
+        )
     return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
+        error_message=None,
+        resources=[
+            DescribeAclsResource(
+                resource_type=pattern.resource_type,
+                resource_name=pattern.name,
+                pattern_type=pattern.pattern_type,
+                acls=rows,
+            )
+            for pattern, rows in resources.items()
+        ],
     )
 
 
@@ -47,16 +111,34 @@ def describe_acls(
     authorize=cluster(AclOperation.ALTER),
     refusal=refusals.create_acls,
 )
-def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse | NoReply:
-    """Refuse each ACL."""
-    for row in request.creations:
-        kinds = (row.resource_type, row.resource_pattern_type, row.operation, row.permission_type)
-        if UNKNOWN in kinds:
-            return CLOSED
-    refused = AclCreationResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}."
-    )
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+def create_acls(
+    ctx: RequestContext, request: CreateAclsRequest
+) -> CreateAclsResponse | Later[CreateAclsResponse] | NoReply:
+    """Add the ACLs that are valid; the answer waits until they are stored and apply here."""
+    try:
+        bindings = [binding_of(row) for row in request.creations]
+    except UnknownKind:
+        return CLOSED
+    acls = ctx.services.acls
+    if acls is None:
+        refused = AclCreationResult(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}."
+        )
+        return CreateAclsResponse(results=[refused] * len(bindings))
+    results: list[AclCreationResult] = []
+    valid: list[AclBinding] = []
+    for binding in bindings:
+        try:
+            check_new(binding)
+        except InvalidAcl as error:
+            results.append(
+                AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=str(error))
+            )
+        else:
+            valid.append(binding)
+            results.append(AclCreationResult(error_message=None))
+    response = CreateAclsResponse(results=results)
+    return ctx.later(acls.create(valid), lambda _: response) if valid else response
 
 
 @handles(
@@ -65,20 +147,99 @@ def create_acls(ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsRe
     authorize=cluster(AclOperation.ALTER),
     refusal=refusals.delete_acls,
 )
-def delete_acls(ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse | NoReply:
-    """Refuse each filter."""
-    if any(map(_is_unknown, request.filters)):
+def delete_acls(
+    ctx: RequestContext, request: DeleteAclsRequest
+) -> DeleteAclsResponse | Later[DeleteAclsResponse] | NoReply:
+    """Remove the ACLs that match; each is listed with the first filter that matches it."""
+    try:
+        filters = [filter_of(row) for row in request.filters]
+    except UnknownKind:
         return CLOSED
-    refused = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}.", matching_acls=[]
-    )
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    acls = ctx.services.acls
+    if acls is None:
+        refused = DeleteAclsFilterResult(
+            error_code=ErrorCode.SECURITY_DISABLED,
+            error_message=f"{NO_AUTHORIZER}.",
+            matching_acls=[],
+        )
+        return DeleteAclsResponse(filter_results=[refused] * len(filters))
+    version = ctx.version
+    return ctx.later(acls.delete(filters), lambda deleted: deletions(deleted, version))
 
 
-def _is_unknown(asked: DescribeAclsRequest | DeleteAclsFilter) -> bool:
-    return UNKNOWN in (
-        asked.resource_type_filter,
-        asked.pattern_type_filter,
-        asked.operation,
-        asked.permission_type,
+def deletions(deleted: Sequence[Sequence[AclBinding]], version: int) -> DeleteAclsResponse:
+    """One row for each filter."""
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                error_message=LITERAL_ONLY,
+                matching_acls=[],
+            )
+            if version == 0 and has_prefixed(binding.pattern for binding in bindings)
+            else DeleteAclsFilterResult(
+                error_message=None, matching_acls=[deletion(each) for each in bindings]
+            )
+            for bindings in deleted
+        ]
     )
+
+
+def deletion(binding: AclBinding) -> DeleteAclsMatchingAcl:
+    """The row of an ACL that was deleted."""
+    pattern, entry = binding
+    return DeleteAclsMatchingAcl(
+        error_message=None,
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
+    )
+
+
+def has_prefixed(patterns: Iterable[ResourcePattern]) -> bool:
+    """Whether any of the patterns cannot be shown in version 0."""
+    return any(pattern.pattern_type is not PatternType.LITERAL for pattern in patterns)
+
+
+def known(kind: type[E], code: int) -> E:
+    """The member of a code. Errors: UnknownKind."""
+    try:
+        member = kind(code)
+    except ValueError:
+        raise UnknownKind from None
+    if not member:
+        raise UnknownKind
+    return member
+
+
+def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """The filter in a request. Errors: UnknownKind."""
+    return AclFilter(
+        known(ResourceType, asked.resource_type_filter),
+        asked.resource_name_filter,
+        known(PatternType, asked.pattern_type_filter),
+        asked.principal_filter,
+        asked.host_filter,
+        known(AclOperation, asked.operation),
+        known(Permission, asked.permission_type),
+    )
+
+
+def binding_of(row: AclCreation) -> AclBinding:
+    """The ACL to be created. Errors: UnknownKind."""
+    pattern = ResourcePattern(
+        known(ResourceType, row.resource_type),
+        row.resource_name,
+        known(PatternType, row.resource_pattern_type),
+    )
+    entry = AclEntry(
+        row.principal,
+        row.host,
+        known(AclOperation, row.operation),
+        known(Permission, row.permission_type),
+    )
+    return AclBinding(pattern, entry)

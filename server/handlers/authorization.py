@@ -9,42 +9,33 @@ Source: KafkaApis and AuthHelper of 3.9.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kwire.errors import ErrorCode
 
+from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
+
 if TYPE_CHECKING:
     from ..net.connection_info import ConnectionInfo
 
+__all__ = [
+    "CLUSTER_NAME",
+    "DENIED",
+    "AclOperation",
+    "AllowAll",
+    "Authorizer",
+    "Check",
+    "ResourceType",
+    "any_of",
+    "any_resource",
+    "cluster",
+    "depending",
+    "each_of",
+    "group",
+    "transactional_id",
+]
 
-class AclOperation(IntEnum):
-    """An operation on a resource, by its code on the wire."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-
-
-class ResourceType(IntEnum):
-    """The type of a resource, by its code on the wire."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-#: The only resource of type CLUSTER.
-CLUSTER_NAME = "kafka-cluster"
 
 #: The error for a client that may not do what it asks for.
 DENIED = {
@@ -52,6 +43,7 @@ DENIED = {
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
 
@@ -68,6 +60,12 @@ class Authorizer(Protocol):
         """Whether the connection's principal may do this to the resource of that name."""
         ...
 
+    def allows_any(
+        self, connection: ConnectionInfo, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """Whether the principal may do this to at least one resource of the type."""
+        ...
+
 
 class AllowAll:
     """For a broker without `authorizer.class.name`: everybody may do everything."""
@@ -81,6 +79,11 @@ class AllowAll:
     ) -> bool:
         return True
 
+    def allows_any(
+        self, connection: ConnectionInfo, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        return True
+
 
 class Asking(Protocol):
     """The part of a request's context that checks need."""
@@ -88,6 +91,8 @@ class Asking(Protocol):
     version: int
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
+
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool: ...
 
 
 #: Says whether a request may be handled at all: NONE, or the error for the whole response.
@@ -125,6 +130,29 @@ def group(operation: AclOperation, attribute: str = "group_id") -> Check:
 def transactional_id(operation: AclOperation, attribute: str = "transactional_id") -> Check:
     """The request needs this operation on the transactional id it names."""
     return _named(operation, ResourceType.TRANSACTIONAL_ID, attribute)
+
+
+def any_resource(operation: AclOperation, resource_type: ResourceType) -> Check:
+    """The request needs this operation on at least one resource of the type."""
+
+    def check(ctx: Asking, request: object) -> ErrorCode:
+        if ctx.allows_any(operation, resource_type):
+            return ErrorCode.NONE
+        return DENIED[resource_type]
+
+    return check
+
+
+def any_of(first: Check, *others: Check) -> Check:
+    """The request needs one of these; the first gives the error."""
+
+    def check(ctx: Asking, request: object) -> ErrorCode:
+        error = first(ctx, request)
+        if error and any(not each(ctx, request) for each in others):
+            return ErrorCode.NONE
+        return error
+
+    return check
 
 
 def each_of(*checks: Check) -> Check:

@@ -50,6 +50,9 @@ from ..config.describe import ConfigEntry, describe_broker, describe_broker_defa
 from ..config.tables import find_broker_key
 from ..controller.topics import invalid_topic_name
 from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
+from ..security import acl
+from ..security.acl import AclOperation
+from .authorization import DENIED
 from .context import Later, RequestContext
 from .registry import handles
 from .repeats import without_many_repeats
@@ -69,6 +72,11 @@ MALFORMED = (
 #: What no path in ZooKeeper ends with. IncrementalAlterConfigs reads a topic's configs there before
 #: it looks for the topic, so that such a name is an invalid config in Apache Kafka.
 NO_NODE_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+#: What Apache Kafka says with the error when a client may not see or change configs.
+DENIAL_TEXTS = {
+    acl.ResourceType.TOPIC: "Topic authorization failed.",
+    acl.ResourceType.CLUSTER: "Cluster authorization failed.",
+}
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
@@ -141,6 +149,7 @@ def _describe(
     for resource in request.resources:
         yield
         try:
+            _check_allowed(ctx, AclOperation.DESCRIBE_CONFIGS, resource)
             entries = _entries(ctx, resource, overrides)
         except Refused as refused:
             results.append(_described(resource, refused.error, refused.message))
@@ -148,6 +157,20 @@ def _describe(
             rows = [_row(ctx, request, entry) for entry in entries]
             results.append(_described(resource, ErrorCode.NONE, None, rows))
     return DescribeConfigsResponse(results=results)
+
+
+def _check_allowed(
+    ctx: RequestContext,
+    operation: AclOperation,
+    resource: DescribeConfigsResource | AlteredResource,
+) -> None:
+    """Whether the client may do this to the configs of a resource. Errors: Refused."""
+    if resource.resource_type == ResourceType.TOPIC:
+        kind, name = acl.ResourceType.TOPIC, resource.resource_name
+    else:
+        kind, name = acl.ResourceType.CLUSTER, acl.CLUSTER_NAME
+    if not ctx.allows(operation, kind, name):
+        raise Refused(DENIED[kind], DENIAL_TEXTS[kind])
 
 
 def _entries(
@@ -329,7 +352,9 @@ async def _alter(
             if counts[resource.resource_type, resource.resource_name] > 1:
                 message = "Each resource must appear at most once."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
+            _check_allowed(ctx, AclOperation.ALTER_CONFIGS, resource)
             check_changes(wanted)
+            await ctx.services.turns.pause(ctx.connection)
             await _alter_resource(ctx, resource, wanted, keep_others, validate_only)
         except Refused as refused:
             outcomes.append((refused.error, refused.message))

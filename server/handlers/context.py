@@ -11,6 +11,7 @@ from kwire.schema import MAX_VERSION, schema_of
 
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Later
+from ..security.acl import SUPPORTED_OPERATIONS
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..controller.auto_topics import AutoTopics
     from ..controller.controller import Controller
+    from ..coordination.acls import AclStore
     from ..coordination.cluster import Cluster
     from ..coordinator.group_coordinator import GroupCoordinator
     from ..coordinator.transaction.producer_ids import ProducerIds
@@ -143,6 +145,8 @@ class Services:
     fetch_sessions: FetchSessionCache
     topics: AutoTopics
     authorizer: Authorizer
+    #: The ACLs, which clients may change; None without an authorizer.
+    acls: AclStore | None
 
 
 class RequestContext:
@@ -192,6 +196,10 @@ class RequestContext:
         services = self.services
         return services.authorizer.allows(self.connection, operation, resource_type, name)
 
+    def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether this connection's principal may do this to at least one resource of the type."""
+        return self.services.authorizer.allows_any(self.connection, operation, resource_type)
+
     def partition_by_authorized(
         self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
     ) -> Generator[None, None, tuple[list[str], list[str]]]:
@@ -206,6 +214,17 @@ class RequestContext:
             yield
             (allowed if self.allows(operation, resource_type, name) else denied).append(name)
         return allowed, denied
+
+    def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
+        """The operations that this connection's principal may do on a resource: a bit for each.
+
+        Source: AuthHelper.authorizedOperations.
+        """
+        return sum(
+            1 << operation
+            for operation in SUPPORTED_OPERATIONS[resource_type]
+            if self.allows(operation, resource_type, name)
+        )
 
     @overload
     def later(

@@ -23,6 +23,7 @@ from kwire.messages.delete_records import (
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..replication.partition import Partition
 from ..replication.purgatory import LowWatermarkWaiter
+from ..security.acl import AclOperation, ResourceType
 from . import refusals
 from .context import Later, RequestContext
 from .list_offsets import find_partition
@@ -40,10 +41,13 @@ def delete_records(
     response = DeleteRecordsResponse(topics=[])
     for topic in request.topics:
         rows = []
+        may_delete = ctx.allows(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         for asked in topic.partitions:
             yield
             row = DeleteRecordsPartitionResult(partition_index=asked.partition_index)
-            partition, row.error_code = find_partition(ctx, topic.name, asked.partition_index)
+            partition, row.error_code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if may_delete:
+                partition, row.error_code = find_partition(ctx, topic.name, asked.partition_index)
             row.low_watermark = -1
             if partition is not None and topic.name in INTERNAL_TOPICS:
                 row.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION

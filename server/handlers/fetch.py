@@ -41,7 +41,9 @@ from ..replication.read import (
     fetch_params,
     fetch_records,
 )
+from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from . import refusals
+from .authorization import AllowAll
 from .context import Later, RequestContext
 from .endpoints import add_endpoint, leader_of
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
@@ -98,6 +100,9 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
             _brokers_in_rack(ctx, request) if request.rack_id and replica_id < 0 else (),
             refuse,
             convert,
+            None
+            if type(services.authorizer) is AllowAll
+            else partial(_denies, ctx, of_replica=replica_id >= 0),
         )
     )
     found = fetch_records(services.replica_manager, services.metadata, context, params, ctx.now_ms)
@@ -107,6 +112,13 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
     return ctx.later(
         found.future, lambda _: _answer(ctx, request, context, found.read()), found.end
     )
+
+
+def _denies(ctx: RequestContext, topic: str, *, of_replica: bool) -> bool:
+    """Whether the client may not read a topic; a replica may read all, or none."""
+    if of_replica:
+        return not ctx.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    return topic != "" and not ctx.allows(AclOperation.READ, ResourceType.TOPIC, topic)
 
 
 def _brokers_in_rack(ctx: RequestContext, request: FetchRequest) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from kwire.messages.find_coordinator import (
 
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from . import refusals
+from .authorization import DENIED, AclOperation, ResourceType
 from .endpoints import address_for
 from .registry import handles
 
@@ -32,9 +33,14 @@ if TYPE_CHECKING:
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 
+#: What may not be described without a permission, by the type of the key.
+RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+
 MESSAGES = {
     ErrorCode.NONE: "NONE",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
     ErrorCode.INVALID_REQUEST: "This is not a type of coordinator that this version has.",
 }
 
@@ -52,10 +58,12 @@ def find_coordinator(
             yield
             rows.append(failure(key, error))
         return response_for(ctx, rows, explain=request.key_type != SHARE)
-    if keys and ctx.services.metadata().topic(topic) is None:
+    kind = RESOURCES[request.key_type]
+    allowed, denied = yield from ctx.partition_by_authorized(AclOperation.DESCRIBE, kind, keys)
+    if allowed and ctx.services.metadata().topic(topic) is None:
         made = ctx.services.topics.ensure_internal_topic(topic)
-        return ctx.later(made, lambda _: answer(ctx, request.key_type, topic, keys))
-    return (yield from answer(ctx, request.key_type, topic, keys))
+        return ctx.later(made, lambda _: answer(ctx, request.key_type, topic, allowed, denied))
+    return (yield from answer(ctx, request.key_type, topic, allowed, denied))
 
 
 def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]:
@@ -70,7 +78,7 @@ def topic_of(ctx: RequestContext, key_type: int) -> tuple[ErrorCode, str | None]
 
 
 def answer(
-    ctx: RequestContext, key_type: int, topic: str, keys: list[str]
+    ctx: RequestContext, key_type: int, topic: str, keys: list[str], denied: list[str]
 ) -> Generator[None, None, FindCoordinatorResponse]:
     services = ctx.services
     image = services.metadata()
@@ -80,6 +88,9 @@ def answer(
     for key in keys:
         yield
         rows.append(row_for(ctx, image, topic, coordinator.partition_for(key), key))
+    for key in denied:
+        yield
+        rows.append(failure(key, DENIED[RESOURCES[key_type]]))
     return response_for(ctx, rows)
 
 

@@ -45,9 +45,6 @@ Steps = Generator[None, None, T]
 
 DENIED_GROUP = DENIED[ResourceType.GROUP]
 
-GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""READ, DELETE and DESCRIBE as bits by AclOperation code: all operations that groups support."""
-
 
 @handles(
     JoinGroupRequest,
@@ -137,7 +134,7 @@ def describe_groups(
         yield
         row = coordinator.describe_group(group_id, ctx.version)
         if request.include_authorized_operations and row.error_code == ErrorCode.NONE:
-            row.authorized_operations = GROUP_OPERATIONS
+            row.authorized_operations = ctx.authorized_operations(ResourceType.GROUP, group_id)
         rows.append(row)
     return DescribeGroupsResponse(groups=rows)
 

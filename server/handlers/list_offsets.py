@@ -42,6 +42,7 @@ from ..replication.offsets import (
     old_style_offsets,
 )
 from ..replication.partition import Partition
+from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from . import refusals
 from .context import RequestContext
 from .registry import handles
@@ -75,7 +76,9 @@ def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffset
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _partition(ctx, request, topic.name, row)
+                    _row(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                    if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                    else _partition(ctx, request, topic.name, row)
                     if asked[(topic.name, row.partition_index)] == 1 or ctx.version == 0
                     else _row(row, ErrorCode.INVALID_REQUEST)
                     for row in topic.partitions
@@ -135,11 +138,16 @@ def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Return where an epoch ended, so that a client or follower can find where its log diverged."""
+    # Consumers may ask too, for topics that they may describe (KIP-320).
+    is_broker = ctx.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = []
     for topic in request.topics:
         rows = []
+        may_ask = is_broker or ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         for row in topic.partitions:
-            partition, error = find_partition(ctx, topic.topic, row.partition)
+            partition, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if may_ask:
+                partition, error = find_partition(ctx, topic.topic, row.partition)
             epoch = end = -1
             if partition is not None:
                 error, epoch, end = end_of_epoch(

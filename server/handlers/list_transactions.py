@@ -27,6 +27,7 @@ from kwire.messages.list_transactions import (
 from ..coordinator.pattern import matching
 from ..coordinator.transaction.state import TITLES
 from ..workers import TookTooLong, TookTooMuch
+from .authorization import AclOperation, ResourceType
 from .registry import handles
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ def list_transactions(
         request.duration_filter,
         request.transactional_id_pattern,
     )
+    allowed, _ = yield from ctx.partition_by_authorized(
+        AclOperation.DESCRIBE,
+        ResourceType.TRANSACTIONAL_ID,
+        (row.transactional_id for row in rows),
+    )
+    if len(allowed) < len(rows):
+        may_see = set(allowed)
+        rows = [row for row in rows if row.transactional_id in may_see]
     if pattern is None:
         return (yield from listed_transactions(request, error, rows))
     cost = 0

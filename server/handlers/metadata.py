@@ -8,13 +8,15 @@ waits until the topic can be used. The answer for all topics is encoded once for
 and set of addresses.
 Versions: for all topics, Metadata 0 takes an empty list, later versions null; topics by id from 12
 on.
+A topic that the client may not describe is left out of the answer for all topics, and is
+refused without a word on whether it exists if it is asked for by name.
 Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCreationManager.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.codec import encode_steps
@@ -38,7 +40,9 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..net.output_memory import SharedBytes
+from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..turns import exhaust
+from .authorization import AllowAll
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
 from .registry import handles
@@ -57,11 +61,6 @@ STEP = 64
 
 #: The Metadata version since which a topic may be asked for by its id.
 TOPIC_IDS_SINCE = 12
-
-# One bit per AclOperation that applies to the resource; without an authorizer everything is
-# allowed. Source: AclEntry.supportedOperations.
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 #: How many encoded answers an image keeps, and how many bytes at most.
 KEPT_ANSWERS = 8
@@ -95,7 +94,7 @@ def metadata(
     """Describe brokers and topics."""
     topics = request.topics
     if topics is None or (ctx.version == 0 and not topics):
-        return _all_topics(ctx, request)
+        return (yield from _all_topics(ctx, request))
     by_id = []
     for number, topic in enumerate(topics):
         if not number % STEP:
@@ -116,29 +115,57 @@ def metadata(
         name = topic.name
         if name is not None and topic.topic_id == ZERO_UUID and name not in image.topics:
             missing[name] = None
-    if missing and request.allow_auto_topic_creation:
-        creatable = []
-        for name in missing:
-            yield
-            if invalid_topic_name(name) is None:
-                creatable.append(name)
-        if creatable and ctx.services.config.get_bool("auto.create.topics.enable"):
+    errors: dict[str, ErrorCode] = {}
+    if (
+        missing
+        and request.allow_auto_topic_creation
+        and ctx.services.config.get_bool("auto.create.topics.enable")
+    ):
+        creatable = yield from _creatable(ctx, missing, errors)
+        if creatable:
             asked = topics
             return ctx.later(
                 ctx.services.topics.auto_create(creatable),
-                lambda errors: _respond(ctx, request, asked, errors),
+                lambda created: _respond(ctx, request, asked, {**errors, **created}),
             )
-    return (yield from _respond(ctx, request, topics, {}))
+    return (yield from _respond(ctx, request, topics, errors))
 
 
-def _all_topics(ctx: RequestContext, request: MetadataRequest) -> Encoded | Later[Any]:
-    """Describe all topics; an equal answer that was encoded before, or that is being made, is used.
+def _creatable(
+    ctx: RequestContext, missing: Iterable[str], errors: dict[str, ErrorCode]
+) -> Steps[list[str]]:
+    """The missing topics that can be created; puts into `errors` those that the client may not create."""
+    creates_any = ctx.allows(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    creatable = []
+    for name in missing:
+        yield
+        if not _may_describe(ctx, name):
+            continue  # it is refused anyway
+        if not (creates_any or ctx.allows(AclOperation.CREATE, ResourceType.TOPIC, name)):
+            errors[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif invalid_topic_name(name) is None:
+            creatable.append(name)
+    return creatable
 
-    The answer for an image depends on the request's version and options, and on the broker
-    addresses for the client's listener; on nothing else, since all clients may see all topics.
+
+def _may_describe(ctx: RequestContext, topic: str) -> bool:
+    return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _all_topics(
+    ctx: RequestContext, request: MetadataRequest
+) -> Steps[MetadataResponse | Encoded | Later[Any]]:
+    """Describe all topics that the client may describe.
+
+    Without an authorizer, the answer for an image depends on the request's version and options, and on
+    the broker addresses for the client's listener; on nothing else. Then an equal answer that was encoded
+    before, or that is being made, is used.
     """
     image = ctx.services.metadata()
     brokers = _brokers(ctx, image)
+    if type(ctx.services.authorizer) is not AllowAll:
+        rows = yield from _rows_of_all(ctx, request, image)
+        return _response(ctx, request, image, brokers, rows)
     key = (
         ctx.version,
         request.include_cluster_authorized_operations,
@@ -168,12 +195,9 @@ def _encode_all(
 ) -> Steps[bytes]:
     """Make the answer for all topics, and keep it."""
     try:
-        rows = []
-        for topic in image.topics.values():
-            row = yield from _topic(ctx, request, image, topic)
-            if row is not None:
-                rows.append(row)
-        parts = yield from encode_steps(_response(request, image, brokers, rows), ctx.version)
+        rows = yield from _rows_of_all(ctx, request, image)
+        response = _response(ctx, request, image, brokers, rows)
+        parts = yield from encode_steps(response, ctx.version)
     finally:
         image.answers_being_made.pop(key, None)
     body = SharedBytes(b"".join(parts))
@@ -182,6 +206,20 @@ def _encode_all(
     while len(kept) > KEPT_ANSWERS or sum(map(len, kept.values())) > KEPT_BYTES:
         del kept[next(iter(kept))]
     return body
+
+
+def _rows_of_all(
+    ctx: RequestContext, request: MetadataRequest, image: MetadataImage
+) -> Steps[list[MetadataResponseTopic]]:
+    rows = []
+    for topic in image.topics.values():
+        if _may_describe(ctx, topic.name):
+            row = yield from _topic(ctx, request, image, topic)
+            if row is not None:
+                rows.append(row)
+        else:
+            yield
+    return rows
 
 
 def _respond(
@@ -197,7 +235,7 @@ def _respond(
     for topic in asked:
         row = yield from _asked(ctx, request, image, topic, creation_errors)
         rows.append(row)
-    return _response(request, image, _brokers(ctx, image), rows)
+    return _response(ctx, request, image, _brokers(ctx, image), rows)
 
 
 def _brokers(ctx: RequestContext, image: MetadataImage) -> list[MetadataResponseBroker]:
@@ -215,21 +253,30 @@ def _brokers(ctx: RequestContext, image: MetadataImage) -> list[MetadataResponse
 
 
 def _response(
+    ctx: RequestContext,
     request: MetadataRequest,
     image: MetadataImage,
     brokers: list[MetadataResponseBroker],
     rows: list[MetadataResponseTopic],
 ) -> MetadataResponse:
-    operations = NOT_ASKED
-    if request.include_cluster_authorized_operations:
-        operations = CLUSTER_OPERATIONS
     return MetadataResponse(
         brokers=brokers,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=rows,
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=_cluster_operations(
+            ctx, request.include_cluster_authorized_operations
+        ),
     )
+
+
+def _cluster_operations(ctx: RequestContext, asked: bool) -> int:
+    """The operations allowed on the cluster; none are told to a client that may not describe it."""
+    if not asked:
+        return NOT_ASKED
+    if not ctx.allows(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return ctx.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _asked(
@@ -240,39 +287,44 @@ def _asked(
     creation_errors: dict[str, ErrorCode],
 ) -> Steps[MetadataResponseTopic]:
     yield
+    topic: TopicImage | None
     if asked.topic_id != ZERO_UUID:
         topic = image.topics_by_id.get(asked.topic_id)
-        row = None if topic is None else (yield from _topic(ctx, request, image, topic))
-        if row is not None:
-            return row
-        return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-            name=None,
-            topic_id=asked.topic_id,
-            partitions=[],
-        )
+        if topic is None:
+            return _no_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+        if not _may_describe(ctx, topic.name):
+            return _no_topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, asked.topic_id)
+        row = yield from _topic(ctx, request, image, topic)
+        return row or _no_topic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
     name = asked.name
     if name is None:
-        return MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=None, partitions=[])
+        return _no_topic(ErrorCode.INVALID_REQUEST, None)
+    if not _may_describe(ctx, name):  # whether it exists is not told either
+        return _no_topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = image.topics.get(name)
     row = None if topic is None else (yield from _topic(ctx, request, image, topic))
     if row is not None:
         return row
     error = creation_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if invalid_topic_name(name) is not None:
+    if error is not ErrorCode.TOPIC_AUTHORIZATION_FAILED and invalid_topic_name(name) is not None:
         error = ErrorCode.INVALID_TOPIC_EXCEPTION
-    return MetadataResponseTopic(
-        error_code=error,
-        name=name,
-        is_internal=name in INTERNAL_TOPICS,
-        partitions=[],
-        topic_authorized_operations=_topic_operations(request),
-    )
+    missing = _no_topic(error, name)
+    missing.is_internal = name in INTERNAL_TOPICS
+    missing.topic_authorized_operations = _topic_operations(ctx, request, name)
+    return missing
 
 
-def _topic_operations(request: MetadataRequest) -> int:
+def _no_topic(
+    error: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=[])
+
+
+def _topic_operations(ctx: RequestContext, request: MetadataRequest, name: str) -> int:
     """The operations allowed on a topic, even on one that does not exist."""
-    return TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return ctx.authorized_operations(ResourceType.TOPIC, name)
 
 
 def _topic(
@@ -288,7 +340,7 @@ def _topic(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=_topic_operations(request),
+        topic_authorized_operations=_topic_operations(ctx, request, topic.name),
     )
 
 
@@ -351,13 +403,12 @@ def describe_cluster(
                     broker_id=broker.id, host=address.host, port=address.port, rack=broker.rack
                 )
             )
-    operations = NOT_ASKED
-    if request.include_cluster_authorized_operations:
-        operations = CLUSTER_OPERATIONS
     return DescribeClusterResponse(
         error_code=0,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=brokers,
-        cluster_authorized_operations=operations,
+        cluster_authorized_operations=_cluster_operations(
+            ctx, request.include_cluster_authorized_operations
+        ),
     )

@@ -12,7 +12,7 @@ offsets in ZooKeeper under /consumers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Container, Generator, Hashable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,15 +45,14 @@ from kwire.messages.offset_fetch import (
 )
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOffsetCommitResponse
 
+from ..coordinator.group.offsets import FetchedOffset
 from ..coordinator.group_coordinator import FetchedGroup
 from . import refusals
-from .authorization import AclOperation, group
+from .authorization import AclOperation, ResourceType, group
 from .registry import handles
 from .repeats import partitions_without_many_repeats, without_many_repeats
 
 if TYPE_CHECKING:
-    from ..coordinator.group.offsets import FetchedOffset
-    from ..metadata.image import MetadataImage
     from .context import Later, RequestContext
 
 TopicT = TypeVar(
@@ -61,6 +60,7 @@ TopicT = TypeVar(
 )
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+MAY_NOT_READ = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 #: How many rows are handled in one step, and at most how many offsets are stored in one batch.
 ROWS_IN_STEP = 256
@@ -77,9 +77,9 @@ def offset_commit(
 ) -> Generator[None, None, OffsetCommitResponse | Later[OffsetCommitResponse]]:
     """Store offsets; the answer comes when they are committed to the log."""
     asked = request.topics
-    known = yield from existing(ctx.services.metadata(), asked)
+    known, denied = yield from usable(ctx, asked)
     if not known and asked:
-        return (yield from commit_response(asked, {}))
+        return (yield from commit_response(asked, {}, denied))
     coordinator = ctx.services.group_coordinator
     answers: list[OffsetCommitResponse | Awaitable[OffsetCommitResponse]] = []
     for topics in some_rows(known):
@@ -98,7 +98,7 @@ def offset_commit(
         for response in responses:
             yield
             errors.update(errors_by_row(response))
-        return (yield from commit_response(asked, errors))
+        return (yield from commit_response(asked, errors, denied))
 
     done = [answer for answer in answers if isinstance(answer, OffsetCommitResponse)]
     if len(done) == len(answers):
@@ -136,16 +136,19 @@ def some_rows(topics: list[TopicT]) -> Generator[list[TopicT], None, None]:
 
 
 def commit_response(
-    asked: list[OffsetCommitRequestTopic], errors: dict[tuple[str, int], int]
+    asked: list[OffsetCommitRequestTopic],
+    errors: dict[tuple[str, int], int],
+    denied: Container[str],
 ) -> Generator[None, None, OffsetCommitResponse]:
-    """Answer in the order of the request; partitions without an entry in `errors` do not exist."""
+    """Answer in the order of the request; partitions without an entry in `errors` are denied or do not exist."""
     response = OffsetCommitResponse(topics=[])
     for topic in asked:
+        otherwise = MAY_NOT_READ if topic.name in denied else UNKNOWN
         rows: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
         for row in topic.partitions:
             yield
-            error = errors.get((topic.name, row.partition_index), UNKNOWN)
+            error = errors.get((topic.name, row.partition_index), otherwise)
             rows.append(
                 OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
             )
@@ -158,13 +161,13 @@ def offset_delete(
 ) -> Generator[None, None, OffsetDeleteResponse | Later[OffsetDeleteResponse]]:
     """Remove offsets of topics to which no member is subscribed."""
     asked = request.topics
-    known = yield from existing(ctx.services.metadata(), asked)
+    known, denied = yield from usable(ctx, asked)
     request.topics = known
 
     def put_back(response: OffsetDeleteResponse) -> Generator[None, None, OffsetDeleteResponse]:
         if response.error_code != ErrorCode.NONE or known is asked:
             return response
-        return (yield from delete_response(asked, errors_by_row(response)))
+        return (yield from delete_response(asked, errors_by_row(response), denied))
 
     answer = ctx.services.group_coordinator.delete_offsets(request)
     if isinstance(answer, OffsetDeleteResponse):
@@ -173,28 +176,42 @@ def offset_delete(
 
 
 def delete_response(
-    asked: list[OffsetDeleteRequestTopic], errors: dict[tuple[str, int], int]
+    asked: list[OffsetDeleteRequestTopic],
+    errors: dict[tuple[str, int], int],
+    denied: Container[str],
 ) -> Generator[None, None, OffsetDeleteResponse]:
-    """Answer in the order of the request; partitions without an entry in `errors` do not exist."""
+    """Answer in the order of the request; partitions without an entry in `errors` are denied or do not exist."""
     response = OffsetDeleteResponse(topics=[])
     for topic in asked:
+        otherwise = MAY_NOT_READ if topic.name in denied else UNKNOWN
         rows: list[OffsetDeleteResponsePartition] = []
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
         for row in topic.partitions:
             yield
-            error = errors.get((topic.name, row.partition_index), UNKNOWN)
+            error = errors.get((topic.name, row.partition_index), otherwise)
             rows.append(
                 OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=error)
             )
     return response
 
 
-def existing(image: MetadataImage, asked: list[TopicT]) -> Generator[None, None, list[TopicT]]:
-    """Return the topics with only those partitions that exist: the list itself if all do."""
-    topics = image.topics
+def usable(
+    ctx: RequestContext, asked: list[TopicT]
+) -> Generator[None, None, tuple[list[TopicT], Container[str]]]:
+    """Return the topics with only those partitions that exist, and the names of topics that the client may not read.
+
+    Shape: the first is the list itself if it may read all topics and all partitions exist.
+    """
+    topics = ctx.services.metadata().topics
     known: list[TopicT] = []
+    denied: set[str] = set()
     all_exist = True
     for topic in asked:
+        if not ctx.allows(AclOperation.READ, ResourceType.TOPIC, topic.name):
+            denied.add(topic.name)
+            all_exist = False
+            yield
+            continue
         found = topics.get(topic.name)
         if found is None:
             all_exist = False
@@ -212,7 +229,7 @@ def existing(image: MetadataImage, asked: list[TopicT]) -> Generator[None, None,
             all_exist = False
             if kept:
                 known.append(type(topic)(name=topic.name, partitions=kept))
-    return asked if all_exist else known
+    return asked if all_exist else known, denied
 
 
 def errors_by_row(
@@ -246,16 +263,26 @@ def _fetch(
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
 ) -> Generator[None, None, FetchedGroup]:
-    """Read the offsets of a group, of all partitions if `topics` is None."""
+    """Read the offsets of a group, of all partitions that the client may know of if `topics` is None.
+
+    Errors: GROUP_AUTHORIZATION_FAILED; TOPIC_AUTHORIZATION_FAILED in the rows of single topics.
+    """
     coordinator = ctx.services.group_coordinator
+    if not ctx.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+        return FetchedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     if topics is None:
         yield
-        return coordinator.fetch_offsets(group_id, None, require_stable)
+        error, every = coordinator.fetch_offsets(group_id, None, require_stable)
+        return FetchedGroup(error, [each for each in every if may_describe(ctx, each[0])])
     found: list[tuple[str, list[FetchedOffset]]] = []
     error, _ = coordinator.fetch_offsets(group_id, (), require_stable)
     for topic, numbers in topics:
         rows: list[FetchedOffset] = []
         found.append((topic, rows))
+        if not may_describe(ctx, topic):
+            yield
+            rows += [not_described(number) for number in numbers]
+            continue
         for first in range(0, len(numbers), ROWS_IN_STEP):
             yield
             some = numbers[first : first + ROWS_IN_STEP]
@@ -264,6 +291,15 @@ def _fetch(
                 return FetchedGroup(error, [])
             rows += part[0][1]
     return FetchedGroup(error, found)
+
+
+def may_describe(ctx: RequestContext, topic: str) -> bool:
+    return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def not_described(number: int) -> FetchedOffset:
+    """The row of a partition whose topic the client may not know of."""
+    return FetchedOffset(number, -1, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 @handles(OffsetFetchRequest, versions="0-9", authorize=None, refusal=refusals.offset_fetch)

@@ -25,6 +25,8 @@ from kwire.messages.produce import ProduceRequest, ProduceResponse
 
 from ..log.validator import AppendError
 from ..metadata.internal_topics import INTERNAL_TOPICS
+from ..security.acl import AclOperation, ResourceType
+from .authorization import AllowAll
 from .context import Later, NoReply, RequestContext
 from .produce_answer import Place, answer_of
 from .produce_form import TRANSACTIONAL, check_form, first_batch
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 #: Clients that may write to internal topics. Source: AdminUtils.ADMIN_CLIENT_ID.
 ADMIN_CLIENT_ID = "__admin_client"
 
+MAY_NOT_WRITE = AppendError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 UNKNOWN_TOPIC = AppendError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 UNKNOWN_ID = AppendError(ErrorCode.UNKNOWN_TOPIC_ID)
 NO_TRANSACTIONAL_ID = AppendError(
@@ -57,8 +60,8 @@ def produce(
     places, rows, transactional, is_suspect = _rows(ctx, request)
     acks = request.acks
     transactional_id = request.transactional_id
-    if is_suspect or (transactional and transactional_id is None):
-        refused = _refusal_of_all(request, transactional)
+    if is_suspect or (transactional and not _may_use(ctx, transactional_id)):
+        refused = _refusal_of_all(ctx, request, transactional)
         if refused is not None:
             return answer_of(ctx, acks, places, [refused] * len(rows))
     verifier = None
@@ -88,6 +91,7 @@ def _rows(
     version = ctx.version
     transactional = False
     is_suspect = version < 3
+    checks = type(ctx.services.authorizer) is not AllowAll
     places: list[Place] = []
     rows: list[AppendRow] = []
     for topic in request.topic_data:
@@ -96,6 +100,12 @@ def _rows(
             known = ctx.services.metadata().topic_by_id(topic.topic_id)
             name = topic.topic_id if known is None else known.name
         closed = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT_ID
+        if checks and not _may_write(ctx, name):
+            is_suspect = True
+            for data in topic.partition_data:
+                places.append((name, data.index, None))
+                rows.append(MAY_NOT_WRITE)
+            continue
         for data in topic.partition_data:
             number = data.index
             # A plain tuple hashes and compares like a TopicPartition, and costs less to make.
@@ -115,6 +125,19 @@ def _rows(
             places.append((name, number, None))
             rows.append(error)
     return places, rows, transactional, is_suspect
+
+
+def _may_write(ctx: RequestContext, topic: str | bytes) -> bool:
+    """Whether the client may write to a topic; an id that is unknown is another error's matter."""
+    if isinstance(topic, bytes):
+        return True
+    return ctx.allows(AclOperation.WRITE, ResourceType.TOPIC, topic)
+
+
+def _may_use(ctx: RequestContext, transactional_id: str | None) -> bool:
+    if transactional_id is None:
+        return False
+    return ctx.allows(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def _refusal(
@@ -143,20 +166,24 @@ def _refusal(
     return AppendError(services.replica_manager.why_missing(image, topic, number))
 
 
-def _refusal_of_all(request: ProduceRequest, transactional: bool) -> AppendError | None:
+def _refusal_of_all(
+    ctx: RequestContext, request: ProduceRequest, transactional: bool
+) -> AppendError | None:
     """The errors for which Apache Kafka refuses a whole request, with the same error in all rows.
 
     Shape: decided by the first batch of each partition, known or not, in their order.
-    Errors: CORRUPT_MESSAGE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id.
+    Errors: CORRUPT_MESSAGE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id, or with
+    one that the client may not use.
     """
+    refused = None if _may_use(ctx, request.transactional_id) else NO_TRANSACTIONAL_ID
     for topic in request.topic_data:
         for data in topic.partition_data:
             found = first_batch(data.records)
             if found is TRANSACTIONAL:
-                return NO_TRANSACTIONAL_ID if request.transactional_id is None else None
+                return refused
             if found is not None:
                 return found
-    return NO_TRANSACTIONAL_ID if transactional and request.transactional_id is None else None
+    return refused if transactional else None
 
 
 def _refuse_acks(

@@ -30,7 +30,15 @@ from ..controller.topics import invalid_topic_name
 from ..coordination.store import StoreError
 from ..coordinator.transaction.tickets import Initialized, Producer
 from . import refusals
-from .authorization import AclOperation, cluster, depending, transactional_id
+from .authorization import (
+    AclOperation,
+    ResourceType,
+    any_of,
+    any_resource,
+    cluster,
+    depending,
+    transactional_id,
+)
 from .context import Later, RequestContext
 from .registry import handles
 
@@ -38,9 +46,10 @@ logger = logging.getLogger(__name__)
 
 NONE = -1
 
-#: What InitProducerId needs. With ACLs, a client that may write to any topic would not need
-#: IDEMPOTENT_WRITE.
-IDEMPOTENT = cluster(AclOperation.IDEMPOTENT_WRITE)
+#: What InitProducerId needs. A client that may write to any topic does not need IDEMPOTENT_WRITE.
+IDEMPOTENT = any_of(
+    cluster(AclOperation.IDEMPOTENT_WRITE), any_resource(AclOperation.WRITE, ResourceType.TOPIC)
+)
 TRANSACTIONAL = transactional_id(AclOperation.WRITE)
 
 
@@ -138,6 +147,10 @@ def producers_of(
     ctx: RequestContext, topic: str, number: int
 ) -> Generator[None, None, PartitionResponse]:
     services = ctx.services
+    if not ctx.allows(AclOperation.READ, ResourceType.TOPIC, topic):
+        return PartitionResponse(
+            partition_index=number, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
     problem = invalid_topic_name(topic)
     if problem is not None:
         return PartitionResponse(

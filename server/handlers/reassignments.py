@@ -11,7 +11,7 @@ Source: KafkaApis.handleAlterPartitionReassignmentsRequest, handleListPartitionR
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 
 from kwire.errors import ErrorCode
@@ -54,13 +54,13 @@ Results = Mapping[TopicPartition, Refusal | None]
 )
 def alter_partition_reassignments(
     ctx: RequestContext, request: AlterPartitionReassignmentsRequest
-) -> Later[AlterPartitionReassignmentsResponse]:
+) -> Generator[None, None, Later[AlterPartitionReassignmentsResponse]]:
     """Start or cancel reassignments of replicas."""
-    wanted = {
-        TopicPartition(topic.name, row.partition_index): row.replicas
-        for topic in request.topics
-        for row in topic.partitions
-    }
+    wanted = {}
+    for topic in request.topics:
+        for row in topic.partitions:
+            yield
+            wanted[TopicPartition(topic.name, row.partition_index)] = row.replicas
     return ctx.later(
         ctx.services.controller.alter_reassignments(
             wanted, change_factor=request.allow_replication_factor_change
@@ -71,7 +71,7 @@ def alter_partition_reassignments(
 
 def _altered(
     request: AlterPartitionReassignmentsRequest, results: Results | Refusal
-) -> AlterPartitionReassignmentsResponse:
+) -> Generator[None, None, AlterPartitionReassignmentsResponse]:
     allowed = request.allow_replication_factor_change
     if isinstance(results, Refusal):
         return AlterPartitionReassignmentsResponse(
@@ -82,6 +82,7 @@ def _altered(
         )
     topics: dict[str, list[ReassignablePartitionResponse]] = {}
     for tp, refusal in results.items():
+        yield
         topics.setdefault(tp.topic, []).append(
             ReassignablePartitionResponse(
                 partition_index=tp.partition,
@@ -101,25 +102,28 @@ def _altered(
 @handles(ListPartitionReassignmentsRequest, versions="0", authorize=cluster(AclOperation.DESCRIBE))
 def list_partition_reassignments(
     ctx: RequestContext, request: ListPartitionReassignmentsRequest
-) -> Later[ListPartitionReassignmentsResponse]:
+) -> Generator[None, None, Later[ListPartitionReassignmentsResponse]]:
     """List the ongoing reassignments."""
-    wanted = None
+    wanted: list[TopicPartition] | None = None
     if request.topics is not None:
-        wanted = [
-            TopicPartition(topic.name, number)
-            for topic in request.topics
-            for number in topic.partition_indexes
-        ]
+        wanted = []
+        for topic in request.topics:
+            for number in topic.partition_indexes:
+                yield
+                wanted.append(TopicPartition(topic.name, number))
     return ctx.later(ctx.services.controller.list_reassignments(wanted), _listed)
 
 
-def _listed(found: Listed | Refusal) -> ListPartitionReassignmentsResponse:
+def _listed(
+    found: Listed | Refusal,
+) -> Generator[None, None, ListPartitionReassignmentsResponse]:
     if isinstance(found, Refusal):
         return ListPartitionReassignmentsResponse(
             error_code=found.error, error_message=found.message, topics=[]
         )
     topics: dict[str, list[OngoingPartitionReassignment]] = {}
     for tp, assignment in found.items():
+        yield
         topics.setdefault(tp.topic, []).append(
             OngoingPartitionReassignment(
                 partition_index=tp.partition,
@@ -144,7 +148,7 @@ def _listed(found: Listed | Refusal) -> ListPartitionReassignmentsResponse:
 )
 def elect_leaders(
     ctx: RequestContext, request: ElectLeadersRequest
-) -> ElectLeadersResponse | Later[ElectLeadersResponse]:
+) -> Generator[None, None, ElectLeadersResponse | Later[ElectLeadersResponse]]:
     """Elect preferred, or unclean, leaders."""
     election = request.election_type if ctx.version >= 1 else PREFERRED
     if election not in (PREFERRED, UNCLEAN):
@@ -152,25 +156,25 @@ def elect_leaders(
             error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[]
         )
     asked = request.topic_partitions
+    wanted: list[TopicPartition] = []
     if asked is None:
-        wanted = [
-            TopicPartition(topic.name, number)
-            for topic in ctx.services.metadata().topics.values()
-            for number in topic.partitions
-        ]
+        for image in ctx.services.metadata().topics.values():
+            yield
+            wanted += [TopicPartition(image.name, number) for number in image.partitions]
     else:
-        wanted = [
-            TopicPartition(topic.topic, number) for topic in asked for number in topic.partitions
-        ]
+        for topic in asked:
+            yield
+            wanted += [TopicPartition(topic.topic, number) for number in topic.partitions]
     return ctx.later(
         ctx.services.controller.elect_leaders(wanted, election),
         partial(_elected, everything=asked is None),
     )
 
 
-def _elected(results: Results, *, everything: bool) -> ElectLeadersResponse:
+def _elected(results: Results, *, everything: bool) -> Generator[None, None, ElectLeadersResponse]:
     topics: dict[str, list[PartitionResult]] = {}
     for tp, refusal in results.items():
+        yield
         if everything and refusal is not None and refusal.error is ErrorCode.ELECTION_NOT_NEEDED:
             continue  # nobody asked for this one in particular
         topics.setdefault(tp.topic, []).append(

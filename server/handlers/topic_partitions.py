@@ -27,9 +27,9 @@ from kwire.messages.describe_topic_partitions import (
 from ..controller.topics import invalid_topic_name
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
 from ..metadata.internal_topics import INTERNAL_TOPICS
+from ..security.acl import ResourceType
 from .context import RequestContext
 from .endpoints import address_for
-from .metadata import TOPIC_OPERATIONS
 from .registry import handles
 
 #: How many names are sorted in one step, and how many partitions are described in one.
@@ -75,7 +75,7 @@ def describe_topic_partitions(
             break
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_missing(name))
+            response.topics.append(_missing(ctx, name))
             continue
         begin = start if name == first else 0
         row = yield from _topic(ctx, image, topic, begin, left)
@@ -96,7 +96,7 @@ def _sorted(names: Sequence[str]) -> Generator[None, None, Iterator[str]]:
     return merge(*runs)
 
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _missing(ctx: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -106,7 +106,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=ctx.authorized_operations(ResourceType.TOPIC, name),
     )
 
 
@@ -124,7 +124,7 @@ def _topic(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=ctx.authorized_operations(ResourceType.TOPIC, topic.name),
     )
 
 

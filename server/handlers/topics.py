@@ -12,7 +12,7 @@ Source: KafkaApis.handleCreateTopicsRequest, handleDeleteTopicsRequest, ZkAdminM
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from kwire.errors import ErrorCode
 from kwire.messages.create_partitions import (
@@ -47,11 +47,17 @@ from ..controller.topic_plan import (
 from ..controller.topics import TakenNames
 from ..coordination.cluster import random_id
 from ..coordination.paths import NewTopic
+from ..metadata.image import TopicImage
+from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from . import refusals
 from .context import Later, RequestContext
 from .registry import handles
 
-FOUND_TWICE = "Found multiple entries for this topic."
+NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+NOT_AUTHORIZED_TO_CREATE = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+NOT_AUTHORIZED_TO_ALTER = Refusal(
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed."
+)
 
 
 # -- CreateTopics --------------------------------------------------------------------------------
@@ -60,7 +66,7 @@ FOUND_TWICE = "Found multiple entries for this topic."
 @handles(CreateTopicsRequest, versions="0-7", authorize=None, refusal=refusals.create_topics)
 def create_topics(
     ctx: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
+) -> Generator[None, None, CreateTopicsResponse | Later[CreateTopicsResponse]]:
     """Create topics, or with validate_only say whether they could be created."""
     services = ctx.services
     if not services.controller.is_active:
@@ -76,9 +82,14 @@ def create_topics(
     rows: dict[str, NewTopic | Refusal] = {}
     wanted: list[NewTopic] = []
     taken = TakenNames(image.topics)
+    creates_any = ctx.allows(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     for topic in request.topics:
+        yield
         if times[topic.name] > 1:
-            rows[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, FOUND_TWICE)
+            rows[topic.name] = NAMED_TWICE
+            continue
+        if not (creates_any or ctx.allows(AclOperation.CREATE, ResourceType.TOPIC, topic.name)):
+            rows[topic.name] = NOT_AUTHORIZED_TO_CREATE
             continue
         # In a cluster a missing broker may still join; a single broker has none to wait for.
         row = rows[topic.name] = plan_topic(
@@ -93,30 +104,31 @@ def create_topics(
             wanted.append(row)
             taken.add(topic.name)
     if not wanted:
-        return CreateTopicsResponse(
-            topics=[
-                _created(ctx, topic.name, rows[topic.name], created=False)
-                for topic in request.topics
-            ]
-        )
-    return ctx.later(_create(ctx, request, rows, wanted))
+        return (yield from _all_created(ctx, request, rows, created=False))
+
+    def finish(
+        made: Sequence[TopicImage | Refusal],
+    ) -> Generator[None, None, CreateTopicsResponse]:
+        for topic, result in zip(wanted, made, strict=True):
+            if isinstance(result, Refusal):
+                rows[topic.name] = result
+        return (yield from _all_created(ctx, request, rows, created=True))
+
+    return ctx.later(services.controller.create_topics(wanted), finish)
 
 
-async def _create(
+def _all_created(
     ctx: RequestContext,
     request: CreateTopicsRequest,
     rows: dict[str, NewTopic | Refusal],
-    wanted: Sequence[NewTopic],
-) -> CreateTopicsResponse:
-    made = await ctx.services.controller.create_topics(wanted)
-    for topic, result in zip(wanted, made, strict=True):
-        if isinstance(result, Refusal):
-            rows[topic.name] = result
-    return CreateTopicsResponse(
-        topics=[
-            _created(ctx, topic.name, rows[topic.name], created=True) for topic in request.topics
-        ]
-    )
+    *,
+    created: bool,
+) -> Generator[None, None, CreateTopicsResponse]:
+    topics = []
+    for topic in request.topics:
+        yield
+        topics.append(_created(ctx, topic.name, rows[topic.name], created=created))
+    return CreateTopicsResponse(topics=topics)
 
 
 def _refused_topic(name: str, refusal: Refusal) -> CreatableTopicResult:
@@ -128,8 +140,24 @@ def _refused_topic(name: str, refusal: Refusal) -> CreatableTopicResult:
 def _created(
     ctx: RequestContext, name: str, row: NewTopic | Refusal, *, created: bool
 ) -> CreatableTopicResult:
+    described = ctx.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
     if isinstance(row, Refusal):
-        return _refused_topic(name, row)
+        refused = _refused_topic(name, row)
+        if not described and row in (NOT_AUTHORIZED_TO_CREATE, NAMED_TWICE):
+            refused.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return refused
+    topic_id = row.topic_id if created else ZERO_UUID
+    if not described:
+        return CreatableTopicResult(
+            name=name,
+            # Apache Kafka before 4.0 counts the id among what DESCRIBE_CONFIGS is needed for.
+            topic_id=ZERO_UUID if ctx.services.ceiling == "3.9" else topic_id,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=[],
+        )
     configs = None
     if ctx.version >= 5:
         configs = [
@@ -144,7 +172,7 @@ def _created(
         ]
     return CreatableTopicResult(
         name=name,
-        topic_id=row.topic_id if created else ZERO_UUID,
+        topic_id=topic_id,
         error_code=0,
         error_message=None,
         num_partitions=len(row.partitions),
@@ -159,7 +187,7 @@ def _created(
 @handles(DeleteTopicsRequest, versions="0-6", authorize=None, refusal=refusals.delete_topics)
 def delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
+) -> Generator[None, None, DeleteTopicsResponse | Later[DeleteTopicsResponse]]:
     """Delete topics by name, or from version 6 on by id."""
     asked = _topics_to_delete(ctx, request)
     refused = _why_no_deletion(ctx, asked)
@@ -170,7 +198,10 @@ def delete_topics(
                 for topic in asked
             ]
         )
-    rows = [_found_topic(ctx, topic) for topic in asked]
+    rows = []
+    for topic in asked:
+        yield
+        rows.append(_found_topic(ctx, topic))
     # A topic that is named twice is deleted once, and both rows say so.
     names = list(dict.fromkeys(row.name for row in rows if row.name and not row.error_code))
     if not names:
@@ -211,19 +242,24 @@ def _why_no_deletion(ctx: RequestContext, asked: list[DeleteTopicState]) -> Erro
 
 
 def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
-    """The row of a topic that can be deleted, or the error. The id is the one in the request."""
+    """The row of a topic that can be deleted, or the error. The id is the one in the request.
+
+    A client that may not describe a topic is not told the name behind an id.
+    """
     image = ctx.services.metadata()
     name, error = asked.name, ErrorCode.NONE
-    if name is not None:
-        if name not in image.topics:
+    if name is None and asked.topic_id != ZERO_UUID:
+        found = image.topics_by_id.get(asked.topic_id)
+        if found is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, found.name):
+            name = found.name
+    if not error:
+        # Without a name and an id as well: it is not among the topics that may be deleted.
+        if name is None or not ctx.allows(AclOperation.DELETE, ResourceType.TOPIC, name):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif name not in image.topics:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif asked.topic_id in image.topics_by_id:
-        name = image.topics_by_id[asked.topic_id].name
-    elif asked.topic_id != ZERO_UUID:
-        error = ErrorCode.UNKNOWN_TOPIC_ID
-    else:
-        # Neither name nor id: Apache Kafka does not count it among the topics that may be deleted.
-        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return DeletableTopicResult(name=name, topic_id=asked.topic_id, error_code=error)
 
 
@@ -235,7 +271,7 @@ def _found_topic(ctx: RequestContext, asked: DeleteTopicState) -> DeletableTopic
 )
 def create_partitions(
     ctx: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse | Later[CreatePartitionsResponse]:
+) -> Generator[None, None, CreatePartitionsResponse | Later[CreatePartitionsResponse]]:
     """Add partitions to topics, or with validate_only say whether they could be added."""
     services = ctx.services
     image = services.metadata()
@@ -243,10 +279,13 @@ def create_partitions(
     rows: dict[str, dict[int, tuple[int, ...]] | Refusal] = {}
     room = MAX_PARTITIONS_PER_REQUEST
     for topic in request.topics:
+        yield
         if times[topic.name] > 1:
             rows[topic.name] = Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         elif not services.controller.is_active:
             rows[topic.name] = NOT_CONTROLLER
+        elif not ctx.allows(AclOperation.ALTER, ResourceType.TOPIC, topic.name):
+            rows[topic.name] = NOT_AUTHORIZED_TO_ALTER
         else:
             row = rows[topic.name] = plan_partitions(topic, image, room)
             if not isinstance(row, Refusal):

@@ -16,7 +16,7 @@ Source: KafkaApis, TransactionCoordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -60,13 +60,23 @@ from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
 from ..turns import exhaust
-from .authorization import AclOperation, cluster, depending, each_of, group, transactional_id
-from .offsets import UNKNOWN, errors_by_row, existing
+from .authorization import (
+    DENIED,
+    AclOperation,
+    ResourceType,
+    cluster,
+    depending,
+    each_of,
+    group,
+    transactional_id,
+)
+from .offsets import MAY_NOT_READ, UNKNOWN, errors_by_row, usable
 from .registry import handles
 from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
 
 if TYPE_CHECKING:
+    from ..coordinator.transaction_coordinator import Described
     from .context import Later, RequestContext
 
 T = TypeVar("T")
@@ -180,12 +190,19 @@ async def all_of(ctx: RequestContext, begun: Iterable[Errors | Awaitable[Errors]
     return found
 
 
+def may_write(ctx: RequestContext, topic: str) -> bool:
+    """Whether a client may write to a topic; to internal ones none may."""
+    if topic in INTERNAL_TOPICS:
+        return False
+    return ctx.allows(AclOperation.WRITE, ResourceType.TOPIC, topic)
+
+
 def add_to_transaction(
     ctx: RequestContext, asked: AddPartitionsToTxnTransaction
 ) -> Steps[Errors | Awaitable[Errors]]:
     """Add or verify the partitions of one transaction; returns an error for each.
 
-    Errors: TOPIC_AUTHORIZATION_FAILED for an internal topic from a client,
+    Errors: TOPIC_AUTHORIZATION_FAILED for a topic that the client may not write to,
     UNKNOWN_TOPIC_OR_PARTITION, and OPERATION_NOT_ATTEMPTED for the other partitions of the same
     transaction.
     """
@@ -194,7 +211,7 @@ def add_to_transaction(
     errors: Errors = {}
     for tp in tps:
         yield
-        if ctx.version < 4 and tp.topic in INTERNAL_TOPICS:
+        if ctx.version < 4 and not may_write(ctx, tp.topic):
             errors[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(tp.topic, tp.partition) is None:
             errors[tp] = UNKNOWN
@@ -291,14 +308,14 @@ def txn_offset_commit(
     Errors: those of verification, for all partitions, if the group's offsets were not added.
     """
     asked = request.topics
-    known = yield from existing(ctx.services.metadata(), asked)
+    known, denied = yield from usable(ctx, asked)
     if not known:
-        return offsets_response(ctx, asked, {}, UNKNOWN)
+        return offsets_response(ctx, asked, {}, UNKNOWN, denied)
     verified = verify_offsets(ctx, request)
     request.topics = known  # unknown partitions have their answer already
 
     def put_back(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-        return offsets_response(ctx, asked, errors_by_row(response), UNKNOWN)
+        return offsets_response(ctx, asked, errors_by_row(response), UNKNOWN, denied)
 
     def commit(error: ErrorCode) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
         if error is not ErrorCode.NONE:
@@ -359,10 +376,16 @@ def offsets_response(
     asked: list[TxnOffsetCommitRequestTopic],
     errors: Mapping[tuple[str, int], int],
     otherwise: ErrorCode,
+    denied: Container[str] = (),
 ) -> TxnOffsetCommitResponse:
-    """Answer in the order of the request; rows without an error of their own get `otherwise`."""
+    """Answer in the order of the request; rows without an error of their own get `otherwise`.
+
+    Shape: those of `denied` topics get TOPIC_AUTHORIZATION_FAILED.
+    """
 
     def error_of(topic: str, number: int) -> int:
+        if topic in denied:
+            return MAY_NOT_READ
         error = errors.get((topic, number), otherwise)
         # Producers before 2.0 do not know that a coordinator may be loading.
         if ctx.version < 2 and error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -501,7 +524,9 @@ def describe_transactions(
     rows = []
     for name in (yield from without_many_repeats(request.transactional_ids)):
         yield
-        found = coordinator.describe(name)
+        found: Described | ErrorCode = DENIED[ResourceType.TRANSACTIONAL_ID]
+        if ctx.allows(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
+            found = coordinator.describe(name)
         if isinstance(found, ErrorCode):
             rows.append(TransactionState(error_code=found, transactional_id=name))
             continue
@@ -517,6 +542,7 @@ def describe_transactions(
                 topics=[
                     TopicData(topic=topic, partitions=numbers)
                     for topic, numbers in by_topic(found.partitions).items()
+                    if ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
                 ],
             )
         )

@@ -35,8 +35,13 @@ LATER_READ_WAIT_MS = 500
 #: Answered at once, because the client has to look for the leader.
 WRONG_BROKER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-#: The errors of partitions that are not in the metadata. These come last, in this order.
-MISSING = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+#: The errors of partitions that are not in the metadata, or that the client may not read. Their rows come last,
+#: those with unknown topic ids first.
+MISSING = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 
 #: One partition of a fetch: its session key, what is asked for, the topic's name, the result. A
 #: plain tuple, since there is one for each partition of each fetch.
@@ -59,7 +64,8 @@ class FetchParams(NamedTuple):
     Shape: `replica_id` is -1 for a consumer; `in_rack` are the live brokers in a consumer's rack,
     to one of which it may be sent. With `by_id` topics are looked up by id, otherwise by name.
     `refuse` says why a client may not read a partition; `convert` converts what was read from an
-    offset for an old client; both are None if not needed.
+    offset for an old client; `denies` says whether a client may not read a topic ("" for one whose id is
+    unknown). They are None if not needed.
     Unit: at most `max_bytes` are read; `min_bytes` is waited for only up to `allowed_bytes`.
     """
 
@@ -76,6 +82,7 @@ class FetchParams(NamedTuple):
     in_rack: Collection[int] = ()
     refuse: Callable[[Partition], ErrorCode] | None = None
     convert: Convert | None = None
+    denies: Callable[[str], bool] | None = None
 
 
 class Throttle(NamedTuple):
@@ -202,7 +209,7 @@ def _read(
 ) -> Reading:
     """Read every partition once, in the session's order, within the limits of the request.
 
-    Shape: partitions that are not in the metadata come last, as in Apache Kafka's answers. With
+    Shape: partitions that are not in the metadata, or may not be read, come last, as in Apache Kafka's answers. With
     `noted_ms` the follower's progress is noted; a fetch that has waited noted it before.
     """
     image = metadata()
@@ -213,7 +220,7 @@ def _read(
     budget = params.max_bytes
     min_one_batch = True
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
-    in_rack, refuse = params.in_rack, params.refuse
+    in_rack, refuse, denies = params.in_rack, params.refuse, params.denies
     follower: FollowerFetch | None = None
     rows: list[FetchRow] = []
     missing: list[FetchRow] = []
@@ -236,13 +243,15 @@ def _read(
                 continue
             asked.idle = None
         topic = asked.topic
-        if by_id is not None:
-            found = by_id.get(asked.topic_id)
-            topic = "" if found is None else found.name
-            asked.topic = topic or asked.topic
+        if by_id is not None and (found := by_id.get(asked.topic_id)) is not None:
+            topic = asked.topic = found.name
         partition = partitions.get((topic, asked.partition))
-        if partition is None:
-            result = _missing(replicas, image, asked, by_id)
+        if (
+            partition is None
+            or (by_id is not None and asked.topic_id not in by_id)
+            or (denies is not None and denies(topic))
+        ):
+            result = _missing(replicas, image, asked, by_id, denies)
             answer_now = answer_now or result.error not in MISSING
             (missing if result.error in MISSING else rows).append((key, asked, topic, result))
             continue
@@ -305,7 +314,7 @@ def _read(
 
 
 def _rank_of_missing(row: FetchRow) -> int:
-    return MISSING.index(row[3].error)
+    return int(row[3].error is not ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def _missing(
@@ -313,13 +322,16 @@ def _missing(
     image: MetadataImage,
     asked: FetchedPartition,
     by_id: Mapping[bytes, TopicImage] | None,
+    denies: Callable[[str], bool] | None,
 ) -> ReadResult:
-    """The result for a partition that has no replica here, or whose topic id is not known (any more).
+    """The result for a partition that may not be read or has no replica here, or whose topic id is not known (any more).
 
     Shape: a session remembers the name that a topic id had, see `FetchedPartition.topic`.
     """
     topic, number = asked.topic, asked.partition
-    if by_id is None or asked.topic_id in by_id:
+    if denies is not None and denies(topic):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif by_id is None or asked.topic_id in by_id:
         error = replicas.why_missing(image, topic, number)
     elif not topic:
         error = ErrorCode.UNKNOWN_TOPIC_ID

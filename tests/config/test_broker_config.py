@@ -115,11 +115,32 @@ def test_notices_name_idle_keys_once_and_each_unknown_with_its_nearest() -> None
     ]
 
 
-def test_authorizer_that_is_not_applied_is_named() -> None:
-    notices = BrokerConfig(
-        {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
-    ).notices()
-    assert "every client may do everything" in notices[-1]
+def test_settings_of_an_authorizer_without_one_are_named() -> None:
+    assert BrokerConfig({"super.users": "User:a"}).notices() == [
+        "super.users has no effect without authorizer.class.name"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"authorizer.class.name": "com.example.Mine"},
+            "authorizer.class.name=com.example.Mine: kwire has no such class; allowed: "
+            "kafka.security.authorizer.AclAuthorizer, "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        (
+            {"super.users": "User:a;alice"},
+            "super.users=User:a;alice: expected a string in format principalType:principalName but "
+            "got alice; allowed: User:name;User:name",
+        ),
+    ],
+)
+def test_authorizer_that_cannot_be_built_is_refused(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig(settings)
+    assert refused.value.explain() == said
 
 
 def test_dynamic_value_hides_synonyms_below_and_gives_them_back() -> None:

@@ -17,6 +17,8 @@ from server.config.describe import (
     describe_topic,
 )
 
+from .test_tables import is_ours
+
 #: What the recorded broker's server.properties said.
 STATIC = {
     "broker.id": "0",
@@ -53,7 +55,7 @@ def recorded() -> dict[str, Any]:
 
 
 def rows(entries: Any) -> list[dict[str, Any]]:
-    return [row(entry) for entry in sorted(entries) if not entry.name.startswith("kwire.")]
+    return [row(entry) for entry in sorted(entries) if not is_ours(entry.name)]
 
 
 def row(entry: ConfigEntry) -> dict[str, Any]:

@@ -98,6 +98,11 @@ class Refuser:
         self.asked.append((operation, resource_type, name))
         return (operation, resource_type) in self.allowed
 
+    def allows_any(
+        self, connection: ConnectionInfo, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        return self.allows(connection, operation, resource_type, "")
+
 
 def full(cls: type, version: int, **values: Any) -> Any:
     """A message with one element in each of its arrays, and strings that say their field's name."""
@@ -203,12 +208,15 @@ def test_partitions_are_added_by_brokers_or_by_who_may_use_the_id(version: int) 
         assert error_codes(response) == {CLUSTER_DENIED}
 
 
-def test_idempotent_producer_without_an_id_needs_a_right_on_the_cluster() -> None:
+def test_idempotent_producer_needs_a_right_on_the_cluster_or_on_any_topic() -> None:
     (handler,) = (each for each in HANDLERS if each.name == "InitProducerId")
     authorizer = Refuser()
     message = handler.request_class(transactional_id=None)
     response = dispatch(handler, message, 4, authorizer=authorizer)
-    assert authorizer.asked == [(AclOperation.IDEMPOTENT_WRITE, *CLUSTER)]
+    assert authorizer.asked == [
+        (AclOperation.IDEMPOTENT_WRITE, *CLUSTER),
+        (AclOperation.WRITE, ResourceType.TOPIC, ""),
+    ]
     assert (response.error_code, response.producer_id, response.producer_epoch) == (
         CLUSTER_DENIED,
         -1,

@@ -28,7 +28,7 @@ from server.coordination.paths import NewTopic
 from server.handlers.context import Later
 from server.handlers.topics import create_partitions, create_topics, delete_topics
 from server.metadata.image import TopicImage
-from tests.support.replicas import Replicas, topic_id, topic_image
+from tests.support.replicas import Replicas, finished, topic_id, topic_image
 from tests.support.services import with_rooms
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -198,7 +198,7 @@ def test_too_many_partitions_are_refused_before_any_is_planned(
 
 
 def test_nothing_asked_for_is_answered_with_nothing(room: Replicas, controller: Controller) -> None:
-    answer = create_topics(room.context(7), CreateTopicsRequest(timeout_ms=1))
+    answer = finished(create_topics(room.context(7), CreateTopicsRequest(timeout_ms=1)))
     assert not isinstance(answer, Later) and answer.topics == []
 
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from server.handlers.authorization import AllowAll
 from server.handlers.context import Services
+from server.turns import Turns
 
 
 class Missing:
@@ -25,10 +26,11 @@ class Missing:
 def services_of(**rooms: Any) -> Services:
     """Build `Services` from those that a test provides; the others fail when they are used.
 
-    Everything is allowed if the test provides no authorizer.
+    Everything is allowed, and there are no ACLs, if the test provides no authorizer.
     """
     missing = {each.name: Missing(each.name) for each in fields(Services)}
-    return Services(**{**missing, "authorizer": AllowAll(), **rooms})
+    plain = {"authorizer": AllowAll(), "acls": None, "turns": Turns(lambda: 0)}
+    return Services(**{**missing, **plain, **rooms})
 
 
 def with_rooms(services: Services, **rooms: Any) -> Services:

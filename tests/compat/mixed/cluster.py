@@ -175,12 +175,15 @@ class Seat:
 
 
 class MixedCluster:
-    """A real ZooKeeper and a seat for each of the kinds named."""
+    """A real ZooKeeper and a seat for each of the kinds named; `settings` are for all of them."""
 
-    def __init__(self, directory: Path, kinds: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, kinds: Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> None:
         self.zookeeper = ZooKeeperServer()
         self.directory = directory
         self._kinds = kinds
+        self._settings = settings or {}
         self.seats: list[Seat] = []
         self.client = KazooClient(self.zookeeper.connect)
 
@@ -192,6 +195,7 @@ class MixedCluster:
             connect = self.zookeeper.connect
             for number, kind in enumerate(self._kinds):
                 seat = Seat(self.directory / f"broker-{number}", number, connect, kind)
+                seat.settings.update(self._settings)
                 self.seats.append(seat)
                 seat.start()
         except BaseException:

@@ -1,0 +1,327 @@
+"""The access control lists in the coordination store, in Apache Kafka's nodes, so that a mixed cluster agrees on them.
+
+Each pattern of resources has one node with its entries. Whoever changes one also writes a notification,
+and every broker then reads the node again. The kept ACLs are only ever replaced by what was read or written
+under one lock, and so never become older.
+Source: ZkAclStore, ZkAclChangeStore (ZkData.scala), AclAuthorizer of 3.9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..security.acl import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from . import paths
+from .cluster import CHANGE_EXPIRATION_MS
+from .commit import commit
+from .store import (
+    BadVersion,
+    Create,
+    Delete,
+    EventKind,
+    NodeExists,
+    NoNode,
+    Op,
+    SetData,
+    Store,
+    StoreClosed,
+    StoreError,
+    WatchEvent,
+)
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..security.acl_authorizer import AclAuthorizer
+
+logger = logging.getLogger(__name__)
+
+#: Where the nodes of each kind of pattern are. Source: ZkAclStore; `prefixed` is lower-case there too.
+ROOTS = {
+    PatternType.LITERAL: "/kafka-acl",
+    PatternType.PREFIXED: "/kafka-acl-extended/prefixed",
+}
+#: Where the notifications of each kind are.
+CHANGES = {
+    PatternType.LITERAL: "/kafka-acl-changes",
+    PatternType.PREFIXED: "/kafka-acl-extended-changes",
+}
+CHANGE_PREFIX = "acl_changes_"
+#: How long to wait before another attempt, when the store could not be read.
+RETRY_S = 1.0
+
+
+def pascal(member: AclOperation | ResourceType | Permission) -> str:
+    """The name as Apache Kafka writes it in nodes: `TransactionalId` for TRANSACTIONAL_ID."""
+    return member.name.title().replace("_", "")
+
+
+OPERATIONS = {pascal(each).lower(): each for each in AclOperation if each > AclOperation.ANY}
+PERMISSIONS = {pascal(each).lower(): each for each in Permission if each > Permission.ANY}
+RESOURCE_TYPES = {pascal(each): each for each in ResourceType if each > ResourceType.ANY}
+
+
+def pattern_path(pattern: ResourcePattern) -> str:
+    """The node with a pattern's entries."""
+    return f"{ROOTS[pattern.pattern_type]}/{pascal(pattern.resource_type)}/{pattern.name}"
+
+
+def encode_entries(entries: Iterable[AclEntry]) -> bytes:
+    """Version 1. Source: AclEntry.toJsonCompatibleMap."""
+    rows = [
+        {
+            "principal": entry.principal,
+            "permissionType": pascal(entry.permission),
+            "operation": pascal(entry.operation),
+            "host": entry.host,
+        }
+        for entry in sorted(entries)
+    ]
+    return paths.dump({"version": 1, "acls": rows})
+
+
+def decode_entries(data: bytes | None, path: str) -> frozenset[AclEntry]:
+    """The entries of a pattern; a node without data has none. Errors: MalformedNode."""
+    if not data:
+        return frozenset()
+    try:
+        return frozenset(
+            AclEntry(
+                str(row["principal"]),
+                str(row["host"]),
+                OPERATIONS[row["operation"].replace("_", "").lower()],
+                PERMISSIONS[row["permissionType"].lower()],
+            )
+            for row in paths.load(data, path)["acls"]
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise paths.MalformedNode(path, f"not a list of ACLs ({error})") from error
+
+
+def encode_change(pattern: ResourcePattern) -> bytes:
+    """A notification: plain text for a literal pattern, JSON of version 1 for others."""
+    if pattern.pattern_type is PatternType.LITERAL:
+        return f"{pattern.resource_type.name}:{pattern.name}".encode()
+    return paths.dump(
+        {
+            "version": 1,
+            "resourceType": pattern.resource_type.name,
+            "name": pattern.name,
+            "patternType": pattern.pattern_type.name,
+        }
+    )
+
+
+def decode_change(data: bytes | None, path: str) -> ResourcePattern:
+    """The pattern that a notification names. Errors: MalformedNode."""
+    try:
+        if path.startswith(CHANGES[PatternType.LITERAL] + "/"):
+            kind, _, name = (data or b"").decode().partition(":")
+            return ResourcePattern(ResourceType[kind.upper()], name)
+        row: dict[str, Any] = paths.load(data, path)
+        return ResourcePattern(
+            ResourceType[row["resourceType"].upper()],
+            str(row["name"]),
+            PatternType[row["patternType"].upper()],
+        )
+    except (AttributeError, KeyError, UnicodeDecodeError) as error:
+        raise paths.MalformedNode(path, f"not a change of ACLs ({error})") from error
+
+
+class AclStore:
+    """Keeps an authorizer's ACLs equal to those in the store, and changes them there."""
+
+    def __init__(self, store: Store, authorizer: AclAuthorizer, clock: Clock) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._seen = dict.fromkeys(CHANGES, -1)
+        self._changed = asyncio.Event()
+        self._lost = False
+
+    # -- reading
+
+    async def load(self) -> None:
+        """Create the nodes above all ACLs if they are missing, and read everything.
+
+        Errors: MalformedNode if a node cannot be read: a broker that guesses would let somebody in.
+        """
+        async with self._lock:
+            await self._ensure_paths()
+            for kind, parent in CHANGES.items():  # watched before the ACLs are read
+                names = await self._store.children(parent, self._fired)
+                self._seen[kind] = max(map(paths.sequence_of, names), default=-1)
+            found: dict[ResourcePattern, frozenset[AclEntry]] = {}
+            for kind, root in ROOTS.items():
+                for name, resource_type in RESOURCE_TYPES.items():
+                    parent = f"{root}/{name}"
+                    patterns = [
+                        ResourcePattern(resource_type, child, kind)
+                        for child in await self._store.children(parent)
+                    ]
+                    found.update(await self._read(patterns))
+            self._authorizer.replace_all(found)
+
+    async def follow(self) -> None:
+        """Take up changes until cancelled, or until the store is closed."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                if self._lost:
+                    await self._store.connected()
+                    self._lost = False
+                    await self.load()
+                else:
+                    await self._take_changes()
+            except StoreClosed:
+                return
+            except (StoreError, paths.MalformedNode) as error:
+                logger.error("cannot read the ACLs, and goes on with those it has: %s", error)
+                await asyncio.sleep(RETRY_S)
+                self._lost = True
+                self._changed.set()
+
+    def _fired(self, event: WatchEvent) -> None:
+        if event.kind is EventKind.SESSION:
+            self._lost = True
+        self._changed.set()
+
+    async def _ensure_paths(self) -> None:
+        wanted = [f"{root}/{name}" for root in ROOTS.values() for name in RESOURCE_TYPES] + list(
+            CHANGES.values()
+        )
+        for path in paths.with_parents(wanted):
+            if await self._store.exists(path) is None:
+                try:
+                    await commit(self._store, [Create(path)])
+                except NodeExists:
+                    pass  # another broker starts at the same time
+
+    async def _read(
+        self, patterns: Sequence[ResourcePattern]
+    ) -> dict[ResourcePattern, frozenset[AclEntry]]:
+        where = [pattern_path(pattern) for pattern in patterns]
+        nodes = await self._store.get_many(where)
+        return {
+            pattern: frozenset() if node is None else decode_entries(node[0], path)
+            for pattern, path, node in zip(patterns, where, nodes, strict=True)
+        }
+
+    async def _take_changes(self) -> None:
+        async with self._lock:
+            patterns: dict[ResourcePattern, None] = {}
+            for kind, parent in CHANGES.items():
+                names = sorted(await self._store.children(parent, self._fired))
+                new = [name for name in names if paths.sequence_of(name) > self._seen[kind]]
+                if not new:
+                    continue
+                where = [f"{parent}/{name}" for name in new]
+                for path, node in zip(where, await self._store.get_many(where), strict=True):
+                    if node is not None:
+                        patterns[decode_change(node[0], path)] = None
+                self._seen[kind] = paths.sequence_of(new[-1])
+                await self._purge([f"{parent}/{name}" for name in names])
+            for pattern, entries in (await self._read(list(patterns))).items():
+                self._authorizer.set_entries(pattern, entries)
+
+    async def _purge(self, notifications: Iterable[str]) -> None:
+        """Delete notifications that every broker has had time to see."""
+        oldest_ms = self._clock.now_ms() - CHANGE_EXPIRATION_MS
+        for path in notifications:
+            stat = await self._store.exists(path)
+            if stat is not None and stat.ctime_ms >= oldest_ms:
+                return
+            try:
+                await commit(self._store, [Delete(path)])
+            except NoNode:
+                pass
+
+    # -- changing
+
+    def matching(self, acl_filter: AclFilter) -> list[AclBinding]:
+        """The ACLs that a filter includes, as this broker has them."""
+        return self._authorizer.matching(acl_filter)
+
+    async def create(self, bindings: Iterable[AclBinding]) -> None:
+        """Add bindings that have been checked; those that exist already stay as they are."""
+        added: dict[ResourcePattern, set[AclEntry]] = {}
+        for pattern, entry in bindings:
+            added.setdefault(pattern, set()).add(entry)
+        async with self._lock:
+            for pattern, new in added.items():
+                await self._update(pattern, new.union)
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
+        """Delete the bindings that match; returns for each filter those it was the first to match."""
+        deleted: list[list[AclBinding]] = [[] for _ in filters]
+        async with self._lock:
+            for pattern in self._authorizer.patterns():
+                applying = [
+                    (each, matched)
+                    for each, matched in zip(filters, deleted, strict=True)
+                    if each.matches_pattern(pattern)
+                ]
+                if not applying:
+                    continue
+                gone: dict[AclEntry, list[AclBinding]] = {}
+
+                def remaining(
+                    entries: frozenset[AclEntry], applying: Any = applying, gone: Any = gone
+                ) -> set[AclEntry]:
+                    gone.clear()
+                    for entry in entries:
+                        for each, matched in applying:
+                            if each.matches_entry(entry):
+                                gone[entry] = matched
+                                break
+                    return set(entries - gone.keys())
+
+                await self._update(pattern, remaining)
+                for entry, matched in gone.items():
+                    matched.append(AclBinding(pattern, entry))
+        return deleted
+
+    async def _update(
+        self,
+        pattern: ResourcePattern,
+        change: Callable[[frozenset[AclEntry]], Iterable[AclEntry]],
+    ) -> None:
+        """Replace a pattern's entries and notify every broker; `change` runs again if another writer was faster."""
+        path = pattern_path(pattern)
+        notification = f"{CHANGES[pattern.pattern_type]}/{CHANGE_PREFIX}"
+        notify = Create(notification, encode_change(pattern), sequential=True)
+        while True:
+            node = (await self._store.get_many([path]))[0]
+            before = frozenset() if node is None else decode_entries(node[0], path)
+            after = frozenset(change(before))
+            if after == before:
+                self._authorizer.set_entries(pattern, after)
+                return
+            op: Op
+            if node is None:
+                op = Create(path, encode_entries(after))
+            elif after:
+                op = SetData(path, encode_entries(after), node[1].version)
+            else:
+                op = Delete(path, node[1].version)
+            try:
+                await commit(self._store, [op, notify])
+            except (BadVersion, NodeExists, NoNode) as error:
+                if error.path != path:
+                    raise
+                continue
+            self._authorizer.set_entries(pattern, after)
+            return

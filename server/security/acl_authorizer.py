@@ -1,0 +1,179 @@
+"""Decides by access control lists what a principal may do.
+
+Source: kafka.security.authorizer.AclAuthorizer of 3.9, whose answers StandardAuthorizer of 4.x gives too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from .acl import (
+    IMPLIED_BY,
+    WILDCARD_HOST,
+    WILDCARD_PRINCIPAL,
+    WILDCARD_RESOURCE,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+
+if TYPE_CHECKING:
+    from .identity import Client
+
+#: Decisions that are remembered; beyond this all of them are forgotten, so that names made up by clients take no memory.
+MAX_REMEMBERED = 10_000
+
+Entries = frozenset[AclEntry]
+
+
+class AclAuthorizer:
+    """The ACLs of the cluster, and decisions by them.
+
+    Shape: `super_users` are principals that may do everything. `set_entries` is called with every
+    change of the coordination store.
+    """
+
+    def __init__(
+        self, super_users: Collection[str] = (), *, allow_if_no_acl_is_found: bool = False
+    ) -> None:
+        self._super_users = frozenset(super_users)
+        self._allow_if_none = allow_if_no_acl_is_found
+        self._entries: dict[ResourcePattern, Entries] = {}
+        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._decided: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
+
+    # -- the ACLs
+
+    def set_entries(self, pattern: ResourcePattern, entries: Iterable[AclEntry]) -> None:
+        """Replace the entries of one pattern; none removes it."""
+        made = frozenset(entries)
+        if made:
+            self._entries[pattern] = made
+        else:
+            self._entries.pop(pattern, None)
+        self._changed()
+
+    def replace_all(self, entries: Mapping[ResourcePattern, Iterable[AclEntry]]) -> None:
+        """Replace all ACLs by these."""
+        self._entries = {pattern: made for pattern, e in entries.items() if (made := frozenset(e))}
+        self._changed()
+
+    def _changed(self) -> None:
+        lengths: dict[ResourceType, set[int]] = {}
+        for pattern in self._entries:
+            if pattern.pattern_type is PatternType.PREFIXED:
+                lengths.setdefault(pattern.resource_type, set()).add(len(pattern.name))
+        self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
+        self._decided.clear()
+
+    def patterns(self) -> list[ResourcePattern]:
+        """The patterns that have entries."""
+        return list(self._entries)
+
+    def matching(self, acl_filter: AclFilter) -> list[AclBinding]:
+        """The bindings that a filter includes."""
+        return [
+            AclBinding(pattern, entry)
+            for pattern, entries in self._entries.items()
+            if acl_filter.matches_pattern(pattern)
+            for entry in entries
+            if acl_filter.matches_entry(entry)
+        ]
+
+    # -- decisions
+
+    def allows(
+        self, client: Client, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Whether the client's principal may do this to the resource of that name."""
+        key = (client.principal, client.client_host, operation, resource_type, name)
+        decided = self._decided.get(key)
+        if decided is None:
+            if len(self._decided) >= MAX_REMEMBERED:
+                self._decided.clear()
+            decided = self._decided[key] = self._decide(*key)
+        return decided
+
+    def _decide(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool:
+        if principal in self._super_users:
+            return True
+        found = False
+        allowed = False
+        for entries in self._applying(resource_type, name):
+            for entry in entries:
+                found = True
+                if entry.principal not in (principal, WILDCARD_PRINCIPAL):
+                    continue
+                if entry.host not in (host, WILDCARD_HOST):
+                    continue
+                fits = entry.operation in (operation, AclOperation.ALL)
+                if entry.permission is Permission.DENY:
+                    if fits:
+                        return False
+                elif fits or entry.operation in IMPLIED_BY.get(operation, ()):
+                    allowed = True
+        return allowed if found else self._allow_if_none
+
+    def _applying(self, resource_type: ResourceType, name: str) -> Iterator[Entries]:
+        """The entries of each pattern that applies to a resource."""
+        known = self._entries
+        for literal in (name, WILDCARD_RESOURCE) if name != WILDCARD_RESOURCE else (name,):
+            if entries := known.get(ResourcePattern(resource_type, literal)):
+                yield entries
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length > len(name):
+                break
+            prefix = ResourcePattern(resource_type, name[:length], PatternType.PREFIXED)
+            if entries := known.get(prefix):
+                yield entries
+
+    def allows_any(
+        self, client: Client, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """Whether the client's principal may do this to at least one resource of the type.
+
+        Source: AclAuthorizer.authorizeByResourceType.
+        """
+        if client.principal in self._super_users:
+            return True
+        named: dict[tuple[Permission, PatternType], set[str]] = {}
+        for pattern, entries in self._entries.items():
+            if pattern.resource_type is not resource_type:
+                continue
+            for entry in entries:
+                if (
+                    entry.principal in (client.principal, WILDCARD_PRINCIPAL)
+                    and entry.host in (client.client_host, WILDCARD_HOST)
+                    and entry.operation in (operation, AclOperation.ALL)
+                ):
+                    kind = (entry.permission, pattern.pattern_type)
+                    named.setdefault(kind, set()).add(pattern.name)
+        denied = named.get((Permission.DENY, PatternType.LITERAL), set())
+        if WILDCARD_RESOURCE in denied:
+            return False
+        if self._allow_if_none:
+            return True
+        denied_prefixes = tuple(named.get((Permission.DENY, PatternType.PREFIXED), ()))
+        if any(
+            not prefix.startswith(denied_prefixes)
+            for prefix in named.get((Permission.ALLOW, PatternType.PREFIXED), ())
+        ):
+            return True
+        return any(
+            name == WILDCARD_RESOURCE
+            or (name not in denied and not name.startswith(denied_prefixes))
+            for name in named.get((Permission.ALLOW, PatternType.LITERAL), ())
+        )

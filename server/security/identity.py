@@ -1,0 +1,39 @@
+"""Principals: who a client is, as `Type:name`. Source: KafkaPrincipal, SecurityUtils.parseKafkaPrincipal."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+USER_TYPE = "User"
+#: Who connects without a login.
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class Client(Protocol):
+    """What authorization needs to know of a connection. Shape: `client_host` is an address without a port."""
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def client_host(self) -> str: ...
+
+
+class NotAPrincipal(ValueError):
+    """A text that should be `Type:name`."""
+
+
+def parse_principal(text: str) -> tuple[str, str]:
+    """Split `Type:name`. Errors: NotAPrincipal, with Apache Kafka's text."""
+    kind, colon, name = text.partition(":")
+    if not (text and kind and colon and name):
+        raise NotAPrincipal(
+            f"expected a string in format principalType:principalName but got {text}"
+        )
+    return kind, name
+
+
+def parse_super_users(setting: str) -> frozenset[str]:
+    """Read `super.users`: principals separated by semicolons. Errors: NotAPrincipal."""
+    principals = [text.strip() for text in setting.split(";")]
+    return frozenset(":".join(parse_principal(text)) for text in principals if text)
