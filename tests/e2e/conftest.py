@@ -1,9 +1,9 @@
 """A whole broker for the tests of this folder, and the results for the compatibility matrix.
 
-The broker under test is kwire; KWIRE_E2E_BROKER=kafka-3.9.2 (or kafka-4.3.0) runs the same tests on Apache
-Kafka, which shows that a test asks for Kafka's behaviour and not for ours. KWIRE_LONG=1 runs the
-long form: more records, more kills. KWIRE_COMPAT_CLIENT=CLIENT runs that client's tests alone, and
-KWIRE_COMPAT_RESULTS=FOLDER keeps results for compat/matrix.py.
+The broker under test is kwire; KWIRE_E2E_BROKER=kafka-3.9.2 (or kafka-4.3.0) runs the same tests on
+Apache Kafka, which shows that a test asks for Kafka's behaviour and not for ours. KWIRE_LONG=1 runs
+the long form: more records, more kills. KWIRE_COMPAT_CLIENT=CLIENT runs that client's tests alone,
+and KWIRE_COMPAT_RESULTS=FOLDER keeps results for compat/matrix.py.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _topic_numbers = itertools.count()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker that ties a test to a cell of the matrix."""
+    """Register the marker that assigns a test to a cell of the matrix."""
     config.addinivalue_line("markers", "compat(client, feature): a cell of compat/MATRIX.md")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of other clients than the one asked for."""
+    """Deselect the tests of all clients except the requested one."""
     wanted = os.environ.get("KWIRE_COMPAT_CLIENT")
     if not wanted:
         return
@@ -56,7 +56,7 @@ def build_broker(
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """Give a running broker that all tests share; a test names its own topics and groups."""
+    """Provide a running broker that all tests share; each test uses its own topics and groups."""
     started = build_broker(tmp_path_factory.mktemp("broker"))
     with started:
         yield started
@@ -89,7 +89,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def long_form() -> bool:
-    """Tell whether the long form was asked for."""
+    """Whether the long form was requested."""
     return os.environ.get("KWIRE_LONG", "") not in ("", "0")
 
 
@@ -113,7 +113,7 @@ _results: dict[str, dict[str, dict[str, str]]] = {}
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note how a test with the marker `compat` ended."""
+    """Record the outcome of a test with the marker `compat`."""
     report = yield
     if report.when == "call" or report.outcome != "passed":
         for marker in item.iter_markers("compat"):
@@ -125,7 +125,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish() -> None:
-    """Merge what was noted into one file a client and version, where a folder is named."""
+    """Merge the outcomes into one file per client and version, if a folder is given."""
     folder = os.environ.get("KWIRE_COMPAT_RESULTS")
     if not folder:
         return

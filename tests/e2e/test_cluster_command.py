@@ -44,11 +44,11 @@ class Command:
         return line.strip()
 
     def log(self) -> str:
-        """What was written to standard error."""
+        """The text written to standard error."""
         return self.log_path.read_text()
 
     def until_logged(self, pattern: str) -> re.Match[str]:
-        """Wait for a line of the log: there is nothing else to be told by."""
+        """Wait for a line of the log, since nothing else notifies us."""
         deadline = time.monotonic() + 30
         while (found := re.search(pattern, self.log())) is None:
             assert time.monotonic() < deadline, self.log()
@@ -66,7 +66,7 @@ class Command:
 
 
 class ClusterCommand(Command):
-    """`kwire cluster`, ready."""
+    """A running `kwire cluster`."""
 
     def __init__(self, directory: Path, *words: str) -> None:
         places = ("--listen", "127.0.0.1:0", "--data-dir", str(directory / "data"))
@@ -98,7 +98,7 @@ def answers(address: str) -> bool:
 
 
 def runs(pid: str) -> bool:
-    """Whether there is such a process, and not only what nobody has asked after."""
+    """Whether the process is running, and not a zombie."""
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def test_cluster_runs_loses_a_broker_and_says_so(cluster: ClusterCommand) -> Non
     assert again.startswith(f"serve --node-id {dead} --listen {addresses[dead]} --data-dir ")
     assert f"/broker-{dead} --zookeeper {cluster.zookeeper} " in again
     assert [answers(address) for address in addresses] == [n != dead for n in range(BROKERS)]
-    assert cluster.end() == 1  # a part of it failed
+    assert cluster.end() == 1  # a part failed
     assert not any(map(answers, addresses))
 
 

@@ -68,7 +68,7 @@ def fill(cluster: KwireCluster, topic: str, count: int) -> None:
 
 
 def values(cluster: KwireCluster, topic: str, isolation: str = "read_committed") -> list[bytes]:
-    """Everything in a topic, up to the offsets that are its end for this isolation level."""
+    """All values in a topic, up to its end offsets for this isolation level."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -116,7 +116,7 @@ class Transformer:
         self._resume()
 
     def _renew(self) -> None:
-        """Another producer with the same id: what the one before had open is aborted."""
+        """Create a new producer with the same id, which aborts the open transaction of the previous one."""
         self.producer = Producer(
             {
                 "bootstrap.servers": self.cluster.bootstrap,
@@ -128,7 +128,7 @@ class Transformer:
         self.producer.init_transactions(60)
 
     def _resume(self) -> None:
-        """Go on where the group is."""
+        """Continue at the group's committed offsets."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -142,13 +142,14 @@ class Transformer:
 
     @property
     def done(self) -> int:
-        """How many records were transformed for good."""
+        """The number of records in committed transactions."""
         return sum(self.positions.values())
 
     def _send_offsets(self, offsets: list[TopicPartition]) -> bool:
-        """Make offsets part of the transaction; False when that takes for ever.
+        """Make offsets part of the transaction; False if that does not end.
 
-        librdkafka waits without end when a coordinator is away at the wrong moment (its issue 5456).
+        librdkafka waits for ever if a coordinator is unavailable at the wrong moment (its issue
+        5456).
         """
         producer = self.producer
         errors: list[KafkaException | None] = []
@@ -170,7 +171,7 @@ class Transformer:
         return bool(errors)
 
     def step(self, *, abort: bool, middle: Callable[[], None] = lambda: None) -> None:
-        """One transaction; `middle` is called when all is sent and nothing decided."""
+        """Run one transaction; `middle` is called when everything is sent and nothing is decided."""
         records: list[Message] = [
             each for each in self.consumer.consume(BATCH, 1.0) if each.error() is None
         ]
@@ -196,7 +197,7 @@ class Transformer:
                 self.producer.abort_transaction(60)
             else:
                 self._renew()
-        self.aborted += 1  # or committed, and nobody has told: the group knows
+        self.aborted += 1  # or committed, but without an answer: the group's offset shows it
         self._resume()
 
 
@@ -274,10 +275,10 @@ def test_deleted_records_are_gone_on_all_replicas_when_it_is_answered(
 
     assert delete(7, 0) == [(0, 7)] * PARTITIONS
     assert len(values(cluster, "in")) == 30 - 7 * PARTITIONS
-    # Whoever leads then has heard of it.
+    # The leader then knows of it.
     cluster.brokers[2].kill()
     wait_until(lambda: 2 not in cluster.leaders(0, "in"), "other leaders")
     assert len(values(cluster, "in")) == 30 - 7 * PARTITIONS
     began = time.monotonic()
-    assert delete(8, 0) == [(0, 8)] * PARTITIONS  # one that is gone is not waited for
+    assert delete(8, 0) == [(0, 8)] * PARTITIONS  # a broker that is gone is not waited for
     print(f"\ndeleted without the third broker in {time.monotonic() - began:.1f} s")

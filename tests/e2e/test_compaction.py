@@ -1,4 +1,4 @@
-"""A broker that compacts while it serves, and is killed and started in between."""
+"""A broker that compacts while it serves, and is killed and restarted meanwhile."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def stored_bytes(directory: Path) -> int:
-    """What the log's segments take."""
+    """The total size of the log's segments."""
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
 def cleaned_up_to(broker: KwireBroker, topic: str) -> int:
-    """What the checkpoint says; 0 without one."""
+    """The offset in the cleaner's checkpoint; 0 without one."""
     path = broker.log_dir / "cleaner-offset-checkpoint"
     lines = path.read_text().splitlines() if path.exists() else []
     return max((int(line.split()[2]) for line in lines if line.startswith(f"{topic} ")), default=0)
@@ -86,7 +86,7 @@ def test_group_offsets_survive_compaction_and_a_kill(tmp_path: Path) -> None:
 def test_consumer_that_reads_while_segments_are_swapped_sees_each_key_in_order(
     tmp_path: Path,
 ) -> None:
-    """Writing, compacting and reading at once: offsets only grow, the last values are the last."""
+    """Writing, compacting and reading at once: offsets increase, and the last values are correct."""
     broker = KwireBroker(tmp_path, config=CONFIG)
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

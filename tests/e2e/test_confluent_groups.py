@@ -1,4 +1,4 @@
-"""confluent-kafka's consumer groups against a whole broker, and the admin calls on them."""
+"""confluent-kafka's consumer groups, and admin calls for groups, against a whole broker."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_partitions_of_a_silent_member_go_to_the_others(
 def test_committed_offset_is_where_the_next_member_begins(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
-    """Commits with metadata; a second consumer continues; a third, of another group, starts anew."""
+    """Commits with metadata; a second consumer continues; a third, in another group, starts over."""
     create(admin, name)
     produce(broker, name, [b"%d" % number for number in range(20)])
     first = reader(broker, name)
@@ -177,7 +177,7 @@ def test_committed_offset_is_where_the_next_member_begins(
 def test_auto_commit_on_close_keeps_the_position(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
-    """Closing commits what was handed out."""
+    """Closing commits the offsets of records that the application received."""
     create(admin, name)
     produce(broker, name, [b"%d" % number for number in range(20)])
     first = reader(broker, name, enable_auto_commit=True)
@@ -268,7 +268,7 @@ def test_commit_of_a_member_that_was_replaced_is_refused(
 def test_offsets_and_groups_survive_a_restart(
     new_broker: Callable[..., BrokerProcess], name: str
 ) -> None:
-    """Members come back to their group, topics and records are there."""
+    """Members return to their group, and topics and records are still there."""
     own = new_broker()
     own_admin = AdminClient({"bootstrap.servers": own.bootstrap})
     create(own_admin, name, 2)

@@ -43,13 +43,13 @@ def admin(broker: BrokerProcess) -> AdminClient:
 def create(
     admin: AdminClient, topic: str, partitions: int = 1, config: dict[str, str] | None = None
 ) -> None:
-    """Create one topic and wait for the answer."""
+    """Create one topic, and wait for the answer."""
     futures = admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])
     futures[topic].result(15)
 
 
 def error_of(action: Callable[[], Any]) -> int:
-    """Return the error code that an action ends with."""
+    """Return the error code with which an action fails."""
     with pytest.raises(KafkaException) as caught:
         action()
     code: int = caught.value.args[0].code()

@@ -1,4 +1,4 @@
-"""One of several log directories fills up: its partitions fail, the others go on, nothing is lost."""
+"""One of several log directories fills up: its partitions fail, the others work, nothing is lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def in_folder(folder: Path, topic: str) -> set[int]:
 
 
 class Sent:
-    """What was produced to each partition, in order, and what became of it."""
+    """The records produced to each partition, in order, with the outcomes."""
 
     def __init__(self, bootstrap: str) -> None:
         self.acknowledged: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
@@ -179,7 +179,7 @@ def test_full_directory_goes_offline_and_everything_acknowledged_is_there_when_i
         acknowledged = sent.acknowledged[partition]
         error, end = end_offset(broker, partition)
         assert error == 0
-        # What was refused may be there: that it is not was never said.
+        # Records that were refused may be there: no answer said that they are not.
         assert len(acknowledged) <= end <= len(acknowledged) + sent.refused[partition]
         stored = read(broker.bootstrap, TOPIC, partition, end)
         assert [offset for offset, _ in stored] == list(range(end))

@@ -1,4 +1,4 @@
-"""Hundreds of sockets announce 90 MB each; honest clients notice nothing and the broker stays small."""
+"""Hundreds of sockets announce 90 MB each; honest clients are not affected, and memory stays small."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_RESIDENT_BYTES = 300_000_000
 
 @contextlib.contextmanager
 def crowd(host: str, port: int, sent: int) -> Iterator[None]:
-    """Hold the sockets open, each of which sends `sent` bytes of its frame as fast as it may."""
+    """Keep sockets open, each of which sends `sent` bytes of its frame as fast as possible."""
     stop = threading.Event()
     chunk = bytes(1 << 20)
     left: dict[socket.socket, int] = {}

@@ -1,4 +1,4 @@
-"""Where __consumer_offsets and __transaction_state want more replicas than there are brokers."""
+"""__consumer_offsets and __transaction_state need more replicas than there are brokers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_lone_broker_answers_as_apache_kafka_where_three_are_wanted(tmp_path: Pa
 
 
 def answers(broker: BrokerProcess) -> list[Any]:
-    """What it says to who looks for coordinators, or asks for one of their topics to be made."""
+    """The answers to requests that look for coordinators or create one of their topics."""
     client = WireClient(broker.host, broker.port, 30.0)
     try:
         found: list[Any] = []

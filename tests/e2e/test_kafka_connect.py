@@ -68,7 +68,7 @@ class Worker:
         self.app = KafkaApp(KAFKA_3, folder / f"{name}.log", CONNECT_WORKER, str(path))
 
     def ask(self, method: str, path: str, body: object = None, timeout_s: float = 60.0) -> Any:
-        """Return what the REST server answers, asked again while the workers rebalance."""
+        """Return the REST server's answer; ask again while the workers rebalance."""
         url = f"http://{self.id}{path}"
         data = None if body is None else json.dumps(body).encode()
         deadline = time.monotonic() + timeout_s
@@ -172,7 +172,7 @@ def wait_for_lines(path: Path, lines: list[str], workers: list[Worker]) -> list[
 
 
 def group_offset(bootstrap: str, group: str) -> int:
-    """Return what a group committed for the topic, -1 where it committed nothing."""
+    """Return a group's committed offset for the topic; -1 if there is none."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     asked = ConsumerGroupTopicPartitions(group)
     rows = admin.list_consumer_group_offsets([asked])[group].result(20).topic_partitions

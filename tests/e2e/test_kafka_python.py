@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic, OffsetSpec
     from kafka.structs import OffsetAndMetadata
 
-# The client leaves sockets and threads to the garbage collector.
+# The client does not close its sockets and threads itself.
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -95,7 +95,7 @@ class WordCount:
             "default.key.serde": "org.apache.kafka.common.serialization.Serdes$StringSerde",
             "consumer.auto.offset.reset": "earliest",
             "reconnect.backoff.max.ms": "200",
-            # A thread that closes does not leave its group: the other waits until it is missed.
+            # A thread that closes does not leave its group: the other waits for its session to end.
             "consumer.session.timeout.ms": "6000",
             "consumer.heartbeat.interval.ms": "500",
         }
@@ -110,7 +110,7 @@ class WordCount:
         self.app = self.start()
 
     def wait_until_running(self) -> None:
-        """Wait for the application's first word that it runs."""
+        """Wait until the application reports that it is running."""
         deadline = time.monotonic() + 60
         while "state RUNNING" not in self.app.output:
             assert self.app.running and time.monotonic() < deadline, self.app.tail
@@ -212,7 +212,7 @@ def check(count: WordCount, words: Counter[str], *, purged: bool) -> None:
 def test_word_count_is_exact_while_the_broker_is_killed(
     new_broker: Callable[..., BrokerProcess], long_form: bool, tmp_path: Path
 ) -> None:
-    """Both releases at once; of one the repartition topic is kept, of the other it is purged.
+    """Both releases at once; one keeps its repartition topic, the other purges it.
 
     The applications are killed too, each tenth time: what they did not commit must not count.
     """

@@ -100,7 +100,7 @@ def administrator(broker: BrokerProcess) -> AdminClient:
 
 def write(broker: BrokerProcess, topic: str, first: int, count: int) -> None:
     """Write numbered records: each codec, some without key, value or headers, some never committed."""
-    now_ms = int(time.time() * 1000)  # what is old leaves by retention.ms
+    now_ms = int(time.time() * 1000)  # old records are deleted by retention.ms
     for place, codec in enumerate(CODECS):
         producer = Producer(
             {
@@ -149,7 +149,7 @@ def record(message: Message) -> Record:
 
 
 def drain(consumer: Consumer, timeout_s: float = 30.0) -> dict[int, list[Record]]:
-    """Return what is read until the end of each partition was met."""
+    """Return the records up to the end of each partition."""
     found: dict[int, list[Record]] = {partition: [] for partition in range(PARTITIONS)}
     open_partitions = set(found)
     deadline = time.monotonic() + timeout_s
@@ -214,8 +214,8 @@ def read_to_end(
 ) -> dict[int, list[Record]]:
     """Let a group read all there is, until the target knows that it did; return what it read.
 
-    MirrorMaker loses what it had yet to note of the last offsets when it restarts its own task, as
-    it does when topics come, and notes the next with the next records: these are written then.
+    MirrorMaker loses offsets that it has not written yet when it restarts its own task, which it
+    does when topics are created; it writes the next ones with the next records, which this sends.
     """
     source, target = mirror.clusters[alias], mirror.clusters[target_alias]
     copy = f"{alias}.{topic}"
@@ -242,7 +242,7 @@ def committed_offsets(broker: BrokerProcess, topic: str, group: str) -> dict[int
 
 
 def is_at_end(broker: BrokerProcess, topic: str, group: str) -> bool:
-    """Tell whether a group has committed all: behind its offset is at most a transaction's marker."""
+    """Whether a group has committed everything: only a transaction's marker may follow its offset."""
     committed = committed_offsets(broker, topic, group)
     ends = end_offsets(broker, topic)
     return all(ends[number] - committed.get(number, -9) in (0, 1) for number in ends)
@@ -272,7 +272,7 @@ def configs_of(broker: BrokerProcess, topic: str) -> dict[str, str]:
 def test_topic_and_its_groups_move_to_the_other_cluster(
     mirror: Mirror, name: str, alias: str, target_alias: str, long_form: bool
 ) -> None:
-    """Copied while written to; a group that moves goes on where it was. The long form kills kwire."""
+    """Copied while being written; a group that moves continues where it was. The long form kills kwire."""
     source, target = mirror.clusters[alias], mirror.clusters[target_alias]
     topic = f"move-{name}"
     copy = f"{alias}.{topic}"

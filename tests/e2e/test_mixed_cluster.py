@@ -1,6 +1,6 @@
 """One kwire and one Apache Kafka 3.9.2 broker on one ZooKeeper, each in turn the controller.
 
-The clients are told of both, and must see no error: records are produced with acks=all to a topic
+The clients know both and must see no error: records are produced with acks=all to a topic
 that both have replicas of.
 """
 
@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 class Member(Kafka39Broker):
-    """An Apache Kafka broker on a ZooKeeper that is not its own."""
+    """An Apache Kafka broker that uses an existing ZooKeeper."""
 
     def __init__(self, directory: Path, zookeeper: ZooKeeperProcess) -> None:
         super().__init__(directory, config={**SETTINGS, "broker.id": str(KAFKA)})
@@ -49,7 +49,7 @@ class Member(Kafka39Broker):
 
 
 class Cluster:
-    """Both brokers, what ZooKeeper says of them, and clients that count."""
+    """Both brokers, their state in ZooKeeper, and clients that count records."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -118,7 +118,7 @@ class Cluster:
         producer.flush(60)
 
     def count(self, topic: str, partitions: int) -> int:
-        """How many records there are, read from the beginning."""
+        """The number of records, read from the beginning."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -143,7 +143,7 @@ class Cluster:
         return found
 
     def tool(self, name: str, *arguments: str) -> str:
-        """What one of Apache Kafka's tools says."""
+        """The output of one of Apache Kafka's tools."""
         command = [*java_command(KAFKA_3), name, "--bootstrap-server", self.bootstrap, *arguments]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
         assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -173,7 +173,7 @@ class Cluster:
 
 
 def until(condition: Callable[[], object], timeout_s: float = 40.0) -> None:
-    """Wait for something that another process does."""
+    """Wait for another process."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -202,7 +202,7 @@ def test_kwire_controls_an_apache_kafka_broker(cluster: Cluster) -> None:
     create(cluster, "both", 4, 2)
     cluster.produce("both", 2000, 4)
     assert sorted(cluster.leaders("both")) == [KWIRE, KWIRE, KAFKA, KAFKA]
-    # Both answer alike, each from what it was told.
+    # Both give the same answers, each from its own metadata.
     for broker in (cluster.kwire, cluster.kafka):
         topic = cluster.admin(broker).list_topics("both", timeout=10).topics["both"]
         assert [row.leader for row in topic.partitions.values()] == cluster.leaders("both")
@@ -246,7 +246,7 @@ def test_control_goes_to_apache_kafka_and_back(cluster: Cluster) -> None:
     create(cluster, "both", 4, 2)
     cluster.produce("both", 1000, 4)
 
-    # It stops: kwire takes over with what is in ZooKeeper.
+    # It stops: kwire takes over with the state in ZooKeeper.
     cluster.kafka.stop()
     until(lambda: cluster.controller() == KWIRE)
     assert cluster.leaders("both") == [KWIRE] * 4

@@ -1,8 +1,9 @@
-"""Three brokers and their store, each on a host of its own: killed, paused, cut off, silenced, on a disk that stalls.
+"""Three brokers and their store, each on its own host: killed, paused, cut off, with stalled disks.
 
-The hosts are network namespaces, which takes root and Linux. The clients of tests/soak run meanwhile, and none of them
-may be told of an error; at the end their histories must show every acknowledged record, once. KWIRE_LONG=1
-goes through the faults many times, and adds the clients with transactions; KWIRE_SEED=N chooses as that run did.
+The hosts are network namespaces, which takes root and Linux. The clients of tests/soak run
+meanwhile, and none of them may be told of an error; at the end their histories must show every
+acknowledged record, once. KWIRE_LONG=1 repeats the faults many times, and adds the clients with
+transactions; KWIRE_SEED=N repeats the choices of a run.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Cluster:
         return self.brokers[choice.choice([part.leader for part in partitions.values()])]
 
     def in_sync(self) -> bool:
-        """Whether every replica of every partition is in sync, as far as can be told."""
+        """Whether every replica of every partition is in sync, as far as this is known."""
         try:
             topics = self.admin.list_topics(timeout=2).topics.values()
         except KafkaException:
@@ -127,7 +128,7 @@ class Cluster:
 
 
 class Faults(Nemesis):
-    """Does one thing after another to the cluster, and lets it recover in between."""
+    """Injects one fault after another, and lets the cluster recover in between."""
 
     def __init__(
         self,
@@ -152,7 +153,8 @@ class Faults(Nemesis):
             for fault in faults:
                 began = time.monotonic()
                 fault()
-                # In long runs some faults meet a cluster that has not recovered from the one before.
+                # In long runs some faults meet a cluster that has not recovered from the one
+                # before.
                 if number == 0 or self.choice.random() < 0.7:
                     self.settle()
                 name = fault.__name__
@@ -162,14 +164,14 @@ class Faults(Nemesis):
         self.recorder.close()
 
     def settle(self) -> None:
-        """Wait until every replica is in sync, looking after the clients."""
+        """Wait until every replica is in sync, checking the clients meanwhile."""
         deadline = time.monotonic() + 60
         while not self.cluster.in_sync():
             assert time.monotonic() < deadline, "the replicas do not get in sync"
             self.wait(0.2)
 
     def find(self, who: Callable[[], PlacedBroker]) -> PlacedBroker:
-        """Ask until there is an answer: the cluster may be recovering."""
+        """Ask until there is an answer, since the cluster may be recovering."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -183,11 +185,11 @@ class Faults(Nemesis):
                 return found
 
     def leader(self) -> PlacedBroker:
-        """A broker that leads something, about to be hurt."""
+        """A broker that leads something, to be hit by a fault."""
         return self.find(lambda: self.cluster.leader(self.choice))
 
     def controller(self) -> PlacedBroker:
-        """The controller, about to be hurt."""
+        """The controller, to be hit by a fault."""
         return self.find(self.cluster.controller)
 
     def kill(self) -> None:
@@ -200,7 +202,7 @@ class Faults(Nemesis):
         self.restart_s.append(time.monotonic() - began)
 
     def pause(self) -> None:
-        """Stop a leader for longer than its session lasts: it goes on believing that it leads."""
+        """Suspend a leader for longer than its session: it continues to believe that it leads."""
         broker = self.leader()
         os.kill(broker.pid, signal.SIGSTOP)
         try:
@@ -218,7 +220,7 @@ class Faults(Nemesis):
             self.network.plug(broker.place)
 
     def part(self) -> None:
-        """Have a leader not hear a follower, or neither the other; the store and the clients hear both."""
+        """Cut a leader off from a follower, in one direction or both; store and clients reach both."""
         one = self.leader()
         other = self.choice.choice([broker for broker in self.cluster.brokers if broker is not one])
         ways = [(other.place, one.place), (one.place, other.place)]
@@ -232,7 +234,7 @@ class Faults(Nemesis):
                 self.network.hear(*way)
 
     def lose_store(self) -> None:
-        """Have the controller's words not reach the store, long enough for another to be elected."""
+        """Drop the controller's packets to the store, long enough for another controller to be elected."""
         broker = self.controller()
         self.network.silence(broker.place, self.cluster.store_host)
         try:
@@ -241,7 +243,7 @@ class Faults(Nemesis):
             self.network.hear(broker.place, self.cluster.store_host)
 
     def stall(self) -> None:
-        """Have a broker's disk take nothing for a while, three times."""
+        """Freeze a broker's disk for a while, three times."""
         self.find(lambda: self.cluster.brokers[2])
         for _ in range(3):
             self.cluster.disk.freeze()

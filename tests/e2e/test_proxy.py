@@ -1,4 +1,4 @@
-"""Behind address translation: what the broker says without --advertise, and that all is well with it."""
+"""Behind address translation: the broker's message without --advertise, and success with it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_without_advertise_the_log_says_what_to_do_and_metadata_names_the_local_
 
 
 def test_with_advertise_all_traffic_goes_through_the_proxy(tmp_path: Path) -> None:
-    """Create, produce and consume by a client that knows the proxy's port alone."""
+    """A client that knows only the proxy's port creates a topic, produces and consumes."""
     port, proxy_port = free_port(), free_port()
     with (
         WildcardBroker(

@@ -1,6 +1,6 @@
 """A week's records on Apache Kafka 3.9.2 and on kwire: the same segments, deleted in the same order.
 
-The records say themselves when they were written, so a week is there at once; intervals and delays
+Records have timestamps in the past, so a week of them can be written at once; intervals and delays
 of the brokers are scaled down to parts of a second.
 """
 
@@ -124,7 +124,7 @@ class Side:
             return []
 
     def order(self, topic: str, kind: str) -> list[str]:
-        """The segments that were set aside (`moved`), or whose files went (`deleted`), in order."""
+        """The segments that were renamed (`moved`) or removed (`deleted`), in order."""
         names = [
             change.name
             for change in list(self.watches[topic].changes)
@@ -224,7 +224,7 @@ def test_week_scaled_down_leaves_the_segments_that_apache_kafka_leaves(tmp_path:
         step(lambda side, topic: side.set(topic, retention_ms=str(DAY)), ["by-age"])
         last = {topic: kwire.segments(topic)[-2][0] for topic in every}
         step(lambda side, topic: delete_before(side, topic, int(last[topic][:20]) + 1), every)
-        # All of it is too old: the active segment goes, too, and an empty one takes its place.
+        # Everything is too old: the active segment is removed too, and replaced by an empty one.
         step(lambda side, topic: side.set(topic, retention_ms=str(HOUR // 2)), ["by-index"])
         assert [size for _, size in kwire.segments("by-index")] == [0]
         for side in (kafka, kwire):
@@ -254,7 +254,7 @@ def removed(side: Side, topic: str) -> bool:
 
 
 def shortest_delay_s(side: Side, topic: str) -> float:
-    """The least time between setting a segment aside and removing its file."""
+    """The shortest time between renaming a segment and removing its file."""
     changes = list(side.watches[topic].changes)
     moved = {each.name: each.at_s for each in changes if each.kind == "moved"}
     return min(
@@ -265,7 +265,7 @@ def shortest_delay_s(side: Side, topic: str) -> float:
 
 
 def delete_topic(side: Side, topic: str) -> None:
-    """Delete a topic: its directory has another name at once, and goes later."""
+    """Delete a topic: its directory is renamed at once, and removed later."""
 
     def left() -> list[Path]:
         return list(side.broker.log_dir.glob(f"{topic}-0.*-delete"))

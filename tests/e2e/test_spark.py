@@ -30,7 +30,7 @@ def cell(feature: str) -> pytest.MarkDecorator:
 
 
 def python_with_pyspark() -> str:
-    """Return a Python that has the pinned pyspark, making a virtual environment at need."""
+    """Return a Python with the pinned pyspark, creating a virtual environment if needed."""
     here = "import pyspark, sys; sys.exit(pyspark.__version__ != '" + PYSPARK + "')"
     cache = REPOSITORY / "compat" / ".cache"
     cache.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def python_with_pyspark() -> str:
 
 
 class Spark:
-    """The other end of compat/spark/session.py."""
+    """Controls compat/spark/session.py."""
 
     def __init__(self, bootstrap: str, log: Path) -> None:
         jars = jars_or_skip("spark-4.0.0")
@@ -179,7 +179,7 @@ def test_min_partitions_splits_the_read(
 def test_stream_goes_on_after_restarts_of_broker_and_query(
     spark: Spark, spark_broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    """Every record once: before, after a broker restart, and after the query came back."""
+    """Every record once: before and after a broker restart, and after the query was restarted."""
     where = {"checkpoint": str(tmp_path / "checkpoint"), "output": str(tmp_path / "rows")}
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     produce(spark_broker, topic, range(50))

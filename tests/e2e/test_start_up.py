@@ -1,4 +1,4 @@
-"""How soon a broker answers and how much memory it takes at rest."""
+"""How soon a broker answers after its start, and how much memory it uses when idle."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def first_answer(broker: BrokerProcess, busy: bool = False) -> tuple[float, int]
 def test_first_metadata_answer_comes_quickly_from_a_small_process(
     tmp_path: Path, long_form: bool
 ) -> None:
-    """The best start counts, of up to ten: other work on the machine is not the broker's.
+    """The best of up to ten starts counts, to exclude the effect of other work on the machine.
 
-    In `make test` all processors are in use, so what counts is the time that the broker had one, which is
-    longer on a shared core; the long form runs alone and takes the clock's.
+    In `make test` all processors are in use, so what counts is the time that the broker had one,
+    which is longer on a shared core; the long form runs alone and takes the clock's.
     """
     busy = not long_form
     goal_s = FIRST_ANSWER_GOAL_S * (2 if busy else 1)

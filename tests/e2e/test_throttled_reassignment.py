@@ -1,4 +1,4 @@
-"""kafka-reassign-partitions --throttle on three kwire brokers: how long it takes, and whom it does not slow."""
+"""kafka-reassign-partitions --throttle on three kwire brokers: its duration, and no slower clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tools(tmp_path: Path) -> Iterator[ToolServer]:
 
 
 class Administrator:
-    """Moves the only partition of topic "moved"."""
+    """Administers the cluster: moves the only partition of topic "moved"."""
 
     def __init__(self, tools: ToolServer, cluster: KwireCluster, folder: Path) -> None:
         self.tools = tools
@@ -73,7 +73,7 @@ class Administrator:
         return replicas
 
     def throttles(self) -> str:
-        """What kafka-configs shows of throttles."""
+        """The throttles shown by kafka-configs."""
         kinds = [("topics", "moved"), *(("brokers", str(n)) for n in range(3))]
         shown = ""
         for kind, name in kinds:
@@ -111,7 +111,7 @@ def test_throttled_reassignment_takes_its_time_and_slows_nobody_else(
 
 
 def fill(cluster: KwireCluster, topic: str, size: int) -> None:
-    """Produce records that cannot be compressed by anybody."""
+    """Produce records that cannot be compressed."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 50})
     for number in range(size // 10_000):
         producer.produce(topic, number.to_bytes(4, "big") * 2500)
@@ -121,7 +121,7 @@ def fill(cluster: KwireCluster, topic: str, size: int) -> None:
 
 
 class Stopwatch:
-    """One record after the other to a replicated topic: how long each takes with acks=all."""
+    """Measures how long single records take, one after another, with acks=all."""
 
     def __init__(self, cluster: KwireCluster, topic: str) -> None:
         self.seconds: list[float] = []

@@ -1,4 +1,4 @@
-"""Transactions of several clients against a whole broker, one transaction log under all of them."""
+"""Transactions of several clients against a whole broker, with one transaction log."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_aborted_records_are_read_only_by_read_uncommitted(
 def test_reader_that_waits_is_woken_by_the_commit(broker: BrokerProcess, name: str) -> None:
     create(broker, name)
     producer = transactional(broker, name)
-    reader = consumer(broker, name, wait_ms=20_000)  # who is not woken is late
+    reader = consumer(broker, name, wait_ms=20_000)  # a consumer that is not woken is late
     reader.assign([TopicPartition(name, 0, 0)])
     producer.begin_transaction()
     producer.produce(name, b"late")
@@ -293,7 +293,7 @@ def test_aiokafka_commits_aborts_and_stores_offsets(broker: BrokerProcess, name:
 
 
 def transaction_version(broker: BrokerProcess) -> int:
-    """Return the level at which a broker has finalized transaction.version, 0 where it has not."""
+    """Return the finalized level of transaction.version on a broker; 0 if it has none."""
     client = WireClient(broker.host, broker.port)
     request = {"client_software_name": "test", "client_software_version": "1"}
     answer = client.call(ApiKey.API_VERSIONS, 3, request)

@@ -1,4 +1,4 @@
-"""What all clients under load share: a thread, a rate, a history, and a producer or consumer that is patient."""
+"""What all clients under load share: a thread, a rate, a history, and a patient producer or consumer."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _PATIENT: dict[str, Any] = {
 
 
 class ClientFailed(Exception):
-    """A client met what no kill of a broker explains."""
+    """A client saw something that no kill of a broker explains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the load runs and what it has to work with.
+    """The environment of the load: brokers, topics, rates.
 
     Unit: rate in records a second for each producer.
     """
@@ -54,10 +54,10 @@ class Place:
 
 @dataclass(slots=True)
 class Phase:
-    """How far the run is; clients look at it between two operations.
+    """The progress of the run, which clients check between two operations.
 
-    Shape: `acknowledged` is the last such offset of each partition, `passed` the last one that each group
-    got; each client adds what it knows.
+    Shape: `acknowledged` is the last such offset of each partition, `passed` the last one that each
+    group got; each client adds what it knows.
     """
 
     stopping: threading.Event = field(default_factory=threading.Event)  # send no more
@@ -67,20 +67,20 @@ class Phase:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note_acknowledged(self, parts: list[list[Any]]) -> None:
-        """Note what is certainly in the log."""
+        """Record what is certainly in the log."""
         with self._lock:
             for kind, tp, *rest in parts:
                 if kind == "send" and rest[1] is not None:
                     self.acknowledged[tp] = max(rest[1], self.acknowledged.get(tp, -1))
 
     def note_passed(self, group: str, parts: list[list[Any]]) -> None:
-        """Note what a group got."""
+        """Record what a group got."""
         with self._lock:
             for tp, offset in ((part[1], part[2][-1][0]) for part in parts if part[0] == "poll"):
                 self.passed[group, tp] = max(offset, self.passed.get((group, tp), -1))
 
     def behind(self, group: str, topics: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return where a group is short of what was acknowledged: how far it is, how far it is to be."""
+        """Return where a group is behind the acknowledged offsets: its position and its goal."""
         with self._lock:
             return {
                 tp: (self.passed.get((group, tp), -1), offset)
@@ -115,7 +115,7 @@ class Client(threading.Thread, ABC):
         """Do operations until the phase is over."""
 
     def run(self) -> None:
-        """Work, and keep what went wrong for whoever looks after the clients."""
+        """Work, and keep any error for the thread that checks the clients."""
         try:
             self.work()
         except Exception as error:  # noqa: BLE001  # the root of a thread
@@ -136,11 +136,11 @@ class Client(threading.Thread, ABC):
         ]
 
     def pause(self, records: int, began: float) -> None:
-        """Wait so long that the rate is kept, or until sending is over."""
+        """Wait as long as the rate requires, or until sending is over."""
         self.phase.stopping.wait(max(0.0, records / self.place.rate - (time.monotonic() - began)))
 
     def producer(self, **settings: Any) -> Producer:
-        """Return a producer that goes on trying while a broker is away."""
+        """Return a producer that keeps trying while a broker is down."""
         return Producer(
             {
                 "bootstrap.servers": self.place.bootstrap,
@@ -174,7 +174,7 @@ class Client(threading.Thread, ABC):
         )
 
     def send_all(self, producer: Producer, sends: list[list[Any]]) -> list[str]:
-        """Send, wait for every answer and fill in the offsets; return the errors there were."""
+        """Send, wait for every answer and fill in the offsets; return the errors."""
         errors: list[str] = []
 
         def delivered(send: list[Any], error: KafkaError | None, message: Message) -> None:
@@ -230,7 +230,7 @@ class Client(threading.Thread, ABC):
         return parts
 
     def note_rebalances(self, consumer: Consumer, topics: list[str]) -> None:
-        """Subscribe, and write down what is given and taken, in its place between the polls."""
+        """Subscribe, and record assigned and revoked partitions in order with the polls."""
 
         def given(_: Consumer, partitions: list[TopicPartition]) -> None:
             self._note_gathered()
@@ -268,7 +268,7 @@ class Client(threading.Thread, ABC):
         return parts
 
     def got(self, parts: list[list[Any]]) -> None:
-        """Note how far the group is."""
+        """Record the position of the group."""
         self.phase.note_passed(self.group, parts)
 
 
@@ -290,7 +290,7 @@ def positions(parts: list[list[Any]]) -> list[TopicPartition]:
 
 
 def patiently(action: Callable[[], object]) -> KafkaError | None:
-    """Do what may be repeated until it is answered; return the error that repeating does not mend."""
+    """Repeat an operation until it is answered; return the error if repeating does not help."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The broker under load: kwire, or what KWIRE_E2E_BROKER names, to see that the checks ask for no more than Kafka does."""
+"""The broker under load: kwire or, to test the checks themselves, the one in KWIRE_E2E_BROKER."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load on brokers that are killed again and again; at the end, what every client saw."""
+"""Puts brokers under load while they are killed repeatedly, and collects what every client saw."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Killable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a run goes.
+    """The parameters of a run.
 
-    Unit: `between_s` is the shortest and longest time from a start to the next kill, of which one in ten
-    takes four times as long: then sessions end and compaction finishes. `rate` is in records a
-    second for each of the producers.
+    Unit: `between_s` is the shortest and longest time from a start to the next kill, of which one
+    in ten takes four times as long: then sessions end and compaction finishes. `rate` is in records
+    a second for each of the producers.
     """
 
     kills: int
@@ -74,7 +74,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run gave."""
+    """The result of a run."""
 
     verdict: Verdict
     seed: int
@@ -82,7 +82,7 @@ class Outcome:
     doomed_starts: int
     restart_s: list[float] = field(default_factory=list)
     took_s: float = 0.0
-    #: What consumers were told instead of records, and went on after.
+    #: Errors that consumers got instead of records, after which they continued.
     poll_errors: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -102,7 +102,8 @@ def run(
 ) -> Outcome:
     """Put running brokers under load, kill them as planned, and check what the clients saw.
 
-    Shape: another nemesis than the one that kills at random may be given. Errors: ClientFailed for a client that met what no kill explains, or comes to no end.
+    Shape: another nemesis than the one that kills at random may be given. Errors: ClientFailed for
+    a client that met what no kill explains, or comes to no end.
     """
     began = time.monotonic()
     plan.say(f"{plan.kills} kills with seed {plan.seed}, histories in {plan.directory}")
@@ -148,7 +149,7 @@ def run(
 
 
 def history(directory: Path) -> list[Line]:
-    """Return the lines all clients of a run wrote, in the order of time."""
+    """Return the lines recorded by all clients of a run, sorted by time."""
     lines = list(read_lines(sorted(directory.glob("*.jsonl"))))
     return sorted(lines, key=lambda line: int(line["time"]))
 
@@ -217,7 +218,7 @@ def _transactional_clients(place: Place, phase: Phase) -> list[Client]:
 
 
 def _wait_for_first_records(clients: Sequence[Client]) -> None:
-    """Return when every client had something, so that each kill meets the whole load."""
+    """Wait until every client has got something, so that each kill hits the whole load."""
     began = time.monotonic()
     waiting = list(clients)
     first = {client: client.active for client in clients}
@@ -306,7 +307,7 @@ class Nemesis:
         self.recorder.close()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, looking after the clients."""
+        """Let time pass, checking the clients meanwhile."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             _look_after(self.clients)
@@ -328,7 +329,7 @@ class Nemesis:
         self.recorder.note("ok", "start", [])
 
     def _start_and_kill(self, broker: Killable) -> None:
-        """Kill a broker between the first instruction of its start and some moments after its end."""
+        """Kill a broker at some moment during its start or shortly after."""
         delay = self.choice.uniform(0.05, 0.8)
         timer = threading.Timer(delay, lambda: os.kill(broker.pid, signal.SIGKILL))
         timer.start()
@@ -341,6 +342,6 @@ class Nemesis:
         broker.kill()
 
     def note_kill(self, broker: Killable) -> None:
-        """Count a kill and write it down."""
+        """Count and record a kill."""
         self.kills += 1
         self.recorder.note("ok", "kill", [], broker=broker.bootstrap)

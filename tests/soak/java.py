@@ -1,4 +1,4 @@
-"""Apache Kafka's own verifiable producer and consumer, whose events are written down as a history."""
+"""Apache Kafka's own verifiable producer and consumer, whose events are recorded as a history."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class JavaTool(Client):
         ]
         with (self.place.directory / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        if self.phase.drained.is_set():  # the run ended while this came up, and end() found nothing
+        if (
+            self.phase.drained.is_set()
+        ):  # the run ended while this was starting, before end() could see it
             self.end()
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -64,7 +66,7 @@ class JavaSender(JavaTool):
     tool = "VerifiableProducer"
 
     def work(self) -> None:
-        """Run the tool until it is told to end, and write down what was acknowledged."""
+        """Run the tool until it is told to end, and record what was acknowledged."""
         self.launch(
             *("--throughput", str(int(self.place.rate)), "--value-prefix", str(os.getpid())),
             config={
@@ -94,7 +96,7 @@ class JavaSender(JavaTool):
 
 
 class JavaMember(JavaTool):
-    """The verifiable consumer, which commits what each poll gave; now and then killed as well."""
+    """The verifiable consumer, which commits after each poll; it is killed from time to time."""
 
     tool = "VerifiableConsumer"
 
@@ -105,7 +107,7 @@ class JavaMember(JavaTool):
         self._records: list[list[Any]] = []
 
     def work(self) -> None:
-        """Run the tool, again when it was killed, and write down what it reads and commits."""
+        """Run the tool, restart it when it was killed, and record what it reads and commits."""
         while not self.phase.drained.is_set():
             self.launch(
                 *("--group-id", self.group, "--reset-policy", "earliest", "--verbose"),
@@ -151,6 +153,6 @@ class JavaMember(JavaTool):
             self._records.clear()
 
     def kill(self) -> None:
-        """End the JVM as the broker is ended; another takes over when the group misses it."""
+        """Kill the JVM, like a broker; another member takes over when the session ends."""
         if self.process is not None:
             self.process.kill()

@@ -1,4 +1,4 @@
-"""Clients without transactions: producers, idempotent or not, members of groups, and the last readers."""
+"""Clients without transactions: producers (idempotent or not), group members, and the last readers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Sender(Client):
 
 
 class GroupMember(Client):
-    """A consumer of a group that leaves and comes back, having committed or not."""
+    """A group member that leaves and returns, with or without a commit."""
 
     def __init__(
         self,
@@ -82,13 +82,13 @@ class GroupMember(Client):
         try:
             answer = consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
-            answer = None  # refused or unanswered: nobody can be sure that nothing was written
+            answer = None  # refused or unanswered: it is not certain that nothing was written
         done = answer is not None and all(tp.error is None for tp in answer)
         self.recorder.note("ok" if done else "info", "commit", at(offsets), group=self.group)
 
 
 class LastReader(Client):
-    """A consumer that reads every partition from its beginning to its end, when all else is over."""
+    """A consumer that reads every partition from beginning to end, after everything else is over."""
 
     def __init__(
         self, place: Place, phase: Phase, name: str, topics: Sequence[str], isolation: str

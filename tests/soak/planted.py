@@ -1,4 +1,4 @@
-"""Faults planted in a history: each makes of what clients saw what they would have seen of a broken broker."""
+"""Faults planted in a history: each changes what clients saw to what a broken broker would have shown."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def two_offsets(lines: list[Line]) -> None:
 
 
 def duplicate(lines: list[Line]) -> None:
-    """A retried batch that was appended again."""
+    """Plant a retried batch that was appended again."""
     before, part = _middle(polls_in_stretches(lines, "last-read_committed"))
     part[2].append([part[2][-1][0] + 1, before[2][0][1]])
 
@@ -196,7 +196,7 @@ def one_marker_too_many(lines: list[Line]) -> None:
         if any(p[0] == "send" and p[1] == part[1] and p[3] == part[3] - 1 for p in line["value"])
     )
     shifted(lines, part[1], part[3])
-    for line in lines:  # there are no kills to which it could be put down
+    for line in lines:  # there are no kills that could explain it
         if line["op"] == "kill":
             line["op"] = "start"
 
@@ -331,7 +331,7 @@ FAULTS: list[tuple[Callable[[list[Line]], None], str]] = [
 
 
 def planted(lines: list[Line], fault: Callable[[list[Line]], None]) -> list[Line]:
-    """Return a history with a fault, and leave the sound one as it is."""
+    """Return a copy of the history with a fault."""
     broken = copy.deepcopy(lines)
     fault(broken)
     return broken

@@ -1,4 +1,4 @@
-"""How a client writes its history: one file for each, a line at once."""
+"""Records a client's history: one file per client, each line written at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Recorder:
         self._file = self.path.open("a", buffering=1)
 
     def note(self, kind: str, op: str, value: list[Any], **more: Any) -> None:
-        """Write one line; what is None is left out."""
+        """Write one line; fields that are None are left out."""
         line = {
             "time": time.monotonic_ns(),
             "process": self.process,

@@ -1,4 +1,4 @@
-"""The checks over a recorded history: a sound one passes, and each planted fault is found.
+"""The checks of a recorded history: a correct one passes, and each planted fault is found.
 
 `history.jsonl.gz` is a run with 8 kills of `python -m tests.soak`, all clients, sorted by time.
 """

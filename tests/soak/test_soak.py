@@ -1,7 +1,7 @@
-"""Brokers killed again and again under the load of many clients lose nothing and repeat nothing.
+"""Brokers that are killed repeatedly under the load of many clients lose and duplicate nothing.
 
-KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without Java, Apache
-Kafka's own tools are not among the clients.
+KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without
+Java, Apache Kafka's own tools are not among the clients.
 """
 
 from __future__ import annotations

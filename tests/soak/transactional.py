@@ -1,4 +1,4 @@
-"""Clients with transactions: that only write, that read and write, and that consume, transform and produce."""
+"""Clients with transactions: some only write, some read and write, some consume, transform and produce."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from .checker.history import READ_COMMITTED
 from .clients import PATIENCE_S, Client, ClientFailed, Phase, Place, at, patiently, positions
 
-#: How transactions end, and how often. `abandon`: the producer is gone without a word and one of the same
-#: id comes; `abandon commit`: just after it asked for the commit; `zombie`: it asks after the other came.
+#: How transactions end, and how often. `abandon`: the producer is gone without a word and one of
+#: the same id comes; `abandon commit`: just after it asked for the commit; `zombie`: it asks after
+#: the other came.
 FATES = {"commit": 74, "abort": 14, "abandon": 5, "abandon commit": 3, "zombie": 4}
 
 
@@ -26,7 +27,7 @@ class Transactor(Client):
         self._producer: Producer | None = None
 
     def open(self) -> None:
-        """Make ready what the transactions need."""
+        """Prepare what the transactions need."""
 
     def work(self) -> None:
         """Run transactions until told to stop, and leave none open."""
@@ -44,7 +45,7 @@ class Transactor(Client):
         return len(sends)
 
     def _replace_producer(self) -> Producer:
-        """Return the producer that this one's id belongs to from now on; what it had open is aborted."""
+        """Replace the producer by a new one with the same id, which aborts its open transaction."""
         producer = self.producer(
             **{"transactional.id": self.name, "transaction.timeout.ms": int(PATIENCE_S * 1000)}
         )
@@ -55,11 +56,11 @@ class Transactor(Client):
         return producer
 
     def within(self, producer: Producer, parts: list[list[Any]]) -> bool:
-        """Do what else belongs to the transaction, adding to its parts; False aborts it."""
+        """Do the rest of the transaction, adding to its parts; False aborts it."""
         return True
 
     def run_transaction(self, sends: list[list[Any]], group: str | None = None) -> str:
-        """Run one transaction to some end and return its outcome."""
+        """Run one transaction to its end, and return its outcome."""
         producer = self._producer
         assert producer is not None
         parts: list[list[Any]] = list(sends)
@@ -108,7 +109,7 @@ class Transactor(Client):
         return "info", ending
 
     def _abort(self, producer: Producer) -> str:
-        """Abort for certain: by asking, or by a successor if this producer can no more."""
+        """Abort the transaction, by a request or by a successor if this producer failed."""
         if producer is not self._producer:
             return "fail"  # it has a successor already
         if patiently(lambda: producer.abort_transaction(10)) is not None:
@@ -117,7 +118,7 @@ class Transactor(Client):
 
 
 class Mixer(Transactor):
-    """A producer and consumer of one topic, so that transactions depend on each other both ways."""
+    """A producer and consumer of one topic, so that transactions depend on each other in both directions."""
 
     def open(self) -> None:
         """Read all partitions from their beginnings."""
@@ -135,7 +136,7 @@ class Mixer(Transactor):
 
 
 class Transformer(Transactor):
-    """A member of a group that makes one record of each it reads, with the offsets in the transaction."""
+    """A group member that writes one record for each that it reads, with the offsets in the transaction."""
 
     HANGING_S = 8.0
 
@@ -166,7 +167,7 @@ class Transformer(Transactor):
         self.consuming.close()
 
     def transaction(self) -> int:
-        """Transform what one poll gives."""
+        """Transform the records of one poll."""
         assert self.consuming is not None
         whose = {"group": self.group, "isolation": READ_COMMITTED}
         parts = self.gather(self.consuming, 30, 0.2, **whose)
@@ -184,13 +185,13 @@ class Transformer(Transactor):
             self._go_back()
         else:
             self.phase.note_passed(self.group, parts)
-        if outcome == "info":  # where to go on, the group alone knows
+        if outcome == "info":  # only the group knows where to continue
             self.open()
         self.busy = False
         return len(sends)
 
     def got(self, parts: list[list[Any]]) -> None:
-        """Note nothing: what was polled is dealt with when its transaction is through."""
+        """Record nothing yet: polled records count when their transaction is complete."""
 
     def within(self, producer: Producer, parts: list[list[Any]]) -> bool:
         """Make the group's offsets part of the transaction."""
@@ -204,7 +205,8 @@ class Transformer(Transactor):
             ask_once = functools.partial(producer.send_offsets_to_transaction, ends, metadata, 10)
             errors.append(patiently(ask_once))
 
-        # librdkafka waits without end when the coordinator is away at the wrong moment (its issue 5456).
+        # librdkafka waits for ever if the coordinator is unavailable at the wrong moment (its issue
+        # 5456).
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(self.HANGING_S)
@@ -213,7 +215,7 @@ class Transformer(Transactor):
         return bool(errors) and errors[0] is None  # a KafkaError cannot be compared with None
 
     def _go_back(self) -> None:
-        """Go on where the group left off, which must be before what was aborted."""
+        """Continue at the group's offsets, which must be before the aborted records."""
         consuming = self.consuming
         assert consuming is not None
         asked = [TopicPartition(tp.topic, tp.partition) for tp in positions(self._polled)]

@@ -15,7 +15,7 @@ TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 
 @scenario(ApiKey.API_VERSIONS, 0, 4)
 def api_versions(peer: Peer, version: int) -> None:
-    """Names that clients may give themselves; the ranges are compared by another test."""
+    """Names of client software; the version ranges are compared by another test."""
     for label, name, text in (
         ("good", "apache-kafka-java", "3.9.2"),
         ("empty", "", ""),
@@ -41,7 +41,7 @@ def api_versions(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.METADATA, 0, 12)
 def known_and_unknown_topics(peer: Peer, version: int) -> None:
-    """By name, by id, none, and names that cannot be."""
+    """By name, by id, none, and invalid names."""
     topic = peer.create_topic("known", 3)
     auto = {"allow_auto_topic_creation": False}
 
@@ -100,7 +100,7 @@ def created_and_refused(peer: Peer, version: int) -> None:
     """Counts, names, assignments, configs, repetitions."""
 
     def create(label: str, *rows: dict[str, Any], **more: Any) -> None:
-        # A topic that cannot get a leader costs Apache Kafka this time.
+        # Apache Kafka takes this long for a topic that cannot get a leader.
         request = {"topics": list(rows), "timeout_ms": 1_000} | more
         peer.call(label, ApiKey.CREATE_TOPICS, version, request)
 
@@ -290,7 +290,7 @@ def described_configs(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.ALTER_CONFIGS, 0, 2)
 def replaced_configs(peer: Peer, version: int) -> None:
-    """All at once: what is not named goes back to its default."""
+    """All at once: keys that are not named return to their defaults."""
     topic = peer.create_topic("replaced", max_message_bytes="5000")
 
     def alter(
@@ -435,7 +435,7 @@ def acl_filter(**more: Any) -> dict[str, Any]:
 
 @scenario(ApiKey.DESCRIBE_ACLS, 0, 3)
 def described_acls(peer: Peer, version: int) -> None:
-    """All, those of a topic, and filters that cannot be."""
+    """All, those of a topic, and invalid filters."""
     named = {"resource_type_filter": 2, "resource_name_filter": "a", "pattern_type_filter": 3}
     peer.call("all", ApiKey.DESCRIBE_ACLS, version, acl_filter())
     peer.call("a topic's", ApiKey.DESCRIBE_ACLS, version, acl_filter(**named))
@@ -447,7 +447,7 @@ def described_acls(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.CREATE_ACLS, 0, 3)
 def created_acls(peer: Peer, version: int) -> None:
-    """None, one, two, and some that cannot be."""
+    """None, one, two, and invalid ones."""
     good = {
         "resource_type": 2,
         "resource_name": "a",
@@ -470,7 +470,7 @@ def created_acls(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.DELETE_ACLS, 0, 3)
 def deleted_acls(peer: Peer, version: int) -> None:
-    """None, one, two, and a filter that cannot be."""
+    """None, one, two, and an invalid filter."""
     for label, filters in (
         ("none", []),
         ("one", [acl_filter()]),

@@ -1,4 +1,4 @@
-"""Where kwire's answer may differ from Apache Kafka 3.9.2's, and why."""
+"""The fields in which kwire's answers may differ from those of Apache Kafka 3.9.2, and why."""
 
 from __future__ import annotations
 

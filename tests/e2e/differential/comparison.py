@@ -1,4 +1,4 @@
-"""Plays a scenario on two brokers and says where their answers differ."""
+"""Runs a scenario on two brokers and reports where their answers differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def play(
     """Run a scenario on both brokers, one after the other; return what they answered."""
     prefix = f"{entry.name.replace('/', '.').replace('_', '-')}.v{version}"
     tries = getattr(request.node, "execution_count", 1)
-    if tries > 1:  # the brokers still have what an earlier try made
+    if tries > 1:  # the brokers still have what an earlier attempt created
         prefix += f".try{tries}"
     peers = [Peer(broker, prefix) for broker in brokers]
     try:

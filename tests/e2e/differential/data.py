@@ -62,7 +62,7 @@ def good_records(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.PRODUCE, 0, 11)
 def refused_partitions_and_acks(peer: Peer, version: int) -> None:
-    """Unknown topic and partition, and acks that are none."""
+    """Unknown topic and partition, and invalid acks."""
     topic = peer.create_topic("refused")
     records = batch(b"a", magic=magic_of(version))
     for label, name, partition in (
@@ -143,7 +143,7 @@ def refused_headers(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.PRODUCE, 3, 11)
 def topic_rules(peer: Peer, version: int) -> None:
-    """Compacted topics want keys; times have bounds; the broker may set the time or the codec."""
+    """Compacted topics need keys; timestamps have bounds; the broker may set timestamp or codec."""
     compacted = peer.create_topic("compacted", cleanup_policy="compact")
     for label, key in (("with key", b"k"), ("without key", None)):
         request = produce_request(compacted, batch(b"a", b"b", key=key))
@@ -441,6 +441,6 @@ def idempotent_producers(peer: Peer, version: int) -> None:
             "producer_epoch": 3,
         }
         peer.call("with an id", ApiKey.INIT_PRODUCER_ID, version, request)
-    # Apache Kafka reads a request and does not ask whether bytes are left.
+    # Apache Kafka reads a request without checking whether bytes are left over.
     body = encode(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), version)
     peer.call_bytes("bytes left over", ApiKey.INIT_PRODUCER_ID, version, body + b"\0\0\0")

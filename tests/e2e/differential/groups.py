@@ -20,7 +20,7 @@ ASSIGNMENT = bytes.fromhex("0001000000010001740000000100000000ffffffff")  # vers
 
 
 def find(peer: Peer, group: str) -> None:
-    """Wait until the group's coordinator is there."""
+    """Wait until the group has a coordinator."""
     peer.until(
         lambda answer: answer["error_code"] == 0,
         ApiKey.FIND_COORDINATOR,
@@ -406,7 +406,7 @@ def commit_request(
 
 @scenario(ApiKey.OFFSET_COMMIT, 0, 9)
 def commits(peer: Peer, version: int) -> None:
-    """By members, by nobody in particular, and by those who may not."""
+    """By members, by clients that are not members, and by those that may not commit."""
     group, member, generation = stable(peer)
     topic = peer.create_topic("t", 2)
     simple = peer.name("simple")
@@ -423,7 +423,8 @@ def commits(peer: Peer, version: int) -> None:
     ask("unknown partition", commit_request(simple, topic, 1, partition_index=9))
     ask("unknown topic", commit_request(simple, peer.name("nowhere"), 1))
     ask("empty group", commit_request("", topic, 1))
-    # Version 0 keeps its offsets elsewhere in Apache Kafka, and other scenarios describe this group.
+    # Version 0 keeps its offsets elsewhere in Apache Kafka, and other scenarios describe this
+    # group.
     peer.ask(ApiKey.DELETE_GROUPS, 0, {"groups_names": [""]})
     ask("no topics", commit_request(simple, topic, 1), topics=[])
     if version >= 1:
@@ -511,7 +512,7 @@ def deleted_offsets(peer: Peer, version: int) -> None:
 
 @scenario(ApiKey.OFFSET_COMMIT, 5, 5)
 def commits_are_records(peer: Peer, version: int) -> None:
-    """Nothing but the coordinator writes to its topic."""
+    """Only the coordinator writes to its topic."""
     find(peer, peer.name("group"))
     rows = [{"index": 0, "records": batch(b"x")}]
     request = {

@@ -15,7 +15,8 @@ from ...support.wire_client import Exchange, WireClient
 ZERO_ID = bytes(16)
 NODE_ID = 1  # of either broker
 
-# Arrays of structs come in any order; they are compared sorted by the first of these they have.
+# Arrays of structs have no defined order; they are sorted by the first of these fields that they
+# have.
 _SORT_KEYS = (
     "metadata",
     "member_metadata",
@@ -73,7 +74,7 @@ class Peer:
 
     @property
     def client(self) -> WireClient:
-        """Return the connection, opening one at need."""
+        """Return the connection; open one if needed."""
         if self._client is None:
             self._client = WireClient(self.broker.host, self.broker.port)
         return self._client
@@ -162,7 +163,7 @@ class Peer:
         )
         assert answer["topics"][0]["error_code"] == 0, answer
         self.topic_id(name)
-        for partition in range(partitions):  # a leader is told of later than everybody else
+        for partition in range(partitions):  # a leader is notified later than the others
             row = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": -1}
             self.until(
                 lambda answer: answer["topics"][0]["partitions"][0]["error_code"] == 0,

@@ -1,7 +1,7 @@
 """Transactions in both protocols, beside Apache Kafka 4.3.0 and with its versions.
 
 The broker of 4.3.0 is one KRaft node; kwire has its embedded store, with which it serves what 4.3.0
-serves. A difference that is meant stands in ALLOWED.
+serves. An intended difference is listed in ALLOWED.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_answers_equal_those_of_apache_kafka_4(
 def test_transaction_version_is_finalized_as_by_apache_kafka_4(
     brokers: tuple[BrokerProcess, BrokerProcess],
 ) -> None:
-    """What makes a client take the second protocol; kwire has no other feature."""
+    """This makes a client use the second protocol; kwire has no other feature."""
     request = {"client_software_name": "test", "client_software_version": "1"}
     found = []
     for broker in brokers:

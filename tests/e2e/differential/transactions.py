@@ -1,9 +1,9 @@
 """Transactional producers: InitProducerId to EndTxn, what brokers ask each other, and the views.
 
-The same requests for both protocols. Up to EndTxn 4, Produce 11 and TxnOffsetCommit 4 a producer adds
-its partitions itself; after that the second protocol does it (KIP-890), which only 4.3 has. Between
-an end and whatever comes next a scenario waits until the transaction is complete, since how long
-that takes is nobody's business.
+The same requests for both protocols. Up to EndTxn 4, Produce 11 and TxnOffsetCommit 4 a producer
+adds its partitions itself; after that the second protocol does it (KIP-890), which only 4.3 has.
+Between an end and whatever comes next a scenario waits until the transaction is complete, since how
+long that takes is not compared.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Transactional:
         return {"version": version} | found
 
     def committed(self, label: str, topic: str, partition: int = 0) -> None:
-        """Fetch what read_committed gets to see."""
+        """Fetch what read_committed returns."""
         request = fetch_request(topic, 0) | {"isolation_level": 1}
         request["topics"][0]["partitions"][0]["partition"] = partition
         self.peer.call(label, ApiKey.FETCH, 11, request)
@@ -402,7 +402,7 @@ def one_end(
 @scenario(ApiKey.END_TXN, 1, 1)
 @scenario_of_4(ApiKey.END_TXN, 4, 5)
 def takes_too_long(peer: Peer, version: int) -> None:
-    """The coordinator aborts, and the producer asks what has become of it."""
+    """The coordinator aborts, and the producer then asks for the outcome."""
     txn = Transactional(peer, produce=protocol(version, BUMPING_END)[0], end=version)
     topic = peer.create_topic("topic")
     producer = txn.init(transaction_timeout_ms=1_000)
@@ -428,7 +428,7 @@ def takes_too_long(peer: Peer, version: int) -> None:
 
 @scenario_of_4(ApiKey.END_TXN, 5, 5)
 def clients_of_both_protocols(peer: Peer, version: int) -> None:
-    """An id that changes hands between an older client and a newer one."""
+    """An id that is used alternately by an older and a newer client."""
     topic = peer.create_topic("topic")
     old, new = Transactional(peer, produce=11, end=4), Transactional(peer, produce=12, end=5)
     producer = old.init()
@@ -568,7 +568,7 @@ def offsets_in_a_transaction(peer: Peer, version: int) -> None:
 @scenario(ApiKey.WRITE_TXN_MARKERS, 0, 1)
 @scenario_of_4(ApiKey.WRITE_TXN_MARKERS, 1, 2)
 def markers_of_a_coordinator(peer: Peer, version: int) -> None:
-    """For what is open, for nothing, of older epochs; several in one request."""
+    """For open transactions, for none, with older epochs; several in one request."""
     txn = Transactional(peer)
     topic = peer.create_topic("topic", partitions=2)
     producer = txn.init()

@@ -1,4 +1,4 @@
-"""What follows from a history, found once for all checks: where values lie, who wrote them, what is visible."""
+"""Facts derived once from a history for all checks: where values are, who wrote them, what is visible."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .history import READ_COMMITTED, Line, Operation, operations
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What the load was meant to do, as far as the history does not say it.
+    """What the load was meant to do, if it does not follow from the history.
 
-    Shape: `at_least_once` topics are written without idempotence, so a value may be there again and out
-    of order. `transforms` are (group, topic read, topic written): each record read is written once, its
-    value behind a `<`. `drained`: at the end every group had time to read all there was.
+    Shape: `at_least_once` topics are written without idempotence, so a value may be there again and
+    out of order. `transforms` are (group, topic read, topic written): each record read is written
+    once, its value behind a `<`. `drained`: at the end every group had time to read all there was.
     """
 
     at_least_once: frozenset[str] = frozenset()
@@ -30,7 +30,7 @@ def topic_of(tp: str) -> str:
 
 
 class PartitionLog:
-    """One partition as its clients know it."""
+    """One partition as its clients saw it."""
 
     def __init__(self) -> None:
         self.values: dict[int, str] = {}  # by offset, as first heard
@@ -59,7 +59,7 @@ class PartitionLog:
 
 @dataclass(slots=True)
 class Analysis:
-    """A history and what follows from it."""
+    """A history, and the facts derived from it."""
 
     operations: list[Operation]
     expectations: Expectations
@@ -77,8 +77,8 @@ class Analysis:
     def committed(self, operation: Operation) -> bool:
         """Tell whether what an operation sent must be visible to read_committed.
 
-        Nobody knows how an `info` transaction ended, unless a reader of committed records saw some of
-        it: then all of it is committed. Outside a transaction what is in the log is committed.
+        Nobody knows how an `info` transaction ended, unless a reader of committed records saw some
+        of it: then all of it is committed. Outside a transaction what is in the log is committed.
         """
         if operation.transactional_id is None or operation.outcome == "ok":
             return True
@@ -89,8 +89,8 @@ class Analysis:
     def acknowledged(self, operation: Operation) -> Iterator[tuple[str, str, int | None]]:
         """Yield partition, value and offset of sends that must be readable for ever.
 
-        Outside a transaction each send counts for itself: one with an offset was acknowledged, however
-        its neighbours fared.
+        Outside a transaction each send counts for itself: one with an offset was acknowledged,
+        however its neighbours fared.
         """
         whole = operation.outcome == "ok" or (
             operation.transactional_id is not None and self.committed(operation)
@@ -108,8 +108,8 @@ def analyse(lines: Iterable[Line], expectations: Expectations) -> Analysis:
     """Return what follows from the lines of all clients, in any order.
 
     Polls are believed whatever came of the transaction they were part of, since what a consumer is
-    given does not depend on it. So are acknowledged offsets of aborted sends: the record lies there,
-    and read_uncommitted shows it.
+    given does not depend on it. So are acknowledged offsets of aborted sends: the record lies
+    there, and read_uncommitted shows it.
     """
     analysis = Analysis(operations(lines), expectations)
     for operation in analysis.operations:

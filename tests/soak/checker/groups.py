@@ -1,4 +1,4 @@
-"""Consumer groups: each goes on where it committed, and between them its members get everything."""
+"""Consumer groups: each continues where it committed, and together its members get everything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .history import Operation
 
 
 def group_rewinds(analysis: Analysis) -> Iterator[str]:
-    """A member that was given a partition and began before an acknowledged commit: it was lost."""
+    """A member was assigned a partition and began before an acknowledged commit, which was lost."""
     commits = _commits(analysis, certain=True)
     for poll, tp, assigned, first in _resumptions(analysis):
         assert poll.group is not None
@@ -26,7 +26,7 @@ def group_rewinds(analysis: Analysis) -> Iterator[str]:
 
 
 def group_skips(analysis: Analysis) -> Iterator[str]:
-    """A member that was given a partition and jumped over records nobody had committed."""
+    """A member was assigned a partition and skipped records that nobody had committed."""
     commits = _commits(analysis, certain=False)
     for poll, tp, _, first in _resumptions(analysis):
         assert poll.group is not None
@@ -41,7 +41,7 @@ def group_skips(analysis: Analysis) -> Iterator[str]:
 
 
 def group_holes(analysis: Analysis) -> Iterator[str]:
-    """Records that no member of a group ever got, though the group is past them, or had time to be."""
+    """Records that no member of a group got, although the group is past them or had time for them."""
     got: dict[tuple[str, str], set[int]] = defaultdict(set)
     isolations: dict[tuple[str, str], str | None] = {}
     for operation in analysis.operations:

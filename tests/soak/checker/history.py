@@ -1,19 +1,18 @@
-"""What clients did and saw, as they wrote it down: one JSON object a line.
+"""What clients did and saw, as recorded by them: one JSON object per line.
 
-| field | meaning |
-| --- | --- |
-| `time` | monotonic clock of the machine, nanoseconds |
-| `process` | the client; it has one operation under way at a time |
-| `op` | `send`, `txn`, `poll`, `commit`, `assign`, `revoke`, `end`, `kill`, `move` (of leaders, with no kill), `start` |
-| `type` | `invoke`, then `ok`, `fail` (it certainly did not happen) or `info` (nobody knows) |
-| `value` | what it consists of: `["send", tp, value, offset or null]`, `["poll", tp, [[offset, value], ...]]`, `["at", tp, offset]` |
-| `txn` | the transactional id |
-| `ending` | when the commit of the transaction was asked for; absent when it never was |
-| `group`, `isolation` | of the consumer whose records or offsets these are |
-| `invoked` | begin of an operation that has no `invoke` line of its own (polls have none) |
+| field | meaning | | --- | --- | | `time` | monotonic clock of the machine, nanoseconds | |
+`process` | the client; it has one operation under way at a time | | `op` | `send`, `txn`, `poll`,
+`commit`, `assign`, `revoke`, `end`, `kill`, `move` (of leaders, with no kill), `start` | | `type` |
+`invoke`, then `ok`, `fail` (it certainly did not happen) or `info` (nobody knows) | | `value` |
+what it consists of: `["send", tp, value, offset or null]`, `["poll", tp, [[offset, value], ...]]`,
+`["at", tp, offset]` | | `txn` | the transactional id | | `ending` | when the commit of the
+transaction was asked for; absent when it never was | | `group`, `isolation` | of the consumer whose
+records or offsets these are | | `invoked` | begin of an operation that has no `invoke` line of its
+own (polls have none) |
 
-A partition `tp` is named as its folder: topic, hyphen, number. In `commit` and `txn` an `at` is the offset a group
-commits, in `assign` where reading goes on (-1: where the group left off), in `end` the end of the partition.
+A partition `tp` is named as its folder: topic, hyphen, number. In `commit` and `txn` an `at` is the
+offset a group commits, in `assign` where reading goes on (-1: where the group left off), in `end`
+the end of the partition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The order of records: what a process sends and polls goes forward and leaves nothing out."""
+"""The order of records: what a process sends and polls goes forward and skips nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def nonmonotonic_polls(analysis: Analysis) -> Iterator[str]:
 def internal_send_skips(analysis: Analysis) -> Iterator[str]:
     """Two neighbours in what one operation sent, between which there is another record.
 
-    Only where one process alone writes: elsewhere, as in transactions, writes of several interleave.
+    Only where one process alone writes: elsewhere, as in transactions, writes of several
+    interleave.
     """
     alone = _written_by_one(analysis)
     for operation, tp, log, offsets in _sends(analysis):

@@ -1,4 +1,4 @@
-"""Single records: what was acknowledged is there, once, at one place, and nothing else is."""
+"""Single records: each acknowledged one exists once, at one offset, and no others exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .history import READ_COMMITTED, Operation
 
 
 def lost_writes(analysis: Analysis) -> Iterator[str]:
-    """An acknowledged value that no consumer got, though one got what lies behind it."""
+    """An acknowledged value that no consumer got, although one got later records."""
     read_to = {
         tp: max((o for o in log.values if (tp, log.values[o]) in analysis.polled), default=-1)
         for tp, log in analysis.logs.items()
@@ -19,7 +19,8 @@ def lost_writes(analysis: Analysis) -> Iterator[str]:
         for tp, value, offset in analysis.acknowledged(operation):
             if (tp, value) in analysis.polled:
                 continue
-            # An info transaction of which something was read is committed as a whole, offset or not.
+            # An info transaction of which something was read is committed as a whole, offset or
+            # not.
             if offset is None or offset <= read_to[tp]:
                 yield f"{tp}: {value} at {offset}, sent by {operation}; read up to {read_to[tp]}"
 
@@ -37,14 +38,14 @@ def unseen(analysis: Analysis) -> Iterator[str]:
 
 
 def two_values(analysis: Analysis) -> Iterator[str]:
-    """One offset of which clients were told different values."""
+    """One offset at which clients were given different values."""
     for tp, log in analysis.logs.items():
         for offset, values in sorted(log.conflicts.items()):
             yield f"{tp}: offset {offset} holds {sorted(values)}"
 
 
 def two_offsets(analysis: Analysis) -> Iterator[str]:
-    """One value of an idempotent or transactional producer that lies at several offsets."""
+    """One value of an idempotent or transactional producer at several offsets."""
     for tp, log in analysis.logs.items():
         if analysis.exactly_once(tp):
             for value, offsets in log.offsets.items():
@@ -53,7 +54,7 @@ def two_offsets(analysis: Analysis) -> Iterator[str]:
 
 
 def duplicates(analysis: Analysis) -> Iterator[str]:
-    """One value that one reader got twice, without having gone back."""
+    """One value that one reader got twice without seeking back."""
     given: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for operation in analysis.operations:
         if operation.name in ("assign", "revoke"):
@@ -70,7 +71,7 @@ def duplicates(analysis: Analysis) -> Iterator[str]:
 
 
 def phantoms(analysis: Analysis) -> Iterator[str]:
-    """A value that was read and never sent."""
+    """A value that was read but never sent."""
     for tp, log in analysis.logs.items():
         for value, offsets in log.offsets.items():
             if (tp, value) not in analysis.writers:
@@ -78,14 +79,14 @@ def phantoms(analysis: Analysis) -> Iterator[str]:
 
 
 def aborted_reads(analysis: Analysis) -> Iterator[str]:
-    """A read_committed consumer got what belongs to a transaction that certainly did not commit."""
+    """A read_committed consumer got a record of a transaction that was certainly not committed."""
     for operation, tp, value, writer in _reads_with_writer(analysis):
         if writer.outcome == "fail":
             yield f"{tp}: {operation} got {value} of {writer}"
 
 
 def failed_writes(analysis: Analysis) -> Iterator[str]:
-    """A value outside a transaction that was refused for certain, and is in the log all the same."""
+    """A value outside a transaction that was certainly refused but is in the log."""
     for operation in analysis.named("send"):
         if operation.outcome == "fail":
             for tp, value, _ in operation.sends:
@@ -94,7 +95,7 @@ def failed_writes(analysis: Analysis) -> Iterator[str]:
 
 
 def dirty_reads(analysis: Analysis) -> Iterator[str]:
-    """A read_committed consumer got a value before the commit of its transaction was asked for."""
+    """A read_committed consumer got a value before the commit of its transaction was requested."""
     for operation, tp, value, writer in _reads_with_writer(analysis):
         if writer.outcome == "fail":
             continue  # an aborted read
@@ -103,7 +104,7 @@ def dirty_reads(analysis: Analysis) -> Iterator[str]:
 
 
 def precommitted_reads(analysis: Analysis) -> Iterator[str]:
-    """A transaction whose read_committed consumer got what the transaction itself sent."""
+    """A transaction whose own read_committed consumer got a record that it had sent."""
     for operation, tp, value, writer in _reads_with_writer(analysis):
         if writer is operation:
             yield f"{tp}: {operation} got its own {value}"
@@ -124,11 +125,11 @@ def _reads_with_writer(analysis: Analysis) -> Iterator[tuple[Operation, str, str
 def sparse_offsets(analysis: Analysis) -> Iterator[str]:
     """An offset that is neither a record nor, as far as can be known, the end of a transaction.
 
-    A marker lies behind the last record its transaction has in the partition, and before the first one
-    of the next transaction of the same id. Each transaction leaves one marker in a partition, and one more
-    for each kill (two for each move of leaders) until the next transaction of the id is through: a
-    coordinator that starts again writes the markers again of which it does not know, and one that
-    was not answered, too. Source: TransactionMarkerChannelManager.
+    A marker lies behind the last record its transaction has in the partition, and before the first
+    one of the next transaction of the same id. Each transaction leaves one marker in a partition,
+    and one more for each kill (two for each move of leaders) until the next transaction of the id
+    is through: a coordinator that starts again writes the markers again of which it does not know,
+    and one that was not answered, too. Source: TransactionMarkerChannelManager.
     """
     room = _room_for_markers(analysis)
     for tp, log in analysis.logs.items():
@@ -187,7 +188,7 @@ def _known_offsets(analysis: Analysis, operation: Operation) -> dict[str, list[i
 
 
 def end_offsets(analysis: Analysis) -> Iterator[str]:
-    """A partition whose end differs for read_committed when all transactions are over: one hangs."""
+    """A partition whose end differs for read_committed after all transactions: one of them hangs."""
     ends: dict[str, dict[str | None, int]] = defaultdict(dict)
     for operation in analysis.named("end"):
         for tp, offset in operation.offsets.items():

@@ -1,4 +1,4 @@
-"""Transactions together: no cycles, and what is consumed, transformed and produced happens once."""
+"""Transactions together: there are no cycles, and each record is transformed exactly once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ def dependencies(analysis: Analysis, *, all_writes: bool) -> Any:
     """Return the graph of what must have come before what: operation -> operation, with a reason.
 
     - wr: one sent what the other's read_committed consumer got;
-    - ww: one sent to a partition what lies directly before what the other sent. Kafka does not isolate writes:
-      records of open transactions interleave, in one order here and in another there. Such edges bind
-      only transactions of one producer, which come after each other, unless `all_writes` asks for all;
+    - ww: one sent to a partition what lies directly before what the other sent. Kafka does not
+    isolate writes:
+      records of open transactions interleave, in one order here and in another there. Such edges
+      bind only transactions of one producer, which come after each other, unless `all_writes` asks
+      for all;
     - order: a process had one through before it began the other.
     """
     graph = networkx.DiGraph()
@@ -32,7 +34,7 @@ def dependencies(analysis: Analysis, *, all_writes: bool) -> Any:
                         graph.add_edge(writer.index, operation.index, why=f"wr {tp} {value}")
     for tp, log in analysis.logs.items():
         if not analysis.exactly_once(tp):
-            continue  # a value that lies there twice has no place in an order
+            continue  # a duplicate value cannot be ordered
         last: dict[str, Operation] = {}
         for offset in log.everything:
             value = log.values[offset]
@@ -88,7 +90,7 @@ def processed_twice(analysis: Analysis) -> Iterator[str]:
 
 
 def not_processed(analysis: Analysis) -> Iterator[str]:
-    """A committed record behind which the transforming group is, and of which nothing came."""
+    """A committed record that the transforming group has passed without a result."""
     for group, source, target in analysis.expectations.transforms:
         results = _results(analysis, source, target)
         done: dict[str, int] = defaultdict(int)

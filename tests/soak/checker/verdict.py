@@ -45,18 +45,18 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checks found, and how much they looked at."""
+    """What the checks found, and how much they checked."""
 
     findings: Mapping[str, list[str]]
     counts: Mapping[str, int]
 
     @property
     def passed(self) -> bool:
-        """Tell whether nothing was found."""
+        """Whether nothing was found."""
         return not self.findings
 
     def __str__(self) -> str:
-        """Tell all, a line each."""
+        """All findings, one per line."""
         lines = [f"{name}: {count}" for name, count in self.counts.items()]
         lines.append(f"{len(CHECKS) - len(self.findings)} of {len(CHECKS)} checks found nothing")
         for check, found in self.findings.items():
@@ -66,7 +66,7 @@ class Verdict:
 
 
 def check(lines: Iterable[Line], expectations: Expectations) -> Verdict:
-    """Return the verdict on a history; of each kind the first findings are kept."""
+    """Return the verdict on a history; only the first findings of each kind are kept."""
     analysis = analyse(lines, expectations)
     findings = {}
     for name, find in CHECKS.items():
