@@ -32,6 +32,8 @@ MOST_AGAIN_S = 2.0
 #: How long a sender keeps trying; chosen at random.
 PATIENCE_S = (0.5, 5.0, 30.0)
 SYN_AGAIN_S = 1.0
+#: How many of the things that are sent arrive in two parts.
+CUT_SHARE = 0.25
 #: Sent in place of bytes: the end of the stream, and the end of the whole connection.
 FIN, RESET = object(), object()
 
@@ -300,7 +302,7 @@ class SimulatedTransport:
         self.under_way += len(data)
         self.sent_bytes += len(data)
         rng = self._network.rng
-        if len(data) > 1 and rng.random() < 0.25:
+        if len(data) > 1 and rng.random() < CUT_SHARE:
             cut = rng.randrange(1, len(data))
             self.pipe.put(data[:cut])
             data = data[cut:]

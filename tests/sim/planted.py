@@ -21,6 +21,8 @@ from server.replication.isr import IsrState
 from server.replication.partition import Partition
 from server.replication.read_result import ReadResult
 
+from . import network
+
 Patches = list[tuple[Any, str, Any]]
 
 
@@ -119,7 +121,7 @@ def answer_in_any_order() -> Patches:
 
 
 def share_the_memory_of_frames() -> Patches:
-    """Two frames that have arrived only in part use the same memory."""
+    """Two frames that have arrived only in part use the same memory. The network cuts all that is sent into parts."""
     home = FrameMemory.home
     shared = bytearray(1 << 22)
 
@@ -130,7 +132,7 @@ def share_the_memory_of_frames() -> Patches:
         block.view[: len(held)] = held
         return block
 
-    return [(FrameMemory, "home", same)]
+    return [(FrameMemory, "home", same), (network, "CUT_SHARE", 1.0)]
 
 
 def go_on_after_a_timeout() -> Patches:
