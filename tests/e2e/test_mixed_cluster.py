@@ -22,7 +22,7 @@ from kazoo.client import KazooClient
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import KAFKA_3, Kafka39Broker, ZooKeeperProcess, java_command
 
-pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"

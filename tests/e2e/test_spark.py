@@ -19,7 +19,7 @@ from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
 from ..support.kafka import jars_or_skip, refuse_or_skip
 from .conftest import build_broker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 PYSPARK = "4.0.0"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 FOUND = "every record is there once, in order and unchanged\n"
 
-pytestmark = [pytest.mark.timeout(400)]
-
 
 @pytest.mark.e2e
 @pytest.mark.spark

@@ -26,7 +26,7 @@ from .replay_data import (
     without_offsets,
 )
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
 
 
 def test_topics_of_an_archive_go_to_others_and_keep_all_but_offsets(

@@ -28,7 +28,7 @@ from .dumped import faults, written
 from .moving import EMBEDDED, KAFKA, KWIRE, Home, complaints
 from .travellers import OpenTransaction, StandingMember, read_some_and_commit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow]
 
 
 class Stay:

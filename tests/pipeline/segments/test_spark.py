@@ -29,7 +29,7 @@ from ..archive_model import create_topic, produce, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 ROOT = Path(__file__).parents[3]
 
 
