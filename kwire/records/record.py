@@ -194,6 +194,54 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
         raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
 
 
+def find_by_time(
+    data: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    timestamp: int,
+    start_offset: int,
+) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first of `count` records that is not before either.
+
+    Shape: only the first fields of each record are read, so that most damage goes unnoticed.
+    Errors: CorruptRecord as `read_records`, for lengths that leave the body, and bytes left over.
+    """
+    size = len(data)
+    check_count(count, size)
+    position = 0
+    wanted = timestamp - base_timestamp
+    try:
+        for _ in range(count):
+            byte = data[position]
+            if byte < 0x80:
+                end = position + 1 + ZIGZAG[byte]
+                position += 2
+            else:
+                length, position = read_varint(data, position)
+                end = position + length
+                position += 1
+            byte = data[position]
+            if byte < 0x80:
+                delta = ZIGZAG[byte]
+            else:
+                delta, _ = read_varlong(data, position)
+            if delta >= wanted or not MIN_INT64 <= base_timestamp + delta <= MAX_INT64:
+                delta, position = read_varlong(data, position)
+                offset, _ = read_varint(data, position)
+                found = wrap_int64(base_timestamp + delta)
+                if found >= timestamp and base_offset + offset >= start_offset:
+                    return base_offset + offset, found
+            if end < position or end > size:
+                raise CorruptRecord(f"record leaves the body of {size} bytes", offset=position)
+            position = end
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=position) from None
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+    return None
+
+
 def _read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
     start = position
     count, position = read_varint(data, position)

@@ -2,6 +2,8 @@
 
 Behavior: the offset for a time is that of the first record at or after it, found through the time
 index; only offsets below the high watermark (read_committed: the last stable offset) are returned.
+A search that takes long is carried out in a worker process; after half the time that it may take
+(kwire.worker.max.ms), it takes headers at their word.
 An epoch ends where the next known epoch begins.
 Versions: ListOffsets 0 answers several offsets of segments, newest first; later versions refuse a
 partition that is named twice. -3 (largest timestamp) from 7 on, -4 (earliest local) from 8 on, -5
@@ -13,7 +15,13 @@ Source: KafkaApis.handleListOffsetRequest, ReplicaManager.lastOffsetForLeaderEpo
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections import Counter
+from collections.abc import Coroutine, Generator
+from concurrent.futures import BrokenExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.list_offsets import (
@@ -30,28 +38,43 @@ from kwire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+from ..log.reader import search_files
+from ..log.time_search import Effort, Found, TimeSearch
 from ..replication.offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    FoundOffset,
     OffsetQuery,
+    Searched,
     end_of_epoch,
     fetch_offset,
     old_style_offsets,
 )
 from ..replication.partition import Partition
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ..workers import TookTooLong, TookTooMuch
 from . import refusals
 from .context import RequestContext
 from .registry import handles
+
+if TYPE_CHECKING:
+    from .context import Later
+
+logger = logging.getLogger(__name__)
 
 #: The first version that supports each special timestamp.
 SPECIAL_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 
 #: From this version on a client knows OFFSET_NOT_AVAILABLE.
 OFFSET_NOT_AVAILABLE_SINCE = 5
+
+#: What a search may take in the loop, a millisecond or two; what is more goes to a worker process.
+EFFORT = {"headers": 500, "records": 1000, "bytes": 64 * 1024}
+#: How often a search is begun if the log changes meanwhile.
+ATTEMPTS = 3
 
 
 def find_partition(
@@ -66,27 +89,35 @@ def find_partition(
 
 
 @handles(ListOffsetsRequest, versions="0-9", authorize=None, refusal=refusals.list_offsets)
-def list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(
+    ctx: RequestContext, request: ListOffsetsRequest
+) -> Generator[None, None, ListOffsetsResponse | Later[ListOffsetsResponse]]:
     """Look up offsets by time, or the log's ends."""
     asked = Counter(
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
     )
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _row(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                    else _partition(ctx, request, topic.name, row)
-                    if asked[(topic.name, row.partition_index)] == 1 or ctx.version == 0
-                    else _row(row, ErrorCode.INVALID_REQUEST)
-                    for row in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    searches: list[Coroutine[Any, Any, None]] = []
+    for topic in request.topics:
+        rows: list[ListOffsetsPartitionResponse] = []
+        for row in topic.partitions:
+            yield
+            if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                rows.append(_row(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+                continue
+            if asked[(topic.name, row.partition_index)] > 1 and ctx.version > 0:
+                rows.append(_row(row, ErrorCode.INVALID_REQUEST))
+                continue
+            answer = _partition(ctx, request, topic.name, row)
+            if isinstance(answer, _Search):
+                searches.append(_search(ctx, answer, rows, len(rows)))
+                answer = _row(row, ErrorCode.NONE)  # until it is known
+            rows.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    response = ListOffsetsResponse(topics=topics)
+    if not searches:
+        return response
+    return ctx.later(asyncio.gather(*searches), lambda _: response)
 
 
 def _row(row: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
@@ -95,7 +126,7 @@ def _row(row: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionRes
 
 def _partition(
     ctx: RequestContext, request: ListOffsetsRequest, topic: str, row: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
+) -> ListOffsetsPartitionResponse | _Search:
     timestamp = row.timestamp
     if timestamp < 0:
         since = SPECIAL_SINCE.get(timestamp)
@@ -114,7 +145,15 @@ def _partition(
         answer = _row(row, ErrorCode.NONE)
         answer.old_style_offsets = offsets
         return answer
-    found = fetch_offset(partition, asked)
+    found = fetch_offset(partition, asked, Effort(**EFFORT))
+    if isinstance(found, TimeSearch):
+        return _Search(topic, row, asked, partition, found)
+    return _answer(ctx, row, found)
+
+
+def _answer(
+    ctx: RequestContext, row: ListOffsetsPartition, found: FoundOffset | ErrorCode
+) -> ListOffsetsPartitionResponse:
     if isinstance(found, ErrorCode):
         if found is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < OFFSET_NOT_AVAILABLE_SINCE:
             found = ErrorCode.LEADER_NOT_AVAILABLE
@@ -126,6 +165,75 @@ def _partition(
         offset=found.offset,
         leader_epoch=found.leader_epoch if ctx.version >= 4 else -1,
     )
+
+
+# -- searches that take long -----------------------------------------------------------------------
+
+
+class _Search(NamedTuple):
+    """A row whose answer has to be searched in a worker process."""
+
+    topic: str
+    row: ListOffsetsPartition
+    asked: OffsetQuery
+    partition: Partition
+    search: TimeSearch
+
+
+async def _search(
+    ctx: RequestContext,
+    wanted: _Search,
+    rows: list[ListOffsetsPartitionResponse],
+    place: int,
+) -> None:
+    """Put the answer of a search into its place among the rows."""
+    rows[place] = _answer(ctx, wanted.row, await _search_elsewhere(ctx, wanted))
+
+
+async def _search_elsewhere(ctx: RequestContext, wanted: _Search) -> FoundOffset | ErrorCode:
+    """Carry out a search in a worker process; again, if the log has changed meanwhile."""
+    topic, row, asked, partition, search = wanted
+    executor = ctx.services.executor
+    for _ in range(ATTEMPTS):
+        epoch = partition.state.leader_epoch
+        searched = None
+        try:
+            searched = Searched(
+                await executor.in_worker(
+                    ctx.connection, search_in_files, search, executor.limits.cpu_s / 2
+                )
+            )
+        except FileNotFoundError:
+            pass
+        except OSError:
+            logger.exception("a segment of %s cannot be read", partition.tp)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        except (BrokenExecutor, TookTooLong, TookTooMuch) as error:
+            logger.warning(
+                "the offset of %s at time %d is not looked up for client %r at %s: %s",
+                partition.tp,
+                asked.timestamp,
+                ctx.client_id,
+                ctx.connection.peer,
+                error,
+            )
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        found_partition, error_code = find_partition(ctx, topic, row.partition_index)
+        if found_partition is None:
+            return error_code
+        if found_partition is not partition or partition.state.leader_epoch != epoch:
+            partition, searched = found_partition, None
+        found = fetch_offset(partition, asked, Effort(**EFFORT), searched)
+        if not isinstance(found, TimeSearch):
+            return found
+        search = found
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def search_in_files(search: TimeSearch, cpu_s: float) -> Found | None:
+    """Carry out a search, believing headers after so much CPU time; for a worker process."""
+    end = time.process_time() + cpu_s
+    return search_files(search, lambda: time.process_time() > end)
 
 
 @handles(

@@ -48,6 +48,7 @@ from .producer_state import ProducerStateEntry
 from .producer_updates import load_producers, note_batch
 from .reader import LogReader, LogSlice
 from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
+from .time_search import Effort, Found, TimeSearch
 from .validator import AppendError, AppendInfo, AppendOrigin, needs_rewrite, prepare, target_codec
 
 if TYPE_CHECKING:
@@ -574,16 +575,21 @@ class Log:
         """(producer_id, first_offset) of aborted transactions with data in [start, end)."""
         return self._segments.aborted_transactions(start_offset, end_offset)
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int, int] | None:
-        """First record with at least this timestamp: (offset, timestamp, leader_epoch), or None."""
-        return self._reader.offset_for_timestamp(timestamp, self.log_start_offset)
+    def offset_for_timestamp(
+        self, timestamp: int, effort: Effort | None = None
+    ) -> Found | TimeSearch | None:
+        """First record with at least this timestamp: (offset, timestamp, leader_epoch), or None.
 
-    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
+        Shape: the rest of the search, if it takes more than the effort.
+        """
+        return self._reader.offset_for_timestamp(timestamp, self.log_start_offset, effort)
+
+    def max_timestamp_offset(self, effort: Effort | None = None) -> Found | TimeSearch | None:
         """First record with the largest timestamp: (offset, timestamp, leader_epoch), or None.
 
-        As in Apache Kafka it may be a deleted one, below the log start offset.
+        As above. As in Apache Kafka it may be a deleted one, below the log start offset.
         """
-        return self._reader.max_timestamp_offset()
+        return self._reader.max_timestamp_offset(effort)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end_offset) of the largest epoch not above the given one; (-1, -1) if unknown."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from kwire.errors import RecordError
-from kwire.records.batch import RecordBatch
-
 from .file_layer import FileLayer, FileSlice
-from .segment import LogSegment
+from .segment import LOG_SUFFIX, LogSegment, stem_of
+from .time_search import Effort, Found, TimeSearch, first_record
 
 SMALL_READ_BYTES = 16 * 1024
 """Up to this size a read is copied into the reply; sendfile costs more than so few bytes."""
@@ -145,30 +144,36 @@ class LogReader:
     # -- timestamps --------------------------------------------------------------------------------
 
     def offset_for_timestamp(
-        self, timestamp: int, log_start_offset: int
-    ) -> tuple[int, int, int] | None:
+        self, timestamp: int, log_start_offset: int, effort: Effort | None = None
+    ) -> Found | TimeSearch | None:
         """First record at or after log_start_offset whose timestamp is not below the given one.
 
-        Shape: (offset, timestamp, leader_epoch), or None. Source: LogSegment.findOffsetByTimestamp.
+        Shape: what to look through elsewhere, if that takes more than the effort. Source:
+        LogSegment.findOffsetByTimestamp.
         """
-        for segment in self.segments:
-            if segment.size == 0 or segment.max_timestamp < timestamp:
-                continue
+        candidates = [
+            segment
+            for segment in self.segments
+            if segment.size and segment.max_timestamp >= timestamp
+        ]
+        for index, segment in enumerate(candidates):
             start = max(segment.time_index.lookup(timestamp), log_start_offset)
-            for position, header in segment.headers(segment.offset_index.lookup(start)):
-                if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
-                    continue
-                found = self._first_record(
-                    segment, position, header.size, timestamp, start=log_start_offset
-                )
-                if found is not None:
-                    return (*found, header.partition_leader_epoch)
+            search = TimeSearch.of(
+                self._layer,
+                candidates[index:],
+                segment.offset_index.lookup(start),
+                timestamp,
+                log_start_offset,
+            )
+            found = first_record(segment, search.position, search, effort)
+            if found is not None:
+                return found
         return None
 
-    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
-        """First record that has the log's largest timestamp: (offset, timestamp, leader_epoch).
+    def max_timestamp_offset(self, effort: Effort | None = None) -> Found | TimeSearch | None:
+        """First record that has the log's largest timestamp.
 
-        Shape: records without a timestamp (-1) count where there are no others. Source:
+        Shape: as above; records without a timestamp (-1) count where there are no others. Source:
         UnifiedLog.fetchOffsetByTimestamp.
         """
         best: LogSegment | None = None
@@ -177,25 +182,29 @@ class LogReader:
                 best = segment
         if best is None:
             return None
-        timestamp = best.max_timestamp
-        start = best.offset_index.lookup(best.max_timestamp_offset)
-        for position, header in best.headers(start):
-            if header.max_timestamp == timestamp:
-                found = self._first_record(best, position, header.size, timestamp, start=0)
-                if found is not None:
-                    return (*found, header.partition_leader_epoch)
-        return None
+        position = best.offset_index.lookup(best.max_timestamp_offset)
+        search = TimeSearch.of(
+            self._layer, [best], position, best.max_timestamp, 0, in_largest_only=True
+        )
+        return first_record(best, position, search, effort)
 
-    def _first_record(
-        self, segment: LogSegment, position: int, size: int, timestamp: int, *, start: int
-    ) -> tuple[int, int] | None:
 
-        batch = RecordBatch(memoryview(segment.log.read_at(size, position)))
+def search_files(search: TimeSearch, believe: Callable[[], bool] = bool) -> Found | None:
+    """Carry out a search elsewhere; `believe` as for `first_record`.
+
+    Errors: OSError, FileNotFoundError if the log has changed.
+    """
+    position = search.position
+    for base_offset, size in search.segments:
+        segment = LogSegment(search.layer, search.directory, base_offset, size, created_ms=0)
+        path = stem_of(search.directory, base_offset) + LOG_SUFFIX
+        segment.log = search.layer.open_read_only(path)
         try:
-            for record in batch.records():
-                if record.timestamp >= timestamp and record.offset >= start:
-                    return record.offset, record.timestamp
-        except RecordError:
-            # A body that lies (validation=standard lets it in) must not hide the rest of the log.
-            return max(batch.header.base_offset, start), batch.header.max_timestamp
-        return None
+            found = first_record(segment, position, search, believe=believe)
+        finally:
+            segment.log.close()
+        if found is not None:
+            assert not isinstance(found, TimeSearch), "without effort there is no limit"
+            return found
+        position = 0
+    return None

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.errors import ErrorCode
 
+from ..log.time_search import Effort, Found, TimeSearch
+
 if TYPE_CHECKING:
     from ..log.log import Log
     from .partition import Partition
@@ -42,11 +44,25 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
+class Searched(NamedTuple):
+    """What a search elsewhere has found."""
+
+    found: Found | None
+
+
 NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
-def fetch_offset(partition: Partition, asked: OffsetQuery) -> FoundOffset | ErrorCode:
+def fetch_offset(
+    partition: Partition,
+    asked: OffsetQuery,
+    effort: Effort | None = None,
+    searched: Searched | None = None,
+) -> FoundOffset | TimeSearch | ErrorCode:
     """Look up an offset; only offsets that the asker may read are returned.
+
+    Shape: a search to be carried out elsewhere, if it takes more than the effort; call again with
+    what it has found.
 
     Errors: those of check_epoch; KAFKA_STORAGE_ERROR; OFFSET_NOT_AVAILABLE from a leader that does
     not know yet how much was committed before its election (KIP-207).
@@ -55,7 +71,9 @@ def fetch_offset(partition: Partition, asked: OffsetQuery) -> FoundOffset | Erro
     if isinstance(end, ErrorCode):
         return end
     timestamp = asked.timestamp
-    found = find_offset(partition.log, timestamp, end)
+    found = find_offset(partition.log, timestamp, end, effort, searched)
+    if isinstance(found, TimeSearch):
+        return found
     if (
         asked.replica_id == CONSUMER
         and partition.epoch_start_offset > partition.log.high_watermark
@@ -104,7 +122,13 @@ def _readable_end(partition: Partition, asked: OffsetQuery) -> int | ErrorCode:
     return log.high_watermark if asked.replica_id == CONSUMER else log.log_end_offset
 
 
-def find_offset(log: Log, timestamp: int, end: int) -> FoundOffset:
+def find_offset(
+    log: Log,
+    timestamp: int,
+    end: int,
+    effort: Effort | None = None,
+    searched: Searched | None = None,
+) -> FoundOffset | TimeSearch:
     """Look up a timestamp, or a special one, in a log; only offsets below `end` may be returned.
 
     Shape: (offset, timestamp, leader_epoch), each -1 if there is none; the ends of the log have no
@@ -117,10 +141,15 @@ def find_offset(log: Log, timestamp: int, end: int) -> FoundOffset:
         return FoundOffset(start, -1, log.leader_epoch_cache.epoch_for_offset(start))
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
-    if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset()
+    found: Found | TimeSearch | None
+    if searched is not None:
+        found = searched.found
+    elif timestamp == MAX_TIMESTAMP:
+        found = log.max_timestamp_offset(effort)
     else:
-        found = log.offset_for_timestamp(timestamp)
+        found = log.offset_for_timestamp(timestamp, effort)
+    if isinstance(found, TimeSearch):
+        return found
     if found is None or found[0] >= end:
         return NOT_FOUND
     return FoundOffset(*found)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 import pytest
@@ -18,9 +21,14 @@ from kwire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kwire.records.batch import rewrite_crc
+from kwire.records.compression import Codec
+from kwire.records.layout import INT64, MAX_TIMESTAMP_AT
 from server.handlers.list_offsets import list_offsets, offset_for_leader_epoch
+from server.workers import TookTooLong
 from tests.support.replicas import NOW, Replicas, batch, topic_image
 from tests.support.transactions import transactional
+from tests.support.waiting import InThisProcess
 
 LATEST, EARLIEST, MAX, LOCAL, TIERED = -1, -2, -3, -4, -5
 NEWEST_VERSION = 9
@@ -317,3 +325,120 @@ def test_epoch_of_a_partition_that_cannot_answer(
 def test_epoch_of_a_failed_directory_is_a_storage_error(filled: Replicas) -> None:
     filled.partition("a").log.offline = True
     assert epoch_row(filled, 2).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# -- searches that take long -----------------------------------------------------------------------
+
+
+def lying(size: int, **options: Any) -> bytes:
+    """A small batch with a large body, whose header promises a record of a later time."""
+    records = bytearray(batch(bytes(size), codec=Codec.ZSTD, **options))
+    INT64.pack_into(records, MAX_TIMESTAMP_AT, NOW + 1000)
+    rewrite_crc(records)
+    return bytes(records)
+
+
+async def later(room: Replicas, *timestamps: int, version: int = NEWEST_VERSION) -> list[Any]:
+    rows = [
+        ListOffsetsTopic(
+            name=topic,
+            partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp)],
+        )
+        for topic, timestamp in zip("abc", timestamps, strict=False)
+    ]
+    answer = await room.ask(list_offsets, ListOffsetsRequest(topics=rows, replica_id=-1), version)
+    return [
+        (row.error_code, row.offset, row.timestamp)
+        for topic in answer.topics
+        for row in topic.partitions
+    ]
+
+
+def test_what_takes_long_is_searched_in_a_worker(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = InThisProcess()
+    monkeypatch.setattr(room.executor, "in_worker", executor.in_worker)
+    for name in "abc":
+        room.create(name)
+        room.append(name, lying(1 << 20))
+        room.produce(name, b"1", timestamp=NOW + 1000)
+    answer = asyncio.run(later(room, NOW + 500, MAX, LATEST))
+    assert answer == [(0, 1, NOW + 1000), (0, 1, NOW + 1000), (0, 2, -1)]
+    assert executor.calls == 2
+    assert asyncio.run(later(room, NOW)) == [(0, 0, NOW)]  # the first record, in the same batch
+    assert executor.calls == 3
+
+
+def test_search_is_begun_again_if_the_log_has_changed(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.create("a")
+    room.append("a", lying(1 << 20))
+    searches = []
+
+    async def in_worker(client: Any, function: Any, search: Any, *args: Any) -> Any:
+        searches.append(search)
+        if len(searches) == 1:
+            room.create("a", epoch=1)
+            room.produce("a", b"1", timestamp=NOW + 1000)
+            return None
+        if len(searches) == 2:
+            raise FileNotFoundError
+        return function(search, *args)
+
+    monkeypatch.setattr(room.executor, "in_worker", in_worker)
+    assert asyncio.run(later(room, NOW + 500)) == [(0, 1, NOW + 1000)]
+    assert len(searches) == 3
+
+
+@pytest.mark.parametrize(
+    ("problem", "error"),
+    [
+        (TookTooLong("after 1 s"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (BrokenExecutor(), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (OSError(5, "Input/output error"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (FileNotFoundError(), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_search_that_fails_costs_its_own_row_only(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch, problem: Exception, error: ErrorCode
+) -> None:
+    async def in_worker(*_: Any) -> Any:
+        raise problem
+
+    monkeypatch.setattr(room.executor, "in_worker", in_worker)
+    for name in "ab":
+        room.create(name)
+        room.append(name, lying(1 << 20))
+    assert asyncio.run(later(room, NOW + 500, LATEST)) == [(error, -1, -1), (0, 1, -1)]
+
+
+def test_partition_that_went_during_its_search_is_missing(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.create("a")
+    room.append("a", lying(1 << 20))
+
+    async def in_worker(*_: Any) -> Any:
+        room.delete("a")
+
+    monkeypatch.setattr(room.executor, "in_worker", in_worker)
+    (row,) = asyncio.run(later(room, NOW + 500))
+    assert row == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+
+
+def test_lying_batch_of_64_megabytes_costs_the_loop_little(
+    room: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = []
+
+    async def in_worker(*_: Any) -> Any:
+        spent.append(time.process_time() - began)
+
+    monkeypatch.setattr(room.executor, "in_worker", in_worker)
+    room.create("a")
+    room.append("a", lying(64 << 20))
+    began = time.process_time()
+    asyncio.run(later(room, NOW + 500))
+    assert spent[0] < 0.05

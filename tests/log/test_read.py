@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.records.batch import iter_batches
+from kwire.records.batch import iter_batches, rewrite_crc
+from kwire.records.layout import INT64, MAX_TIMESTAMP_AT
 from server.log import reader
 from server.log.file_layer import FileLayer, FileSlice
 from server.log.log import Log, LogSlice
+from server.log.reader import search_files
+from server.log.time_search import Effort, TimeSearch
 
 from .logs import NOW, append, batch, config, open_log, read_bytes
 
@@ -240,3 +245,65 @@ def test_timestamps_are_found_after_reopening(tmp_path: Path) -> None:
     log.close()
     log = open_log(tmp_path, log.config, clean=True)
     assert [log.offset_for_timestamp(NOW), log.max_timestamp_offset()] == expected
+
+
+def test_search_in_files_finds_what_a_search_at_once_finds(tmp_path: Path) -> None:
+    log = open_log(tmp_path, config(segment_bytes=900, index_interval_bytes=100))
+    rng = random.Random(7)
+    for n in range(60):
+        timestamp = NOW + n * 10 + rng.randint(-80, 80)
+        values = (b"v",) * rng.randint(1, 3)
+        records = batch(*values, timestamp=timestamp, codec=rng.choice([0, 0, 1, 3, 4]))
+        if n % 7 == 0:  # a header that promises too much
+            records = with_max_timestamp(records, NOW + rng.randint(0, 900))
+        append(log, records)
+    log.delete_records_before(20)
+    searches = 0
+    for wanted in [*range(NOW - 100, NOW + 1000, 7), None]:
+        expected = look(log, wanted)
+        for effort in (
+            Effort(headers=0, records=9, bytes=9),
+            Effort(headers=9, records=3, bytes=40),
+        ):
+            found = look(log, wanted, effort)
+            if isinstance(found, TimeSearch):
+                searches += 1
+                found = search_files(pickle.loads(pickle.dumps(found)))
+            assert found == expected
+        assert look(log, wanted, Effort(headers=999, records=999, bytes=9999)) == expected
+    assert searches > 200
+
+
+def test_search_takes_headers_at_their_word_when_it_has_taken_long(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, with_max_timestamp(batch(b"a"), NOW + 90))
+    append(log, batch(b"b", timestamp=NOW + 90))
+    search = log.offset_for_timestamp(NOW + 50, Effort(headers=0, records=0, bytes=0))
+    assert isinstance(search, TimeSearch)
+    assert search_files(search) == (1, NOW + 90, 0)
+    assert search_files(search, lambda: True) == (0, NOW + 90, 0)
+
+
+def test_search_in_a_log_that_has_changed_says_so(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(b"a"))
+    search = log.offset_for_timestamp(0, Effort(headers=0, records=0, bytes=0))
+    assert isinstance(search, TimeSearch)
+    Path(log.active_segment.log.path).unlink()
+    with pytest.raises(FileNotFoundError):
+        search_files(search)
+
+
+def look(log: Log, wanted: int | None, effort: Effort | None = None) -> Any:
+    """Search for a time, or with None for the largest."""
+    if wanted is None:
+        return log.max_timestamp_offset(effort)
+    return log.offset_for_timestamp(wanted, effort)
+
+
+def with_max_timestamp(records: memoryview, timestamp: int) -> memoryview:
+    """A batch whose header lies about its largest timestamp."""
+    changed = bytearray(records)
+    INT64.pack_into(changed, MAX_TIMESTAMP_AT, timestamp)
+    rewrite_crc(changed)
+    return memoryview(changed)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwire.errors import CorruptRecord
 from kwire.records.record import (
     Record,
+    find_by_time,
     read_records,
     read_varint,
     read_varlong,
@@ -100,3 +103,46 @@ def test_records_come_one_by_one() -> None:
     assert next(records).key == b"key"
     with pytest.raises(CorruptRecord):
         next(records)
+
+
+@given(
+    deltas=st.lists(
+        st.tuples(
+            st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)),
+            st.integers(0, 300),
+            st.binary(max_size=200),
+        ),
+        max_size=6,
+    ),
+    base=st.one_of(st.just(1000), st.integers(-(2**63), 2**63 - 1)),
+    wanted=st.one_of(st.integers(995, 1005), st.integers(-(2**63), 2**63 - 1)),
+    start=st.integers(0, 300),
+)
+def test_first_record_at_a_time_is_that_of_a_walk(
+    deltas: list[tuple[int, int, bytes]], base: int, wanted: int, start: int
+) -> None:
+    data = b"".join(write_record(offset, delta, None, value) for delta, offset, value in deltas)
+    walked = next(
+        (
+            (record.offset, record.timestamp)
+            for record in read_records(data, len(deltas), 5, base)
+            if record.timestamp >= wanted and record.offset >= start
+        ),
+        None,
+    )
+    assert find_by_time(data, len(deltas), 5, base, wanted, start) == walked
+
+
+def test_search_by_time_in_damaged_records_ends() -> None:
+    data = b"".join(write_record(n, n, b"k", b"v" * 70) for n in range(4))
+    for cut in range(len(data)):
+        with pytest.raises(CorruptRecord):
+            find_by_time(data[:cut], 4, 0, 0, 99, 0)
+    with pytest.raises(CorruptRecord):
+        find_by_time(data + b"x", 4, 0, 0, 99, 0)
+    for at in range(len(data)):
+        for byte in (0, 1, 0x7F, 0x80, 0xFF):
+            try:
+                find_by_time(data[:at] + bytes((byte,)) + data[at + 1 :], 4, 0, 0, 99, 0)
+            except CorruptRecord:
+                pass
