@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: cells, medians, ratios, goals, the page. Without brokers."""
+"""The arithmetic of the benchmark, without brokers: cells, medians, ratios, goals, the page."""
 
 from __future__ import annotations
 

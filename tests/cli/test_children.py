@@ -28,7 +28,7 @@ print(subprocess.run(command, capture_output=True, text=True).stdout)
 
 @pytest.fixture
 def users_folder(tmp_path: Path) -> Path:
-    """A folder with packages called as ours, and a module as one of the standard library's."""
+    """A folder with packages named like ours, and a module named like one of the standard library."""
     folder = tmp_path / "work"
     for name in ("kwire", "server", "pipeline"):
         (folder / name).mkdir(parents=True)
@@ -69,5 +69,5 @@ def test_module_that_a_child_runs_is_ours(users_folder: Path, module: str) -> No
 def test_child_takes_what_the_working_directory_has_without_protection(
     users_folder: Path, program: str
 ) -> None:
-    """Shows that the others can fail."""
+    """Shows that the other tests can fail."""
     assert run(users_folder, program, "server") == ""

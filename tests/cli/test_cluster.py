@@ -1,4 +1,4 @@
-"""`kwire cluster` and `kwire zookeeper`: from options to what is run."""
+"""`kwire cluster` and `kwire zookeeper`: from options to the processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from server.coordination.zookeeper_server.words import WORDS
 
 
 def properties_of_broker(broker_id: int, *words: str) -> dict[str, str]:
-    """What a broker of the cluster makes of its command line."""
+    """The settings of a broker of the cluster, from its command line."""
     options = make_parser("cluster").parse_args(["cluster", *words])
     plan = ClusterPlan(
         brokers=options.brokers,

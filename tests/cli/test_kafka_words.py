@@ -1,4 +1,4 @@
-"""What Apache Kafka's tools are called with is understood after `kwire COMMAND` too."""
+"""The options of Apache Kafka's tools are also accepted after `kwire COMMAND`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker says on standard error."""
+"""The broker's output on standard error."""
 
 from __future__ import annotations
 

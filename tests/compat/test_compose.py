@@ -1,4 +1,4 @@
-"""docker-compose.yml, its overrides and the Dockerfile, read as data: names, ports, health, who is who.
+"""docker-compose.yml, its overrides and the Dockerfile, checked as data: names, ports, health, ids.
 
 `python -m compat.docker.run` is the run on an engine.
 """

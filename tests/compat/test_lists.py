@@ -1,4 +1,4 @@
-"""What the folders of compat/ say of tests, versions and files agrees with the suite and the table."""
+"""The tests, versions and files in the folders of compat/ agree with the suite and the matrix."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def text_of(client: str, name: str) -> str:
 
 
 def versions_of(client: str) -> list[str]:
-    """The versions that run.sh names, none of another thing."""
+    """The client versions in run.sh, and no other numbers."""
     return re.findall(r"(?<![\d.-])\d+\.\d+\.\d+(?![\d.-])", text_of(client, "run.sh"))
 
 

@@ -1,4 +1,4 @@
-"""How results become cells, lists and complaints."""
+"""How results are turned into cells, lists and complaints."""
 
 from __future__ import annotations
 

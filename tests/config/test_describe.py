@@ -1,4 +1,4 @@
-"""DescribeConfigs content against what an Apache Kafka 3.9.2 broker said (kafka_3_9_2.json.gz)."""
+"""The content of DescribeConfigs, compared with an Apache Kafka 3.9.2 broker's (kafka_3_9_2.json.gz)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from server.config.describe import (
 
 from .test_tables import is_ours
 
-#: What the recorded broker's server.properties said.
+#: The settings in the recorded broker's server.properties.
 STATIC = {
     "broker.id": "0",
     "listeners": "PLAINTEXT://127.0.0.1:23092",

@@ -126,7 +126,7 @@ def is_read_by_a_log(name: str, text: str) -> bool:
 
 
 def test_a_key_has_an_effect_exactly_if_something_reads_it() -> None:
-    """Otherwise the notice at start, and the docs, would tell a lie."""
+    """Otherwise the notice at start and the docs would be wrong."""
     text = sources()
     topic = {name: is_read_by_a_log(name, text) for name in TOPIC}
     for name in (

@@ -1,4 +1,4 @@
-"""The derived pages tell what the code does, and all of it."""
+"""The derived pages agree with the code and are complete."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_newer_defaults_are_those_that_differ_in_4_3() -> None:
 
 
 def sections(text: str) -> dict[str, str]:
-    """Heading -> what follows it."""
+    """Heading -> the text below it."""
     parts = re.split(r"^#+ (kwire .*)$", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

@@ -1,4 +1,4 @@
-"""States of KIPs follow from the API versions that are served, and name nothing that does not exist."""
+"""The states of KIPs follow from the served API versions, and rows name nothing that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages written by hand say of files, KIPs and features is there."""
+"""The files, KIPs and features named in hand-written pages exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the golden data: what Apache Kafka says of itself and writes (`data/README.md` lists it).
+"""Reads the golden data: facts about Apache Kafka, and bytes written by it (see `data/README.md`).
 
 Files are named without the suffix of their compression: `read_json("logdir/expected.json")` finds
 `expected.json`, `expected.json.gz` or `expected.json.xz`. A folder of the same layout may be given.

@@ -77,7 +77,7 @@ def check_refused(data: bytes) -> None:
 
 
 def facts(batch: RecordBatch) -> dict[str, Any]:
-    """Return the header in the words of the golden file."""
+    """Return the header in the form of the golden file."""
     header = batch.header
     found: dict[str, Any] = {
         "magic": header.magic,
@@ -110,7 +110,7 @@ def facts(batch: RecordBatch) -> dict[str, Any]:
 
 
 def to_json(batch: RecordBatch, record: Record) -> dict[str, Any]:
-    """Return the record in the words of the golden file."""
+    """Return the record in the form of the golden file."""
     found: dict[str, Any] = {
         "offset": record.offset,
         "timestamp": record.timestamp,
@@ -134,7 +134,7 @@ def to_base64(data: bytes | None) -> str | None:
 
 
 def check_rewrite(batch: RecordBatch, records: list[Record]) -> None:
-    """Build the batch anew from its records, and recompress it with each codec."""
+    """Rebuild the batch from its records, and recompress it with each codec."""
     header = batch.header
     rebuilt = rebuild(batch, records)
     if header.codec == Codec.NONE:

@@ -1,4 +1,4 @@
-"""Frames that Apache Kafka took and gave: read, and written again byte for byte.
+"""Frames that Apache Kafka received and sent, read and written again byte for byte.
 
 A file `<api>_v<N>_<case>.hex` has a comment, the request and the response in hex, both with their headers
 and without the length in front. The differential tests record them (KWIRE_RECORD_FRAMES=1) from 3.9.2,

@@ -1,4 +1,4 @@
-"""What an aggregate has to give out, computed record by record in plain Python, and records to compute it from."""
+"""The expected results of an aggregate, computed record by record in plain Python, and test records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START_MS = 1_767_225_600_000
 
 @dataclass
 class Sent:
-    """A record as it was produced; `fault` is what its reason must begin with, None for a good one."""
+    """A produced record; `fault` is the beginning of its reason, None for a good one."""
 
     value: bytes | None
     key: bytes | None = None
@@ -80,7 +80,7 @@ def broken(seed: random.Random, column: str, kind: str, time: str) -> list[Sent]
 
 @dataclass
 class Model:
-    """Spark's event time: what comes behind the watermark of the runs before is late, what is below it closes.
+    """Spark's event time: records below the watermark of earlier runs are late; windows below it close.
 
     `spans` gives the windows of an event, (start, end); a session's are merged where they overlap.
     """
@@ -128,7 +128,7 @@ class Model:
 
 
 def windows(length_ms: int, slide_ms: int) -> Callable[[int], list[tuple[int, int]]]:
-    """Windows that begin at multiples of the slide."""
+    """The windows of an event, which begin at multiples of the slide."""
 
     def spans(time_ms: int) -> list[tuple[int, int]]:
         first = (time_ms - length_ms) // slide_ms * slide_ms + slide_ms

@@ -1,4 +1,4 @@
-"""What was produced and what an archive holds, as sorted lists of the same tuples."""
+"""The produced records and those in an archive, as sorted lists of the same tuples."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def produce(
 
 
 def archived(path: Path | str) -> list[Record]:
-    """What an archive holds, read file by file by its manifests, without Spark; checks them against the files."""
+    """The content of an archive, read without Spark by its manifests, which are checked against the files."""
     found: list[Record] = []
     for entry in Archive(path).entries():
         rows = 0
@@ -164,7 +164,7 @@ def digest(records: Iterable[Record]) -> str:
 
 @contextmanager
 def failing_once(owner: object, name: str) -> Iterator[None]:
-    """Let the first call of a method fail, as if the process had ended there."""
+    """Make the first call of a method fail, as if the process had ended there."""
     original = getattr(owner, name)
     left = [1]
 

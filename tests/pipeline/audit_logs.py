@@ -1,4 +1,4 @@
-"""Log directories and archives that a test writes itself, faults included."""
+"""Log directories and archives that a test writes itself, with faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(
     transactional: bool = False,
     mark: bytes = b"",
 ) -> bytes:
-    """Records with key `k<offset>` and value `v<offset>` and a mark; one second apart from start_ms at offset 0."""
+    """Records with key `k<offset>` and value `v<offset>` and a mark, one second apart, from start_ms on."""
     builder = BatchBuilder(
         base_offset=first,
         producer_id=producer_id,

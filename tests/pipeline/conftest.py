@@ -1,4 +1,4 @@
-"""A broker and a Spark session that all tests of the pipeline share; topics have names of their own."""
+"""A broker and a Spark session that all tests of the pipeline share; each test uses its own topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _numbers = itertools.count()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PySpark leaves the socket of each `collect` to the garbage collector, which may find it in any later test.
 
-    Tests with Spark are the last ones (tests/conftest.py), so no other test's leak is passed over.
+    Tests with Spark run last (tests/conftest.py), so leaks of other tests are not overlooked.
     """
     for item in items:
         if item.get_closest_marker("spark"):
@@ -67,7 +67,7 @@ def spark(connector: Path) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A running kwire that all tests share."""
+    """A running kwire, shared by all tests."""
     with KwireBroker(tmp_path_factory.mktemp("broker")) as started:
         yield started
 
@@ -90,7 +90,7 @@ def new_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..
 
 @pytest.fixture
 def topic() -> str:
-    """A name nobody else uses."""
+    """A name that no other test uses."""
     return f"topic-{next(_numbers)}"
 
 

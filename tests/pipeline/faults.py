@@ -1,4 +1,4 @@
-"""The table of faults in docs/pipeline/faults.md: each row is what a test has seen.
+"""The table of faults in docs/pipeline/faults.md: each row is what a test observed.
 
 KWIRE_RECORD=1 writes the rows of the tests that run into the page.
 """
@@ -18,14 +18,14 @@ RECORD = os.environ.get("KWIRE_RECORD", "") not in ("", "0")
 
 
 def message_of(error: BaseException) -> str:
-    """What `kwire pipeline` prints of an error, without its own name."""
+    """The error message of `kwire pipeline`, without its name in front."""
     message = str(error) if isinstance(error, Problem) else explain(error)
     assert message is not None, repr(error)
     return message
 
 
 def check_row(job: str, fault: str, message: str, again: str, names: dict[str, str]) -> None:
-    """See that the page has this row below the job's heading: fault, message, what the same command does next.
+    """Check that the page has this row below the job's heading: fault, message, effect of the same command.
 
     `names` maps what differs from run to run (a folder, an address, a topic) to what stands for it.
     """

@@ -1,4 +1,4 @@
-"""What the tests of replay share: archives made by hand, and topics read as a consumer sees them."""
+"""Shared by the tests of replay: archives made by hand, and topics read as by a consumer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 
 class Record(NamedTuple):
-    """One record, with the offset it had."""
+    """One record, with its original offset."""
 
     offset: int
     key: bytes | None
@@ -43,7 +43,7 @@ class Record(NamedTuple):
 def some_records(
     count: int, partition: int = 0, *, seed: int = 1, now_ms: int = 1_800_000_000_000
 ) -> list[Record]:
-    """Records of all sorts: gaps in the offsets, null and empty keys and values, headers, times in disorder."""
+    """Records of all kinds: gaps in offsets, null and empty keys and values, headers, unordered timestamps."""
     chance = random.Random(seed * 1000 + partition)
     records = []
     offset = chance.randrange(3)
@@ -56,7 +56,7 @@ def some_records(
             (f"name-{chance.randrange(3)}", chance.choice((None, b"", b"%d" % number)))
             for _ in range(chance.randrange(3))
         ]
-        # An hour and more apart now and then: the archive puts them into several files.
+        # Sometimes more than an hour apart, so that the archive puts them into several files.
         timestamp = now_ms + number * 10 + chance.choice((0, 0, 0, 3_600_000, -3_600_000))
         records.append(Record(offset, key, value, timestamp, headers or None))
         offset += chance.choice((1, 1, 1, 1, 2, 5))
@@ -155,5 +155,5 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> list[list[Rec
 
 
 def without_offsets(records: Iterable[Record]) -> list[Record]:
-    """What a replay keeps."""
+    """The fields that a replay preserves."""
     return [record._replace(offset=0) for record in records]

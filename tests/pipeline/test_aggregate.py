@@ -1,4 +1,4 @@
-"""Aggregates of a topic equal a plain computation over the same records, over restarts, faults and late records."""
+"""Aggregates equal a plain computation over the same records, with restarts, faults and late records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Room:
             answer.result()
 
     def send(self, records: Iterable[Sent], seed: random.Random, topic: str | None = None) -> None:
-        """Produce records to partitions by chance, and note where they went."""
+        """Produce records to random partitions, and record where they went."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 20})
 
         def noted(sent: Sent) -> Callable[[Any, Message], None]:
@@ -78,7 +78,7 @@ class Room:
         assert producer.flush(60) == 0
 
     def words(self, kind: str, checkpoint: str = "checkpoint") -> list[str]:
-        """The job, and what each run is told."""
+        """The words of the command line for each run."""
         return [
             "aggregate",
             kind,
@@ -163,7 +163,7 @@ def room(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path)
 
 
 def letters_of(room: Room, *, twice: bool = False) -> dict[tuple[int, int], tuple[str, Message]]:
-    """Place -> reason and record of the dead letters; a place stands there once, or may twice after a cut."""
+    """Place -> reason and record of the dead letters; after an interruption a place may occur twice."""
     found = {}
     for message in room.read(room.letters):
         headers = dict(message.headers() or [])
@@ -178,7 +178,7 @@ def letters_of(room: Room, *, twice: bool = False) -> dict[tuple[int, int], tupl
 
 
 def check_letters(room: Room, sent: list[Sent], late: list[Sent]) -> None:
-    """Each malformed or late record is among the dead letters, as it was, with where it was and why."""
+    """Check that each malformed or late record is a dead letter, unchanged, with its place and reason."""
     found = letters_of(room)
     reasons = {one.place: one.fault for one in sent if one.fault is not None}
     reasons |= {one.place: "late: the watermark, 20" for one in late}
@@ -194,7 +194,7 @@ def check_letters(room: Room, sent: list[Sent], late: list[Sent]) -> None:
 
 
 def metrics(seed: random.Random, count: int, first_ms: int, span_ms: int) -> list[Sent]:
-    """Values of five names, events over a span in no order."""
+    """Values of five names, with unordered event times within a span."""
     found = []
     for _ in range(count):
         time_ms = first_ms + seed.randrange(span_ms)
@@ -370,7 +370,7 @@ def test_once_ends_well_and_says_what_is_open(
 
 
 def lines(seed: random.Random, count: int, first_ms: int, span_ms: int) -> list[Sent]:
-    """Log lines of three services, and some that are none."""
+    """Log lines of three services, and some invalid ones."""
     found = []
     for number in range(count):
         time_ms = first_ms + seed.randrange(span_ms)

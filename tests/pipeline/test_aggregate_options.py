@@ -1,4 +1,4 @@
-"""What an aggregate is told: schemas, columns, options that do not go together."""
+"""The options of an aggregate: schemas, columns, contradictions."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ _PLAIN = "--schema=name STRING, time TIMESTAMP"
         (["--topics=t", "--pattern=(a)"], r"--pattern '\(a\)' has no named group"),
         (["--topics-pattern=("], r"--topics-pattern '\('"),
         (["--topics=t,absent"], "there is no topic t, absent at"),
-        # What such a schema means only Spark knows.
+        # Only Spark knows the meaning of such a schema.
         (["--topics=t", "--schema=x ARRAY<INT>"], "there is no topic t at"),
         (["--topics=t", "-b=127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
         (["--topics-pattern=x"], "belongs to job aggregate .kind metrics,.* window_ms 1000"),

@@ -72,7 +72,7 @@ def test_topics_become_files_by_hour_and_each_record_is_there_once(
 ) -> None:
     path = tmp_path / "archive"
     create_topic(broker.bootstrap, topic, 2)
-    # From 23:58 on, and out of order: what comes second is from the hour before.
+    # From 23:58 on, and out of order: the second record is from the hour before.
     wanted = produce(broker.bootstrap, topic, 300, partitions=2)
     produce(broker.bootstrap, topic, 10, partitions=2, transaction=False)
     wanted += produce(

@@ -1,4 +1,4 @@
-"""The archive while its driver and its broker are killed: each record that was acknowledged is there once.
+"""The archive while its driver and broker are killed: it has each acknowledged record once.
 
 KWIRE_LONG=1 kills both 20 times, KWIRE_KILLS=N N times; KWIRE_SEED=N chooses when. A line for each kill goes to standard
 output (`pytest -s`).
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(KILLS * 30
 
 
 class Load:
-    """Produces until told to stop, through whatever happens to the broker; remembers what was acknowledged."""
+    """Produces until told to stop, whatever happens to the broker; remembers acknowledged records."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.topic, self.partitions = topic, partitions
@@ -133,7 +133,7 @@ def commits(path: Path) -> int:
 
 
 def wait_for_commits(path: Path, count: int, driver: Driver) -> None:
-    """Return when so many more batches are archived."""
+    """Wait until this number of further batches is archived."""
     wanted, deadline = commits(path) + count, time.monotonic() + PATIENCE_S
     while commits(path) < wanted:
         assert driver.process.poll() is None, driver.log.read_text()[-5000:]
@@ -142,7 +142,7 @@ def wait_for_commits(path: Path, count: int, driver: Driver) -> None:
 
 
 def left_behind(path: Path) -> str:
-    """Where in a batch a driver was killed, by what it left."""
+    """The step of a batch in which a driver was killed, derived from what it left behind."""
     folders = list(path.glob("_staging/*"))
     if not folders:
         return "between batches"

@@ -1,4 +1,4 @@
-"""The job `audit` on a shared Spark: places that agree, and each fault that is planted is found."""
+"""The job `audit` on a shared Spark: places that agree, and each planted fault is found."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def options_of(*words: str) -> Namespace:
 
 
 def faults(report: Report) -> set[tuple[str, str, str]]:
-    """(kind, topic, last part of the place) of all that is wrong."""
+    """(kind, topic, last part of the place) of everything that is wrong."""
     return {(one.kind, one.topic, Path(one.place).name) for one in report.findings if one.is_wrong}
 
 
@@ -136,7 +136,7 @@ def test_topic_archive_replay_and_log_directory_agree(
     producer.produce(replayed, b"v300", b"k300", partition=0, timestamp=NOON_MS + 300_000)
     producer.produce(topic, b"other", b"k300", partition=0, timestamp=NOON_MS + 300_000)
     producer.flush(60)
-    # It was written of a topic of another id, as its manifest says.
+    # Its manifest has the id of another topic.
     manifest = max((tmp_path / "archive" / "_archive").glob("*.json"))
     tree = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**tree, "topic_ids": {topic: "another-id"}}))
@@ -177,7 +177,7 @@ def test_each_planted_fault_is_found(spark: SparkSession, tmp_path: Path) -> Non
         own = batch(5, 5, producer_id=4, sequence=0, transactional=True)
         aborted = batch(0, 4, producer_id=3, sequence=0, transactional=True)
         write_segments(log_dir, "open-0", {0: [aborted, marker(4, 3, commit=False), own]})
-    # Without its index nobody knows of the aborted transaction: readers get its records.
+    # Without the index, the aborted transaction is unknown and readers get its records.
     index = (good / "open-0" / f"{0:020d}.log").with_suffix(".txnindex")
     index.write_bytes(transaction_index.ENTRY.pack(transaction_index.VERSION, 3, 0, 4, 5))
     flip(bad / "crc-0" / f"{0:020d}.log", len(whole[0]) + 90)
@@ -290,7 +290,7 @@ def test_ctrl_c_ends_an_audit_with_one_line(
             },
             stdout=output,
             stderr=output,
-            # As from a terminal, it goes to the JVM, too.
+            # As from a terminal, the signal goes to the JVM, too.
             start_new_session=True,
         )
     try:

@@ -1,4 +1,4 @@
-"""What an audit learns from batches alone: pure, without Spark."""
+"""What an audit finds in batches alone: pure, without Spark."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_transactions_are_followed_over_segments(tmp_path: Path) -> None:
     assert [(one.producer_id, one.first_offset) for one in facts.open] == [(3, 8)]
     assert facts.last_stable_offset == 8
     assert (facts.records, facts.aborted_records, facts.control_offsets) == (10, 4, 3)
-    # What lies before the log start is checked, but not counted; a batch may be cut by it.
+    # Batches before the log start are checked but not counted; the log start may be inside a batch.
     assert facts_of(tmp_path / "t-0", start=3).records == 7
 
 

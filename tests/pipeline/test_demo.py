@@ -1,6 +1,6 @@
-"""`make pipeline-demo` with few records: all jobs after each other.
+"""`make pipeline-demo` with few records: all jobs, one after another.
 
-On the Spark that all tests share; with KWIRE_LONG=1 as a process of its own and with more records.
+It uses the shared Spark; with KWIRE_LONG=1 it is a separate process with more records.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 @dataclass
 class Desk:
-    """One topic and its archive, and what should be in it."""
+    """One topic with its archive, and the records that should be in it."""
 
     spark: SparkSession
     broker: BrokerProcess
@@ -80,7 +80,7 @@ class Desk:
         return made
 
     def delete_before(self, offset: int) -> None:
-        """As retention does it."""
+        """Delete records, as retention does."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         admin.delete_records([TopicPartition(self.topic, 0, offset)])
         with Cluster(self.broker.bootstrap) as cluster:
@@ -92,7 +92,7 @@ class Desk:
         admin.delete_topics([self.topic])[self.topic].result(60)
 
     def make_anew(self) -> None:
-        """Delete the topic, and make another of its name."""
+        """Delete the topic, and create another one with the same name."""
         with Cluster(self.broker.bootstrap) as cluster:
             before = cluster.topic_ids([self.topic])[self.topic]
             self.delete_topic()
@@ -100,7 +100,7 @@ class Desk:
             self.names = {before: "ID", cluster.topic_ids([self.topic])[self.topic]: "OTHER"}
 
     def fails(self, fault: str, again: str, *words: str) -> str:
-        """Run, and see that it fails as the page says; returns the message."""
+        """Run the job, and check that it fails as the page says; return the message."""
         with pytest.raises(Exception) as failure:
             self.run(*words)
         message = message_of(failure.value)

@@ -1,4 +1,4 @@
-"""What a job shows while it runs, and what it commits to its group; without Spark."""
+"""The progress that a job shows while it runs, and its group's commits; without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..support.broker_process import free_port
 
 
 class FakeCluster:
-    """Takes commits, or refuses them."""
+    """Accepts commits, or refuses them."""
 
     def __init__(self) -> None:
         self.commits: list[tuple[str, Offsets]] = []

@@ -1,4 +1,4 @@
-"""Manifests of an archive: what commits add up to, who comes second, what damage says. And the rules of a batch."""
+"""Manifests of an archive: sums of commits, concurrent commits, damage; and the rules of a batch."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_hours_with_one_file_are_not_rewritten() -> None:
 
 
 def checkpoint(path: Path) -> Checkpoint:
-    """As Spark leaves it after batch 1 is done and batch 2 was begun."""
+    """A checkpoint as Spark leaves it when batch 1 is done and batch 2 has begun."""
     files = {
         "metadata": '{"id":"5f1c"}',
         "sources/0/0": '\0v1\n{"orders":{"0":3}}',

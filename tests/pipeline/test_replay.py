@@ -57,7 +57,7 @@ def test_topics_of_an_archive_go_to_others_and_keep_all_but_offsets(
 
     assert main(words) == 0
     assert "everything is there already, 5,000 records" in capsys.readouterr().out
-    # What the archive has got since is what the same command replays.
+    # The same command replays what has been archived since.
     more = [one._replace(offset=one.offset + 10_000) for one in some_records(100, 7)]
     add_to_archive(tmp_path, "other", 1, more)
     assert main(words) == 0
@@ -113,7 +113,7 @@ def test_committed_records_of_segments_are_replayed_at_a_rate(
 
 
 def wait_for_checkpoint(broker: BrokerProcess, topic: str) -> None:
-    """Until the broker has written how far partitions are committed, which it does every few seconds."""
+    """Wait until the broker has written its high watermarks, which it does every few seconds."""
     deadline = time.monotonic() + 60.0
     file = broker.log_dir / "replication-offset-checkpoint"
     wanted = {f"{topic} 0 606", f"{topic} 1 606"}
@@ -186,7 +186,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
     names = {broker.bootstrap: "HOST:PORT", topic: "orders"}
 
     class Started(Exception):
-        """Nothing was in the way."""
+        """Raised when Spark would be started, which shows that nothing was refused before."""
 
     def start(*_: object, **__: object) -> None:
         raise Started
@@ -196,7 +196,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
     def replay(*words: str) -> None:
         main(["replay", *where, *words])
 
-    # Nothing is there that could be twice.
+    # There is nothing that could be duplicated.
     with pytest.raises(Started):
         replay("--archive", str(tmp_path))
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -213,7 +213,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
         check_row("replay", "topic replayed into itself", message, again, {**names, own: "ID"})
         with pytest.raises(Started):
             replay(*words, "--topics", topic, "--into-source")
-    # The archive is of a topic that is no more: it is filled again.
+    # The archived topic no longer exists: it is filled again.
     end = records[-1].offset + 1
     archive.commit_batch([Entry(topic, 0, end, end, 0, ())], 1, {topic: "another id"})
     with pytest.raises(Started):

@@ -1,4 +1,4 @@
-"""A whole replay, killed with SIGKILL again and again, and the broker under it: what is there in the end is exact.
+"""A replay and its broker, killed with SIGKILL repeatedly: the result is exact.
 
 `KWIRE_LONG=1` kills 20 times each, at moments drawn from `KWIRE_SEED`, and each run is a process of its own. The short form
 goes on after the first kill in this process, on the Spark that all tests share.
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(3600 if LO
 
 
 class Replay:
-    """`kwire pipeline replay` as a process with all that it starts."""
+    """`kwire pipeline replay` as a process, with its child processes."""
 
     def __init__(self, words: list[str], log: Path, jars: Path) -> None:
         self.log = log
@@ -57,7 +57,7 @@ class Replay:
             )
 
     def kill(self) -> None:
-        """SIGKILL to the driver, its JVM and the Python workers, children before anybody could notice."""
+        """Kill the driver, its JVM and the Python workers, the children first."""
         pids = [self.process.pid]
         for pid in pids:
             pids += children(pid)
@@ -69,7 +69,7 @@ class Replay:
         self.process.wait()
 
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether the process has ended by itself."""
         return self.process.poll() is not None
 
     def wait(self) -> None:
@@ -82,7 +82,7 @@ class Replay:
 
 
 class ReplayHere:
-    """The same in a thread of this process, which nobody kills."""
+    """The same in a thread of this process, which is not killed."""
 
     def __init__(self, words: list[str], log: Path) -> None:
         self.log = log
@@ -90,7 +90,7 @@ class ReplayHere:
         self._code = self._pool.submit(main, ["replay", *words, "--quiet"])
 
     def kill(self) -> None:
-        """It ends by itself, sooner or later."""
+        """Do nothing: the replay ends by itself."""
         self._pool.shutdown()
 
     def has_ended(self) -> bool:
@@ -103,7 +103,7 @@ class ReplayHere:
 
 
 def children(pid: int) -> list[int]:
-    """The processes whose parent this is."""
+    """The child processes of a process."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         return [int(word) for task in tasks for word in (task / "children").read_text().split()]
@@ -112,7 +112,7 @@ def children(pid: int) -> list[int]:
 
 
 def replayed(bootstrap: str, name: str) -> int:
-    """The sum of the positions, which says that something was committed."""
+    """The sum of the positions, which shows what was committed."""
     with Cluster(bootstrap) as cluster:
         groups = [cluster.committed(f"{name}-orders-{number}") for number in range(PARTITIONS)]
     return sum(place.offset for group in groups for place in group.values())

@@ -1,4 +1,4 @@
-"""Replay's parts without Spark and broker: options, order out of files that overlap, shares of a rate."""
+"""Parts of replay without Spark and broker: options, ordering overlapping files, dividing a rate."""
 
 from __future__ import annotations
 

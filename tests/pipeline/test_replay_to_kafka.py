@@ -1,4 +1,4 @@
-"""Replay to Apache Kafka 3.9.2: what it makes of the records, the positions and a second run is what kwire does."""
+"""Replay to Apache Kafka 3.9.2: records, positions and a second run are the same as with kwire."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = [
 
 
 def outcome(broker: BrokerProcess, archive: Path) -> object:
-    """What a replay in two steps leaves: records with their offsets, and positions."""
+    """The result of a replay in two steps: records with their offsets, and positions."""
     create(broker.bootstrap, "again", 2)
     words = ["replay", "--bootstrap-server", broker.bootstrap, "--archive", str(archive)]
     words += ["--to", "again", "--keep-partitions", "--quiet", "--name", "job"]
-    # One transaction a partition, whose marker takes an offset: when they are cut by time is chance.
+    # One transaction per partition, whose marker takes an offset; a limit in time would be random.
     assert main([*words, "--transaction-records", "1000000", "--rate", "20000"]) == 0
     assert main(words) == 0
     with Cluster(broker.bootstrap) as cluster:

@@ -1,4 +1,4 @@
-"""A task of replay against a broker, without Spark around it: each record once, whoever else is at work."""
+"""A replay task against a broker, without Spark: each record is written once, whatever else is running."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ENDS = "goes on where the other is then, and ends it"
 
 
 def shown(error: Exception) -> str:
-    """A message without what differs from run to run: the broker's address and producer id."""
+    """A message without the parts that differ between runs: the broker's address and producer id."""
     return re.sub(r"with \d+ message\(s\)|\(broker .*\)", "...", str(error))
 
 
@@ -239,7 +239,7 @@ def test_position_of_something_else_is_not_overwritten(
 def test_offsets_of_a_topic_that_is_not_there_are_refused(
     broker: BrokerProcess, topic: str
 ) -> None:
-    """Why positions stand at the target's partition 0, not at the source's own."""
+    """Shows why positions are stored for the target's partition 0, not for the source's partition."""
     create(broker.bootstrap, topic, 1)
     with Cluster(broker.bootstrap) as cluster:
         producer = Producer(cluster.settings(**{"transactional.id": topic}))

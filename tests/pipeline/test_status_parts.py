@@ -1,4 +1,4 @@
-"""Checkpoints read as files, and what retention will do: pure."""
+"""Checkpoints read as files, and the forecast of retention: pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again is known by its id: the rules, without Spark."""
+"""A topic that was deleted and created again is recognised by its id: the rules, without Spark."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_archive_keeps_ids_through_commits_and_snapshots(archive: Archive) -> No
         archive.commit_batch([entry(10 * number, 10 * number + 9)], number, {"orders": "id-1"})
     assert "id-1" in manifests[2].read_text()
     assert Archive(archive.path).topic_ids() == archive.topic_ids() == {"orders": "id-1"}
-    # Told once, not with each commit.
+    # Reported once, not with each commit.
     assert sum("id-1" in path.read_text() for path in Path(archive.path).rglob("*.json")) == 2
 
 
@@ -92,7 +92,7 @@ def test_batch_of_a_topic_with_another_id_is_refused(archive: Archive) -> None:
 def test_archive_is_compared_with_what_is_there(archive: Archive) -> None:
     options = Namespace(checkpoint_dir=None, group="archive")
     topics = ["orders", "payments"]
-    # An archive that knows no ids goes on, and one whose broker tells none.
+    # An archive without ids continues, and so does one whose broker has no ids.
     checks = Checks(cluster_of(orders="id-1"), archive, options)
     before = checks.topic_ids(topics)
     assert checks.topic_ids(topics, before) == before == {"orders": "id-1"}
@@ -110,7 +110,7 @@ def test_topic_made_anew_between_two_looks_is_refused(archive: Archive) -> None:
     checks = Checks(cluster_of(orders="id-2"), archive, Namespace(checkpoint_dir=None, group="g"))
     with pytest.raises(Problem, match="topic orders was deleted and created again"):
         checks.topic_ids(["orders"], {"orders": "id-1"})
-    # One that told its id only the second time may have been another before.
+    # A topic whose id became known only the second time may have been another one before.
     assert checks.topic_ids(["orders"], {}) == {}
 
 
@@ -156,11 +156,11 @@ def test_damaged_file_of_ids_is_named(tmp_path: Path, text: str, why: str) -> No
     [
         ({"orders": ["1"]}, {"orders": "1"}, {"orders": 5}, ["orders"]),
         ({"orders": ["2", "1"]}, {"orders": "1"}, {"orders": 5}, ["orders"]),
-        # Made anew to be filled from the archive, or of another cluster.
+        # Created again to be filled from the archive, or on another cluster.
         ({"orders": ["1"]}, {"orders": "2"}, {"orders": 5}, []),
-        # Nothing there that could be twice.
+        # Nothing there that could be duplicated.
         ({"orders": ["1"]}, {"orders": "1"}, {"orders": 0}, []),
-        # Nobody knows: the name is what there is.
+        # Nothing is known but the name.
         ({}, {"orders": "1"}, {"orders": 5}, ["orders"]),
         ({"orders": ["1"]}, {}, {"orders": 5}, ["orders"]),
     ],

@@ -1,4 +1,4 @@
-"""Options of a job from the command line and from a file."""
+"""The options of a job, from the command line and from a file."""
 
 from __future__ import annotations
 

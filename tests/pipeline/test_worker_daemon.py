@@ -1,4 +1,4 @@
-"""Workers import PySpark from its folder."""
+"""The worker daemon, whose workers import PySpark from its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests in Kafka's protocol, where what is asked must not be up to a client's library."""
+"""Requests in Kafka's protocol, for cases in which a client library must not decide what is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK_AGAIN = {
 
 
 def call(address: str, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
-    """One request on a connection of its own."""
+    """Send one request on its own connection."""
     host, port = address.rsplit(":", 1)
     client = WireClient(host, int(port))
     try:
@@ -35,7 +35,7 @@ def call(address: str, api: ApiKey, version: int, values: dict[str, Any]) -> dic
 
 
 def ask(address: str, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
-    """A request that must succeed, if need be after a while."""
+    """Send a request that must succeed, if necessary after retries."""
     answer: dict[str, Any] = {}
 
     def answered() -> bool:

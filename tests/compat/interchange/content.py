@@ -1,13 +1,13 @@
-"""What is written into a data directory before it moves, and what must be found after each move.
+"""What is written to a data directory before it is moved, and what must be found after each move.
 
-A round is what one broker writes; its records tell by their values which they are. Every kind of
+A round is what one broker writes; the records can be identified by their values. Every kind of
 log that a move can harm has a topic of its own:
 
     codecs                     one partition a codec, many segments
     old-0, old-1               magic 0 and 1, one partition a codec (zstd came later)
     appendtime                 the broker's timestamps
     compacted, old-0-compacted, old-1-compacted
-                               keys that come back, and tombstones
+                               repeated keys, and tombstones
     deleted                    its beginning is removed by DeleteRecords
     transactions               partitions 0, 1: committed and aborted; 2, 3: left open
     made-N                     made in round N, changed at once, deleted in the next round
@@ -67,7 +67,7 @@ DEADLINE_S = 60.0
 
 
 class Row(NamedTuple):
-    """A record as a reader gets it."""
+    """A record as returned to a reader."""
 
     offset: int
     timestamp: tuple[int, int]
@@ -109,7 +109,7 @@ def create_old_topics(address: str) -> None:
 
 
 def forget_old_formats(address: str) -> None:
-    """What is written from now on is magic 2, in the same segments."""
+    """Write magic 2 from now on, in the same segments."""
     names = [*FORMATS, *(f"{name}-compacted" for name in FORMATS)]
     alter(address, names, "message.format.version", None)
 
@@ -158,7 +158,7 @@ def partitions_of(address: str) -> list[TopicPartition]:
 
 
 def wait_for_leaders(address: str, count: int) -> None:
-    """Until the broker that has just started leads so many partitions."""
+    """Wait until the broker that has just started leads this number of partitions."""
 
     def leads() -> bool:
         topics = admin_of(address).list_topics(timeout=20).topics.values()
@@ -270,7 +270,7 @@ class Senders:
 
 
 class Content:
-    """What was written so far: the model that readers are compared with."""
+    """Everything written so far: the model with which readers are compared."""
 
     def __init__(self, seed: int) -> None:
         self.chooser = random.Random(seed)
@@ -281,7 +281,7 @@ class Content:
         self.made = ""
 
     def write(self, address: str, *, old_formats: bool) -> None:
-        """One round of everything but transactions."""
+        """Write one round of everything except transactions."""
         self.rounds += 1
         senders = Senders(address)
         for topic in ("codecs", *(FORMATS if old_formats else ())):
@@ -331,7 +331,7 @@ class Content:
             sender.produce(topic, value, key, partition, on_delivery=delivered)
 
     def change_topics(self, address: str) -> None:
-        """Make a topic, give it a setting and a partition more, and delete that of last time."""
+        """Create a topic, change a setting, add a partition, and delete the previous one."""
         admin = admin_of(address)
         name = f"made-{self.rounds}"
         create(address, [NewTopic(name, 1, 1, config={"retention.ms": f"{10**9 + self.rounds}"})])
@@ -350,7 +350,7 @@ class Content:
         self.made = name
 
     def check_topics(self, address: str) -> None:
-        """The other broker knows them as they were."""
+        """Check that the other broker knows the topics unchanged."""
         made = [each.topic for each in partitions_of(address) if each.topic.startswith("made-")]
         assert made == [self.made] * 2
         admin = admin_of(address)
@@ -418,7 +418,7 @@ class Content:
 def compact(
     address: str, data: Path, topics: Iterable[str], internal: tuple[str, ...] = INTERNAL
 ) -> None:
-    """Have the broker compact the topics as far as that goes, and then no more."""
+    """Make the broker compact the topics as far as possible, and then stop."""
     topics = list(topics)
     alter(address, [*topics, *internal], "min.cleanable.dirty.ratio", "0.001")
     wanted = {

@@ -1,4 +1,4 @@
-"""What Apache Kafka's kafka-dump-log says of the files in a data directory."""
+"""What Apache Kafka's kafka-dump-log reports about the files in a data directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Written = dict[Path, tuple[int, int, int]]
 
 
 def written(data: Path) -> Written:
-    """The files of all partitions as they are."""
+    """The current files of all partitions."""
     return {
         path: (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         for path in data.glob("*-*/*")
@@ -51,7 +51,7 @@ def faults(tools: ToolServer, data: Path, before: Written) -> list[str]:
 
 
 def complaints_of(tools: ToolServer, paths: list[Path], options: tuple[str, ...]) -> list[str]:
-    """What one run of the tool has to say against the files."""
+    """The complaints of one run of the tool."""
     ran = tools.run("kafka-dump-log", *options, "--files", ",".join(map(str, paths)))
     found = [line for line in ran.output.splitlines() if any(fault in line for fault in FAULTS)]
     allowed = False

@@ -36,7 +36,7 @@ class Home:
 
     @property
     def address(self) -> str:
-        """Where whoever serves listens."""
+        """The address of the current broker."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -45,7 +45,7 @@ class Home:
         return self.directory / "data"
 
     def start(self, kind: str, **config: str) -> None:
-        """Have one of the two serve; dots of settings are written as underscores."""
+        """Start one of the two brokers; dots in settings are written as underscores."""
         if self.zookeeper.process is None:
             self.zookeeper.start()
         settings = SETTINGS | {name.replace("_", "."): value for name, value in config.items()}
@@ -67,7 +67,7 @@ class Home:
         self.broker.start()
 
     def carry(self, source: str, target: str) -> None:
-        """Bring the cluster's metadata to where the next broker looks for it."""
+        """Move the cluster's metadata to where the next broker expects it."""
         if (source == EMBEDDED) == (target == EMBEDDED):
             return
         places = {
@@ -85,7 +85,7 @@ class Home:
             assert done.returncode == 0, done.stderr
 
     def wait_until_unregistered(self) -> None:
-        """Until ZooKeeper misses a broker that was killed: Apache Kafka would not wait."""
+        """Wait until ZooKeeper has ended the session of a killed broker, since Apache Kafka does not wait."""
         client = KazooClient(self.zookeeper.address)
         client.start(20)
         try:
@@ -122,7 +122,7 @@ RECOVERY = re.compile(
 
 
 def complaints(kind: str, log: str) -> list[str]:
-    """What Apache Kafka had to say about its logs at WARN and above, or kwire about anything."""
+    """The messages of Apache Kafka about its logs at WARN and above, or of kwire about anything."""
     lines = log.splitlines()
     if kind == KAFKA:
         return [line for line in lines if LOG_LOGGERS.search(line)]

@@ -1,4 +1,4 @@
-"""A data directory goes between Apache Kafka 3.9.2 and kwire, by clean stops and by kill -9."""
+"""A data directory is moved between Apache Kafka 3.9.2 and kwire, after clean stops and kill -9."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stay:
         self.identities: dict[str, str] = {}
 
     def arrive(self) -> None:
-        """Everything is as it was left, whatever the kind of the log."""
+        """Check that everything is as it was left, in every kind of log."""
         home = self.home
         if self.before is not None:
             wait_for_leaders(home.address, len(self.before[0]))
@@ -77,7 +77,7 @@ class Stay:
             self.content.check(rows, read_everything(home.address, "read_committed"))
 
     def _without_aborted(self, values: dict[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-        """Without the offsets of aborted transactions: a cleaner may take them away at any time."""
+        """Leave out the offsets of aborted transactions, which a cleaner may remove at any time."""
         return {
             key: value
             for key, value in values.items()
@@ -95,7 +95,7 @@ class Stay:
             assert (data / name).read_text() == text, name
 
     def _resume(self) -> None:
-        """Groups go on where they were."""
+        """Check that groups continue where they were."""
         address = self.home.address
         found = read_some_and_commit(address, "resumes", 20)
         for place, offsets in found.items():
@@ -156,7 +156,7 @@ class Stay:
         return said
 
     def close(self) -> None:
-        """End the clients, while there is a broker to tell."""
+        """Close the clients while there is still a broker."""
         if self.member is not None:
             self.member.close()
         self.open = self.member = None
@@ -173,14 +173,14 @@ def stay(tmp_path: Path) -> Iterator[Stay]:
 
 
 def last_values(rows: list) -> dict[bytes, bytes | None]:  # type: ignore[type-arg]
-    """What a log of keys says in the end; group metadata changes with members and is left out."""
+    """The last value of each key in a log; group metadata changes with members and is left out."""
     table = {row.key: row.value for row in rows}
     return {key: value for key, value in table.items() if key[:2] != b"\0\2"}
 
 
 STOPPED, KILLED = False, True
 
-#: Who serves, and how each leaves.
+#: Which broker serves, and how each one ends.
 SHORT = {
     "kafka-first": (
         (KAFKA, STOPPED),

@@ -1,4 +1,4 @@
-"""What kwire leaves after kill -9, torn ends and lost indexes: Apache Kafka's tools find no fault."""
+"""A directory left by kwire after kill -9, torn ends and lost indexes: Apache Kafka's tools find no fault."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ INTERNAL_WRITTEN = ("__transaction_state",)
 
 
 def tear_ends(data: Path) -> None:
-    """Half a batch after the last whole one, as when the machine stops in the middle of a write."""
+    """Write half a batch after the last whole one, as if the machine had stopped during a write."""
     for folder in ("codecs-0", "codecs-4", "transactions-0", "compacted-1"):
         path = newest(data, folder, ".log")
         whole = path.read_bytes() or newest(data, "appendtime-0", ".log").read_bytes()
@@ -55,7 +55,7 @@ def tear_ends(data: Path) -> None:
 
 
 def lose_indexes(data: Path) -> None:
-    """Indexes that are gone, cut or of another time; snapshots that are no snapshots."""
+    """Remove, truncate or replace indexes by old ones, and damage snapshots."""
     for path in sorted(data.glob("codecs-*/*.index"))[::2]:
         path.unlink()
     for path in sorted(data.glob("codecs-*/*.timeindex"))[::3]:
@@ -67,7 +67,7 @@ def lose_indexes(data: Path) -> None:
 
 
 def test_damage_is_seen_by_the_tool(tmp_path: Path, tools: ToolServer) -> None:
-    """What the tests above call no fault would be one: a wrong index entry, a wrong byte."""
+    """Shows that the tool can find faults: a wrong index entry, a wrong byte."""
     broker = KwireBroker(tmp_path, config=SETTINGS)
     with broker:
         create_topics(broker.bootstrap)

@@ -1,4 +1,4 @@
-"""Clients that stay connected while the data directory goes from one broker to another."""
+"""Clients that stay connected while the data directory is moved from one broker to another."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class OpenTransaction:
         ask(self.address, ApiKey.TXN_OFFSET_COMMIT, 3, {**common, "topics": topics})
 
     def end(self, commit: bool) -> None:
-        """Check that the broker knows it as it was, write more of it, and end it."""
+        """Check that the broker knows the transaction unchanged, write more to it, and end it."""
         assert describe_transaction(self.address, self.name) == self.described
         assert ("codecs", 0) not in committed_offsets(self.address, self.group)
         self._send(self.after)
@@ -103,7 +103,7 @@ class Seen(NamedTuple):
 
 
 class StandingMember:
-    """A consumer of a group that lives on while its broker and coordinator are replaced."""
+    """A group member that keeps running while its broker and coordinator are replaced."""
 
     def __init__(self, address: str, group: str) -> None:
         self.assignments = 0

@@ -1,6 +1,6 @@
-"""A cluster in which Apache Kafka 3.9.2 and kwire serve side by side, under one ZooKeeper.
+"""A cluster of Apache Kafka 3.9.2 and kwire brokers with one ZooKeeper.
 
-Each broker has a seat: an id, a port and a data directory. Who sits there, Apache Kafka or kwire, may change.
+Each broker has a seat: an id, a port and a data directory. Either implementation can take it, in turn.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ EXPECTED = re.compile(
 
 
 def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
-    """Wait for other processes: there is nothing to be told by."""
+    """Wait for other processes by asking repeatedly, since nothing notifies us."""
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"not in time: {what}"
@@ -88,7 +88,7 @@ def state_of(client: KazooClient, topic: str, partition: int) -> dict[str, objec
 
 
 class JoiningKafka(Kafka39Broker):
-    """Apache Kafka 3.9.2 under a ZooKeeper that is there already."""
+    """Apache Kafka 3.9.2 with an existing ZooKeeper."""
 
     def start(self, timeout_s: float = 120.0) -> None:
         """Start the broker alone."""
@@ -100,7 +100,7 @@ class JoiningKafka(Kafka39Broker):
 
 
 class Seat:
-    """A broker's place in the cluster: what stays when one implementation follows the other."""
+    """A broker's place in the cluster, which is kept when one implementation replaces the other."""
 
     def __init__(self, directory: Path, broker_id: int, zookeeper: str, kind: str) -> None:
         self.directory = directory
@@ -113,7 +113,7 @@ class Seat:
 
     @property
     def bootstrap(self) -> str:
-        """Host and port, whoever sits here."""
+        """Host and port, the same for either implementation."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -124,7 +124,7 @@ class Seat:
 
     @property
     def log_path(self) -> Path:
-        """What Apache Kafka and kwire wrote, one after the other."""
+        """The log output of Apache Kafka and kwire, one after another."""
         return self.directory / "broker.log"
 
     def start(self) -> None:
@@ -146,7 +146,7 @@ class Seat:
         broker.start(120.0)
 
     def _wait_until_unregistered(self) -> None:
-        """Until ZooKeeper misses a broker that was killed: Apache Kafka would not wait."""
+        """Wait until ZooKeeper has ended the session of a killed broker, since Apache Kafka does not wait."""
         client = KazooClient(self.zookeeper)
         client.start(30)
         try:
@@ -170,7 +170,7 @@ class Seat:
             self.broker = None
 
     def __str__(self) -> str:
-        """Name who sits where."""
+        """The implementation in the seat."""
         return f"broker {self.id} ({self.kind})"
 
 
@@ -236,7 +236,7 @@ class MixedCluster:
         return None if found is None else int(str(found["brokerid"]))
 
     def make_controller(self, broker_id: int) -> None:
-        """Have a broker elected: the others stand still, never for so long that their sessions end."""
+        """Make a broker the controller: the others are suspended, but not until their sessions end."""
         for _ in range(10):
             if self.controller() == broker_id or self._elect(broker_id):
                 return
@@ -288,7 +288,7 @@ class MixedCluster:
             time.sleep(0.1)
 
     def complaints(self) -> list[str]:
-        """What Apache Kafka's brokers said at LEVELS, but for what was to be expected."""
+        """The messages of Apache Kafka's brokers at LEVELS, except for expected ones."""
         found = []
         for seat in self.seats:
             if seat.log_path.exists():

@@ -1,4 +1,4 @@
-"""What is done to a mixed cluster while clients put it under load."""
+"""The steps taken in a mixed cluster while clients put it under load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Steps = Callable[["Operator"], None]
 
 
 class Operator(Nemesis):
-    """Goes through steps instead of killing at random; looks after the clients meanwhile."""
+    """Goes through steps instead of killing at random; checks the clients meanwhile."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Operator(Nemesis):
         self.recorder.close()
 
     def say(self, text: str) -> None:
-        """Tell where the run is."""
+        """Print the progress of the run."""
         self.plan.say(f"{time.monotonic() - self._began:6.1f} s: {text}")
 
     def until(self, true: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
-        """Wait for something, looking after the clients."""
+        """Wait for something, checking the clients meanwhile."""
         deadline = time.monotonic() + timeout_s
         while not true():
             assert time.monotonic() < deadline, f"not in time: {what}"
@@ -51,7 +51,7 @@ class Operator(Nemesis):
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Write down from when to when leaders move: markers may be written again."""
+        """Record when leaders move, since markers may then be written again."""
         began = time.monotonic_ns()
         yield
         self.recorder.note("ok", "move", [], invoked=began)
@@ -86,7 +86,7 @@ class Operator(Nemesis):
         self.until(done, "preferred leaders lead")
 
     def kill_and_restart(self, seat: Seat) -> None:
-        """Kill -9; let the others notice and serve; start again; wait until it is in sync."""
+        """Kill -9; wait until the others take over; start again; wait until it is in sync."""
         led = [tp for tp, s in self.cluster.partitions().items() if s.get("leader") == seat.id]
         self.say(f"kill {seat}, controller {self.cluster.controller()}, leads {len(led)}")
         self.note_kill(seat)
@@ -119,7 +119,7 @@ class Operator(Nemesis):
 
 
 def under_load(cluster: MixedCluster, plan: Plan, steps: Steps) -> Outcome:
-    """Go through steps while the clients of tests/soak run; say what came of it."""
+    """Go through steps while the clients of tests/soak run; return the outcome."""
     outcome = run(
         cluster.seats,
         plan,
@@ -130,7 +130,7 @@ def under_load(cluster: MixedCluster, plan: Plan, steps: Steps) -> Outcome:
 
 
 def figures(outcome: Outcome) -> str:
-    """The counts that matter, in one line."""
+    """The important counts, in one line."""
     counts, findings = outcome.verdict.counts, outcome.verdict.findings
     acknowledged = sum(n for name, n in counts.items() if name.startswith("records acknowledged"))
     lost = sum(len(findings.get(name, ())) for name in ("lost write", "unseen"))

@@ -1,4 +1,4 @@
-"""`kwire cluster --brokers 3` with no JVM; then Apache Kafka 3.9.2 comes to the store it serves, and takes part."""
+"""`kwire cluster --brokers 3` without a JVM; then Apache Kafka 3.9.2 joins through the store that it serves."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
             lambda: set(client.get_children("/brokers/ids")) == {"0", "1", "2", str(JOINS)},
             "it is registered",
         )
-        # It leads and follows, asked for by its own address alone.
+        # It leads and follows; clients know only its address.
         wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 4, "all know it")
         after = NewTopic("after", 2, replica_assignment=[[JOINS, 0, 1], [2, JOINS, 0]])
         admin.create_topics([after])["after"].result(60)
@@ -95,7 +95,7 @@ def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
         assert read(kafka.bootstrap, "after", "second", 1000) == list(range(1000))
         assert read(kafka.bootstrap, "before", "third", 1000) == list(range(1000))
 
-        # It dies, and a kwire broker leads what it led.
+        # It dies, and kwire brokers take over its partitions.
         kafka.kill()
         wait_until(lambda: state_of(client, "after", 0)["leader"] == 0, "a kwire broker leads")
         produce(bootstrap, "after", range(1000, 2000))

@@ -34,7 +34,7 @@ def plan(directory: Path) -> Plan:
 
 
 def check(outcome: Outcome, cluster: MixedCluster) -> None:
-    """Nothing lost, nothing twice, nothing that surprised Apache Kafka."""
+    """Check that nothing was lost or duplicated, and that Apache Kafka logged nothing unexpected."""
     assert outcome.verdict.passed, str(outcome)
     assert outcome.verdict.counts["records acknowledged in once"] > 500
     assert not cluster.complaints(), "\n".join(cluster.complaints())
@@ -52,7 +52,7 @@ def test_each_kind_of_broker_is_controller_and_is_killed_and_nothing_is_lost(
     def steps(operator: Operator) -> None:
         for number, seat in enumerate(cluster.seats):
             if not LONG and seat.kind in {each.kind for each in cluster.seats[:number]}:
-                continue  # the first of each kind stands for the others
+                continue  # the first of each kind represents the others
             operator.give_control(seat)
             if LONG:
                 operator.kill_and_restart(cluster.seats[(number + 1) % 3])

@@ -1,4 +1,4 @@
-"""Replication throttles (KIP-73) where one side is Apache Kafka, which is not told of any."""
+"""Replication throttles (KIP-73) of one broker, while the other one, Apache Kafka, has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's tools for administrators, on clusters of kwire alone and of kwire and Apache Kafka."""
+"""Apache Kafka's tools for administrators, on clusters of kwire only and of kwire and Apache Kafka."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Administrator:
         self.directory = directory
 
     def run(self, tool: str, *arguments: str) -> str:
-        """What a tool says; it must succeed."""
+        """The output of a tool, which must succeed."""
         done = self.server.run(tool, "--bootstrap-server", self.cluster.bootstrap, *arguments)
         assert done.status == 0, f"{tool} {arguments}: {done.output}{done.errors}"
         return done.output
@@ -80,7 +80,7 @@ class Administrator:
         assert not failed, failed[:3]
 
     def read(self, topic: str, count: int, partitions: int, group: str) -> None:
-        """Read all records there are and commit where that ends."""
+        """Read all records, and commit the end."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.cluster.bootstrap,
@@ -104,7 +104,7 @@ class Administrator:
         assert found == count
 
     def under_replicated(self) -> str:
-        """What kafka-topics says of partitions whose replicas are not all in sync."""
+        """The partitions that kafka-topics lists as under-replicated."""
         return self.run("kafka-topics", "--describe", "--under-replicated-partitions")
 
     def leaders(self, topic: str) -> list[object]:
@@ -171,7 +171,7 @@ def topics_groups_and_configs(admin: Administrator) -> None:
 
 
 def broker_config(admin: Administrator, seat: Seat) -> None:
-    """kafka-configs of a broker: set, shown, taken away."""
+    """kafka-configs of a broker: set, describe, delete."""
     broker = ("--entity-type", "brokers", "--entity-name", str(seat.id))
     name, rate = "leader.replication.throttled.rate", "123456"
 
@@ -179,7 +179,7 @@ def broker_config(admin: Administrator, seat: Seat) -> None:
         return f"{name}={rate}" in admin.run("kafka-configs", *broker, "--describe")
 
     admin.run("kafka-configs", *broker, "--alter", "--add-config", f"{name}={rate}")
-    if seat.kind == KAFKA:  # answers before it has taken the change up
+    if seat.kind == KAFKA:  # answers before it has applied the change
         wait_until(shown, f"{seat} shows {name}")
     assert shown(), f"{seat} does not show {name}"
     admin.run("kafka-configs", *broker, "--alter", "--delete-config", name)
@@ -195,7 +195,7 @@ def reassignments(admin: Administrator) -> None:
     admin.move("moving", [[0, 1, 2], [0]])
     admin.produce("moving", 200, 2)
 
-    # Broker 0 may take a KB a second of this topic only, so that this one comes to no end.
+    # Broker 0 may fetch only a KB of this topic per second, so that this move does not finish.
     admin.move("moving", [[1], [2]])
     admin.produce("moving", 60, 2, size=100_000)
     topic = ("--entity-type", "topics", "--entity-name", "moving", "--alter")

@@ -1,4 +1,4 @@
-"""What a query does with directories, without Spark: options, plan, tasks."""
+"""The work of a query on directories, without Spark: options, plan, tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kwire.pipeline.segments.slices import Slice
 
 
 def slices(path: Path, **options: str) -> list[Slice]:
-    """What a batch query would give to its tasks, as they get it."""
+    """The slices that a batch query gives to its tasks, as they receive them."""
     parsed = parse({"path": str(path), **options})
     logs = plan.find(parsed)
     found = plan.between(logs, plan.starts(logs, parsed), plan.ends(logs, parsed), parsed)

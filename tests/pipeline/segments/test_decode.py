@@ -1,4 +1,4 @@
-"""The decoder that reads thousands of records at once finds what the one that reads them one by one finds."""
+"""The decoder for thousands of records at once returns the same as the one that reads them one by one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_numpy(*batches: RecordBatch) -> object:
     buffer = bytearray()
     bodies = []
     for batch in batches:
-        buffer += batch.view[:RECORDS_AT]  # something lies between bodies
+        buffer += batch.view[:RECORDS_AT]  # there are other bytes between bodies
         bodies.append((len(buffer), len(buffer) + len(batch.body())))
         buffer += batch.body()
     rows = BatchRows([batch.header for batch in batches], buffer, bodies)

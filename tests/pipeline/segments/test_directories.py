@@ -1,4 +1,4 @@
-"""Directories as brokers leave them, or as damage does, read without Spark."""
+"""Directories as left by brokers or by damage, read without Spark."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_nothing_beyond_the_high_watermark_is_looked_at(tmp_path: Path) -> None:
     checkpoint(tmp_path, HIGH_WATERMARK, 117)
     last = segment_paths(tmp_path)[-1]
     data = last.read_bytes()
-    last.write_bytes(data[:-BATCH_BYTES] + b"\0" * BATCH_BYTES)  # an append under way
+    last.write_bytes(data[:-BATCH_BYTES] + b"\0" * BATCH_BYTES)  # an append in progress
     assert offsets(tmp_path) == list(range(117))
     checkpoint(tmp_path, LOG_START_OFFSET, 64)
     assert offsets(tmp_path) == list(range(64, 117))

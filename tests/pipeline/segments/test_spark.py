@@ -1,4 +1,4 @@
-"""`kwire-log` in Spark: beside what Apache Kafka left on disk, and beside the kafka source on a broker at work."""
+"""`kwire-log` in Spark, compared with Apache Kafka's files and with the kafka source on a running broker."""
 
 from __future__ import annotations
 
