@@ -26,6 +26,8 @@ SAMPLE_MS = 20
 #: At most one line in this time.
 LINE_S = 1.0
 STACK_DEPTH = 4
+#: The number of the generation that a full collection looks at.
+OLDEST = 2
 NANOSECONDS = 1_000_000
 
 
@@ -105,13 +107,21 @@ class Watchdog:
                 self._sample = found
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
+        """Note how long a garbage collection takes.
+
+        A full one looks at all objects in one turn. If that takes long, what is left is kept from further
+        collections: it is the broker's state, which is freed when nothing refers to it any more.
+        """
         now_ns = time.thread_time_ns()
         if phase == "start":
             self._collecting_ns = now_ns
             if now_ns - self.selector.began_ns < NANOSECONDS:
                 self._collected_ns = 0
         else:
-            self._collected_ns += now_ns - self._collecting_ns
+            took_ns = now_ns - self._collecting_ns
+            self._collected_ns += took_ns
+            if info["generation"] == OLDEST and took_ns * 4 > self.limit_ns:
+                gc.freeze()
 
 
 NEVER_NS = 1 << 62

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,3 +110,14 @@ def test_turn_that_waits_is_not_long() -> None:
     with watched() as watchdog:
         run(watchdog, lambda: time.sleep(2 * LIMIT_MS / 1000))
         assert watchdog.long_turns == 0
+
+
+def test_state_that_takes_long_to_collect_is_kept_from_the_collector() -> None:
+    state: list[Any] = []
+    with watched() as watchdog:
+        watchdog.start()
+        state.extend([] for _ in range(1_000_000))
+        gc.collect()
+        assert gc.get_freeze_count() >= 500_000
+    state.clear()  # and is freed all the same
+    assert gc.get_freeze_count() < 500_000

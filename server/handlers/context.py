@@ -238,7 +238,7 @@ class RequestContext:
     def later(
         self,
         awaitable: Awaitable[T],
-        finish: Callable[[T], Generator[None, None, R]],
+        finish: Callable[[T], Generator[None, None, R | NoReply]],
         on_disconnect: Callable[[], object] | None = None,
     ) -> Later[R]: ...
 
@@ -274,7 +274,8 @@ class Handler(Generic[RequestT]):
     request)` says whether the request may be handled at all; None if nothing is checked for the
     whole request. `throttled`: the response tells the client how long it is throttled. `overlap`:
     the next request of the same connection may start before this one's reply is ready.
-    `refusal(ctx, request, error)`: see `refuse`.
+    `refusal(ctx, request, error)`: see `refuse`. `in_steps` is what handles a long request; it
+    is the same function except where the usual one must be fast.
     """
 
     __slots__ = (
@@ -282,6 +283,7 @@ class Handler(Generic[RequestT]):
         "authorize",
         "flexible_from",
         "function",
+        "in_steps",
         "max_version",
         "min_version",
         "name",
@@ -314,10 +316,18 @@ class Handler(Generic[RequestT]):
         never = not flexible or self.api_key == ApiKey.API_VERSIONS
         self.flexible_from = MAX_VERSION + 1 if never else flexible.lowest
         self.function = function
+        self.in_steps = function
         self.authorize = authorize
         self.throttled = throttled
         self.overlap = overlap
         self.refusal = refusal
+
+    def many_rows(
+        self, function: Callable[[RequestContext, RequestT], Any]
+    ) -> Callable[[RequestContext, RequestT], Any]:
+        """Declare the form of the handler, a generator function, for requests that were decoded in turns."""
+        self.in_steps = function
+        return function
 
     def __call__(self, ctx: RequestContext, request: RequestT) -> Any:
         return self.function(ctx, request)

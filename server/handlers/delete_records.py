@@ -40,6 +40,7 @@ def delete_records(
     moved = False
     response = DeleteRecordsResponse(topics=[])
     for topic in request.topics:
+        yield
         rows = []
         may_delete = ctx.allows(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         for asked in topic.partitions:

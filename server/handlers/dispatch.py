@@ -176,7 +176,7 @@ class RequestDispatcher:
             authorize = handler.authorize
             if authorize is not None and (denied := authorize(ctx, message)):
                 return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
-            answer = handler.function(ctx, message)
+            answer = handler.in_steps(ctx, message)
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
         return (yield from self._handle_in_turns(ctx, answer))

@@ -13,6 +13,7 @@ Omitted: nothing of the classic protocol.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator
+from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
+
+#: How many members are removed in one step.
+MEMBERS_AT_ONCE = 256
 
 DENIED_GROUP = DENIED[ResourceType.GROUP]
 
@@ -98,9 +102,11 @@ def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatRespon
 @handles(LeaveGroupRequest, versions="0-5", authorize=group(AclOperation.READ))
 def leave_group(
     ctx: RequestContext, request: LeaveGroupRequest
-) -> LeaveGroupResponse | Later[LeaveGroupResponse]:
+) -> Steps[LeaveGroupResponse | Later[LeaveGroupResponse]]:
     """Remove members; before version 3 there is one, and its error is the response's."""
     if ctx.version >= 3:
+        if len(request.members) > MEMBERS_AT_ONCE:
+            return (yield from leave_many(ctx, request))
         answer = ctx.services.group_coordinator.leave_group(request)
         return answer if isinstance(answer, LeaveGroupResponse) else ctx.later(answer)
     request.members = [MemberIdentity(member_id=request.member_id)]
@@ -108,6 +114,35 @@ def leave_group(
     if isinstance(answer, LeaveGroupResponse):
         return only_member(answer)
     return ctx.later(answer, only_member)
+
+
+def leave_many(
+    ctx: RequestContext, request: LeaveGroupRequest
+) -> Steps[LeaveGroupResponse | Later[LeaveGroupResponse]]:
+    """Remove more members than a group usually has, some at a time."""
+    answers: list[LeaveGroupResponse | Awaitable[LeaveGroupResponse]] = []
+    for first in range(0, len(request.members), MEMBERS_AT_ONCE):
+        yield
+        part = copy(request)
+        part.members = request.members[first : first + MEMBERS_AT_ONCE]
+        answers.append(ctx.services.group_coordinator.leave_group(part))
+
+    def together(responses: list[LeaveGroupResponse]) -> Steps[LeaveGroupResponse]:
+        response = LeaveGroupResponse(members=[])
+        for each in responses:
+            yield
+            if each.error_code:
+                return each
+            response.members += each.members
+        return response
+
+    async def left() -> list[LeaveGroupResponse]:
+        return [each if isinstance(each, LeaveGroupResponse) else await each for each in answers]
+
+    done = [each for each in answers if isinstance(each, LeaveGroupResponse)]
+    if len(done) == len(answers):
+        return (yield from together(done))
+    return ctx.later(left(), together)
 
 
 def only_member(response: LeaveGroupResponse) -> LeaveGroupResponse:

@@ -44,6 +44,7 @@ def describe_log_dirs(
     if request.topics is not None:
         wanted = set()
         for row in request.topics:
+            yield
             for first in range(0, len(row.partitions), STEP):
                 yield
                 some = row.partitions[first : first + STEP]

@@ -143,6 +143,7 @@ def commit_response(
     """Answer in the order of the request; partitions without an entry in `errors` are denied or do not exist."""
     response = OffsetCommitResponse(topics=[])
     for topic in asked:
+        yield
         otherwise = MAY_NOT_READ if topic.name in denied else UNKNOWN
         rows: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
@@ -183,6 +184,7 @@ def delete_response(
     """Answer in the order of the request; partitions without an entry in `errors` are denied or do not exist."""
     response = OffsetDeleteResponse(topics=[])
     for topic in asked:
+        yield
         otherwise = MAY_NOT_READ if topic.name in denied else UNKNOWN
         rows: list[OffsetDeleteResponsePartition] = []
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
@@ -207,15 +209,14 @@ def usable(
     denied: set[str] = set()
     all_exist = True
     for topic in asked:
+        yield
         if not ctx.allows(AclOperation.READ, ResourceType.TOPIC, topic.name):
             denied.add(topic.name)
             all_exist = False
-            yield
             continue
         found = topics.get(topic.name)
         if found is None:
             all_exist = False
-            yield
             continue
         kept: list[Any] = []
         rows = topic.partitions
@@ -268,15 +269,16 @@ def _fetch(
     Errors: GROUP_AUTHORIZATION_FAILED; TOPIC_AUTHORIZATION_FAILED in the rows of single topics.
     """
     coordinator = ctx.services.group_coordinator
+    yield
     if not ctx.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
         return FetchedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     if topics is None:
-        yield
         error, every = coordinator.fetch_offsets(group_id, None, require_stable)
         return FetchedGroup(error, [each for each in every if may_describe(ctx, each[0])])
     found: list[tuple[str, list[FetchedOffset]]] = []
     error, _ = coordinator.fetch_offsets(group_id, (), require_stable)
     for topic, numbers in topics:
+        yield
         rows: list[FetchedOffset] = []
         found.append((topic, rows))
         if not may_describe(ctx, topic):
@@ -316,6 +318,7 @@ def offset_fetch(
         row = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error, topics=[])
         groups.append(row)
         for name, offsets in found:
+            yield
             partitions: list[OffsetFetchResponsePartitions] = []
             row.topics.append(OffsetFetchResponseTopics(name=name, partitions=partitions))
             for each in offsets:
@@ -341,6 +344,7 @@ def fetch_one_group(
     response = OffsetFetchResponse(error_code=error, topics=[])
     if error != ErrorCode.NONE:
         for name, numbers in [] if ctx.version >= 2 else topics or []:
+            yield
             rows: list[OffsetFetchResponsePartition] = []
             response.topics.append(OffsetFetchResponseTopic(name=name, partitions=rows))
             for number in numbers:
@@ -348,6 +352,7 @@ def fetch_one_group(
                 rows.append(fetch_error(number, error))
         return response
     for name, offsets in found:
+        yield
         rows = []
         response.topics.append(OffsetFetchResponseTopic(name=name, partitions=rows))
         for each in offsets:

@@ -17,7 +17,8 @@ Source: KafkaApis.handleProduceRequest, ProduceRequest.validateRecords, ReplicaM
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator, Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from kwire.errors import ErrorCode
@@ -26,9 +27,10 @@ from kwire.messages.produce import ProduceRequest, ProduceResponse
 from ..log.validator import AppendError
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..security.acl import AclOperation, ResourceType
+from ..turns import exhaust
 from .authorization import AllowAll
-from .context import Later, NoReply, RequestContext
-from .produce_answer import Place, answer_of
+from .context import NO_REPLY, Later, NoReply, RequestContext
+from .produce_answer import Place, add_part, answer_of
 from .produce_form import TRANSACTIONAL, check_form, first_batch
 from .registry import handles
 from .transaction_verification import BatchVerifier
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
     from ..log.validator import AppendInfo
-    from ..replication.append import AppendRow, Granted
+    from ..replication.append import AppendResult, AppendRow, Granted
     from ..replication.partition import Partition
+
+#: How many rows of a request with many are handled in one step.
+ROWS_IN_STEP = 64
 
 #: Clients that may write to internal topics. Source: AdminUtils.ADMIN_CLIENT_ID.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -61,7 +66,7 @@ def produce(
     acks = request.acks
     transactional_id = request.transactional_id
     if is_suspect or (transactional and not _may_use(ctx, transactional_id)):
-        refused = _refusal_of_all(ctx, request, transactional)
+        refused = exhaust(_refusal_of_all(ctx, request, transactional))
         if refused is not None:
             return answer_of(ctx, acks, places, [refused] * len(rows))
     verifier = None
@@ -76,6 +81,86 @@ def produce(
     if isinstance(appended, list):
         return answer_of(ctx, acks, places, appended)
     return ctx.later(appended, lambda results: answer_of(ctx, acks, places, results))
+
+
+@produce.many_rows
+def produce_in_steps(
+    ctx: RequestContext, request: ProduceRequest
+) -> Generator[None, None, ProduceResponse | Later[ProduceResponse] | NoReply]:
+    """Do the same for a request of many rows, some of them at a time."""
+    acks, timeout_ms, transactional_id = request.acks, request.timeout_ms, request.transactional_id
+    parts: list[tuple[list[Place], list[AppendRow]]] = []
+    transactional = is_suspect = False
+    for part in _parts(request):
+        yield
+        places, rows, any_transactional, any_suspect = _rows(ctx, part)
+        parts.append((places, rows))
+        transactional = transactional or any_transactional
+        is_suspect = is_suspect or any_suspect
+    refused: AppendError | None = None
+    if is_suspect or (transactional and not _may_use(ctx, transactional_id)):
+        refused = yield from _refusal_of_all(ctx, request, transactional)
+    verifier = None
+    if transactional and transactional_id is not None and refused is None:
+        verifier = BatchVerifier(ctx, transactional_id)
+        verifier.add_partitions([row for _, rows in parts for row in rows])
+    appended: list[list[AppendResult] | Awaitable[list[AppendResult]]] = []
+    appends = ctx.services.replica_manager.appends
+    for _, rows in parts:
+        yield
+        if refused is not None:
+            appended.append([refused] * len(rows))
+        elif not -1 <= acks <= 1:
+            appended.append([row if isinstance(row, AppendError) else INVALID_ACKS for row in rows])
+        else:
+            appended.append(
+                appends.append_records(
+                    rows, acks, timeout_ms, ctx.now_ms, verifier=verifier, client=ctx
+                )
+            )
+    all_places = [places for places, _ in parts]
+
+    def answer(
+        results: list[list[AppendResult]],
+    ) -> Generator[None, None, ProduceResponse | NoReply]:
+        whole = ProduceResponse(responses=[])
+        for places, found in zip(all_places, results, strict=True):
+            yield
+            some = answer_of(ctx, acks, places, found)
+            if isinstance(some, NoReply):
+                if some.close_reason is not None:
+                    return some
+            else:
+                add_part(whole, some)
+        return NO_REPLY if acks == 0 else whole
+
+    done = [each for each in appended if isinstance(each, list)]
+    if len(done) == len(appended):
+        return (yield from answer(done))
+
+    async def all_appended() -> list[list[AppendResult]]:
+        return [each if isinstance(each, list) else await each for each in appended]
+
+    return ctx.later(all_appended(), answer)
+
+
+def _parts(request: ProduceRequest) -> Iterator[ProduceRequest]:
+    """The rows of a request in parts of ROWS_IN_STEP at most."""
+    part, room = copy(request), ROWS_IN_STEP
+    part.topic_data = []
+    for topic in request.topic_data:
+        rows, first = topic.partition_data, 0
+        while first < len(rows):
+            some = copy(topic)
+            some.partition_data = rows[first : first + room]
+            part.topic_data.append(some)
+            first += len(some.partition_data)
+            room -= len(some.partition_data)
+            if not room:
+                yield part
+                part, room = copy(request), ROWS_IN_STEP
+                part.topic_data = []
+    yield part
 
 
 def _rows(
@@ -168,16 +253,17 @@ def _refusal(
 
 def _refusal_of_all(
     ctx: RequestContext, request: ProduceRequest, transactional: bool
-) -> AppendError | None:
+) -> Generator[None, None, AppendError | None]:
     """The errors for which Apache Kafka refuses a whole request, with the same error in all rows.
 
-    Shape: decided by the first batch of each partition, known or not, in their order.
+    Shape: in steps; decided by the first batch of each partition, known or not, in their order.
     Errors: CORRUPT_MESSAGE; TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id, or with
     one that the client may not use.
     """
     refused = None if _may_use(ctx, request.transactional_id) else NO_TRANSACTIONAL_ID
     for topic in request.topic_data:
         for data in topic.partition_data:
+            yield
             found = first_batch(data.records)
             if found is TRANSACTIONAL:
                 return refused

@@ -85,6 +85,19 @@ def answer_of(
     return response
 
 
+def add_part(whole: ProduceResponse, part: ProduceResponse) -> None:
+    """Add the response of the next rows of a request to that of the rows before."""
+    topics = part.responses
+    if whole.responses and topics:
+        last, first = whole.responses[-1], topics[0]
+        if (last.name, last.topic_id) == (first.name, first.topic_id):
+            last.partition_responses += first.partition_responses
+            topics = topics[1:]
+    whole.responses += topics
+    known = {endpoint.node_id for endpoint in whole.node_endpoints}
+    whole.node_endpoints += [each for each in part.node_endpoints if each.node_id not in known]
+
+
 def _name(topic: str | bytes) -> str:
     return topic if isinstance(topic, str) else topic.hex()
 

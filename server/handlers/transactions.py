@@ -16,7 +16,7 @@ Source: KafkaApis, TransactionCoordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -162,12 +162,14 @@ def add_partitions_to_txn(
     asked = request.transactions
     begun = []
     for transaction in asked:
+        yield
         errors = yield from add_to_transaction(ctx, transaction)
         begun.append(errors)
 
     def respond(found: list[Errors]) -> Steps[AddPartitionsToTxnResponse]:
         response = AddPartitionsToTxnResponse(results_by_transaction=[])
         for transaction, errors in zip(asked, found, strict=True):
+            yield
             results = yield from topic_results(transaction.topics, errors)
             response.results_by_transaction.append(
                 AddPartitionsToTxnResult(
@@ -206,17 +208,21 @@ def add_to_transaction(
     UNKNOWN_TOPIC_OR_PARTITION, and OPERATION_NOT_ATTEMPTED for the other partitions of the same
     transaction.
     """
-    tps = tps_of(asked.topics)
+    tps: list[TopicPartition] = []
     image = ctx.services.metadata()
     errors: Errors = {}
-    for tp in tps:
+    for tp in tps_of(asked.topics):
         yield
+        tps.append(tp)
         if ctx.version < 4 and not may_write(ctx, tp.topic):
             errors[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(tp.topic, tp.partition) is None:
             errors[tp] = UNKNOWN
     if errors:
-        return {tp: errors.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in tps}
+        for tp in tps:
+            yield
+            errors.setdefault(tp, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return errors
     coordinator = ctx.services.transaction_coordinator
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
@@ -235,8 +241,8 @@ def add_to_transaction(
     return asyncio.ensure_future(later())
 
 
-def tps_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+def tps_of(topics: Iterable[AddPartitionsToTxnTopic]) -> Iterator[TopicPartition]:
+    return (TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
 
 
 def topic_results(
@@ -245,6 +251,7 @@ def topic_results(
     """Give each partition its error, in the order of the request."""
     results = []
     for topic in topics:
+        yield
         rows: list[AddPartitionsToTxnPartitionResult] = []
         results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=rows))
         for number in topic.partitions:
@@ -291,7 +298,7 @@ def add_offsets_to_txn(
 def refuse_offsets(
     ctx: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    return offsets_response(ctx, request.topics, {}, error)
+    return exhaust(offsets_response(ctx, request.topics, {}, error))
 
 
 @handles(
@@ -310,11 +317,11 @@ def txn_offset_commit(
     asked = request.topics
     known, denied = yield from usable(ctx, asked)
     if not known:
-        return offsets_response(ctx, asked, {}, UNKNOWN, denied)
+        return (yield from offsets_response(ctx, asked, {}, UNKNOWN, denied))
     verified = verify_offsets(ctx, request)
     request.topics = known  # unknown partitions have their answer already
 
-    def put_back(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    def put_back(response: TxnOffsetCommitResponse) -> Steps[TxnOffsetCommitResponse]:
         return offsets_response(ctx, asked, errors_by_row(response), UNKNOWN, denied)
 
     def commit(error: ErrorCode) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
@@ -332,7 +339,7 @@ def txn_offset_commit(
         return ctx.later(commit_later(verified), put_back)
     stored = commit(verified)
     if isinstance(stored, TxnOffsetCommitResponse):
-        return put_back(stored)
+        return (yield from put_back(stored))
     return ctx.later(stored, put_back)
 
 
@@ -377,7 +384,7 @@ def offsets_response(
     errors: Mapping[tuple[str, int], int],
     otherwise: ErrorCode,
     denied: Container[str] = (),
-) -> TxnOffsetCommitResponse:
+) -> Steps[TxnOffsetCommitResponse]:
     """Answer in the order of the request; rows without an error of their own get `otherwise`.
 
     Shape: those of `denied` topics get TOPIC_AUTHORIZATION_FAILED.
@@ -392,21 +399,20 @@ def offsets_response(
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return error
 
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=row.partition_index,
-                        error_code=error_of(topic.name, row.partition_index),
-                    )
-                    for row in topic.partitions
-                ],
+    response = TxnOffsetCommitResponse(topics=[])
+    for topic in asked:
+        yield
+        rows: list[TxnOffsetCommitResponsePartition] = []
+        response.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+        for row in topic.partitions:
+            yield
+            rows.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=row.partition_index,
+                    error_code=error_of(topic.name, row.partition_index),
+                )
             )
-            for topic in asked
-        ]
-    )
+    return response
 
 
 # -- the end -------------------------------------------------------------------------------------
@@ -466,7 +472,9 @@ def write_txn_markers(
             (),
             asked.transaction_version,
         )
+        yield
         for topic in asked.topics:
+            yield
             for number in topic.partition_indexes:
                 yield
                 begun.append(local.write(TopicPartition(topic.name, number), marker))
@@ -490,7 +498,9 @@ def markers_response(
     for marker in request.markers:
         result = WritableTxnMarkerResult(producer_id=marker.producer_id, topics=[])
         response.markers.append(result)
+        yield
         for topic in marker.topics:
+            yield
             rows: list[WritableTxnMarkerPartitionResult] = []
             result.topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=rows))
             for number in topic.partition_indexes:

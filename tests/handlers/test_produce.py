@@ -15,6 +15,7 @@ from server.handlers.context import NO_REPLY, Later, NoReply
 from server.handlers.produce import produce
 from server.replication.append import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
 from tests.support.replicas import NOW, Replicas, batch, finish, topic_image, turns, values
+from tests.support.steps import finished
 from tests.support.transactions import transactional
 from tests.support.waiting import HeldExecutor
 
@@ -592,3 +593,78 @@ def test_worker_that_dies_of_the_records_is_an_error_of_theirs(
 
     asyncio.run(run())
     assert "the worker process ended while it rewrote records for a-0" in caplog.text
+
+
+# Many rows
+
+
+def many_rows(acks: int = -1) -> ProduceRequest:
+    """Rows for the 100 partitions of "a" twice, with a partition and a topic that do not exist."""
+    topics = [("a", range(101)), ("nope", range(70)), ("b", range(1)), ("a", range(100))]
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[
+                    PartitionProduceData(index=number, records=memoryview(bytearray(batch())))
+                    for number in numbers
+                ],
+            )
+            for name, numbers in topics
+        ],
+    )
+
+
+def test_many_rows_are_answered_as_few_are(room: Replicas) -> None:
+    room.create("a", 100)
+    room.create("b")
+    steps = produce.in_steps(room.context(LATEST), many_rows())
+    next(steps)
+    assert room.partition("a").log.log_end_offset == 0  # not all in one step
+    answer = finished(steps)
+    assert [topic.name for topic in answer.responses] == ["a", "nope", "b", "a"]
+    rows = [row for topic in answer.responses for row in topic.partition_responses]
+    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert [(row.error_code, row.base_offset) for row in rows] == (
+        [(0, 0)] * 100 + [unknown] * 71 + [(0, 0)] + [(0, 1)] * 100
+    )
+    assert finished(produce.in_steps(room.context(LATEST), many_rows(acks=5))).responses
+    assert room.partition("a", 5).log.log_end_offset == 2
+
+
+def test_many_rows_of_which_one_is_refused_with_acks_0_close_the_connection(room: Replicas) -> None:
+    room.create("a", 100)
+    answer = finished(produce.in_steps(room.context(LATEST), many_rows(acks=0)))
+    assert isinstance(answer, NoReply) and "a-100 failed" in str(answer.close_reason)
+
+
+def test_many_rows_wait_for_all_of_them(room: Replicas) -> None:
+    async def run() -> None:
+        replicated(room)
+        room.create("b", 100)
+        asked = ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name=name,
+                    partition_data=[
+                        PartitionProduceData(index=number, records=memoryview(bytearray(batch())))
+                        for number in numbers
+                    ],
+                )
+                for name, numbers in (("b", range(100)), ("a", range(1)))
+            ],
+        )
+        answer = finished(produce.in_steps(room.context(LATEST), asked))
+        assert isinstance(answer, Later)
+        room.partition("a").on_isr_confirmed((0,), 1, NOW)
+        found = await finish(answer)
+        assert [len(topic.partition_responses) for topic in found.responses] == [100, 1]
+        assert {
+            row.error_code for topic in found.responses for row in topic.partition_responses
+        } == {0}
+
+    asyncio.run(run())
