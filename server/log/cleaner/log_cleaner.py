@@ -281,6 +281,10 @@ class LogCleaner:
         write = directory.begin_cleaned_to(tp, end_offset)
         return (lambda: None) if write is None else write.run
 
+    def put_off(self, tp: TopicPartition, now_ms: int) -> None:
+        """The round ended for an unknown reason: let other logs go first."""
+        self._retry_at_ms[tp] = now_ms + RETRY_MS
+
     def fail(self, round_: CleanRound, error: Exception, now_ms: int) -> None:
         """End a round that failed: skip this log for a while or until restart, not the others."""
         log = round_.log
@@ -297,6 +301,8 @@ class LogCleaner:
             log.on_io_error(error)
         else:
             reason = str(error) if isinstance(error, Uncleanable) else repr(error)
+            if isinstance(error, MemoryError):
+                reason = "it takes more memory than kwire.worker.max.bytes allows"
             self._uncleanable[tp] = (log, reason)
             logger.error(
                 "%s cannot be compacted, and no attempt is made until the broker is restarted: %s",

@@ -68,8 +68,10 @@ class CleanerTask:
                 from concurrent.futures import BrokenExecutor
 
                 if isinstance(e, BrokenExecutor | RoundLost):
-                    logger.warning("the log compaction process died: %s", e)
-                    break
+                    tp = round_.log.tp
+                    logger.warning("the process died while it compacted %s: %s", tp, e)
+                    self._cleaner.put_off(tp, self._clock.now_ms())  # it may be the reason
+                    continue
                 self._cleaner.fail(round_, e, self._clock.now_ms())
                 continue
             if not done:

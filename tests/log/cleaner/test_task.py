@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kwire.records.batch import BatchBuilder, rewrite_crc
 from server.config import BrokerConfig
 from server.executor import Executor
+from server.log.cleaner import process
 from server.log.cleaner.task import CleanerTask
 from server.log.file_layer import FileLayer
 from server.log.log import Log
@@ -114,3 +118,36 @@ def test_killed_process_is_replaced_in_the_next_run(tmp_path: Path) -> None:
             room.close()
 
     asyncio.run(run())
+
+
+def test_log_that_costs_the_process_its_life_is_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        room = Room(tmp_path)
+        in_process = room.task._executor.in_process
+
+        async def fatal(function: Any, *args: Any) -> Any:
+            if function is process.begin and "first" in args[0].directory:
+                raise BrokenExecutor("out of memory")
+            if function is process.begin and "lying" in args[0].directory:
+                raise MemoryError
+            return await in_process(function, *args)
+
+        monkeypatch.setattr(room.task._executor, "in_process", fatal)
+        try:
+            assert await room.task.run_due() == 1
+            assert values(room.logs["third"]) == [b"2"]
+            monkeypatch.undo()
+            assert await room.task.run_due() == 0
+            room.task._clock.advance(11 * 60 * 1000)  # type: ignore[attr-defined]
+            assert await room.task.run_due() == 1
+            assert values(room.logs["first"]) == [b"2"]
+            limits = await in_process(resource.getrlimit, resource.RLIMIT_DATA)
+            assert limits[0] == (512 + 128) << 20
+        finally:
+            room.close()
+
+    asyncio.run(run())
+    assert "the process died while it compacted first-0: out of memory" in caplog.text
+    assert "more memory than kwire.worker.max.bytes allows" in caplog.text
