@@ -124,7 +124,7 @@ def test_reader_that_waits_is_woken_by_the_commit(broker: BrokerProcess, name: s
     began = time.monotonic()
     producer.commit_transaction(20)
     assert values(reader, 1) == [b"late"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     reader.close()
 
 
