@@ -52,6 +52,7 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
 from ..security import acl
 from ..security.acl import AclOperation
+from . import refusals
 from .authorization import DENIED
 from .context import Later, RequestContext
 from .registry import handles
@@ -87,16 +88,7 @@ TOPICS_READ_AT_ONCE = 100
 # DescribeConfigs
 
 
-def refuse_describe(
-    _: RequestContext, request: DescribeConfigsRequest, error: ErrorCode
-) -> DescribeConfigsResponse:
-    """The response in which every resource has the same error."""
-    return DescribeConfigsResponse(
-        results=[_described(resource, error) for resource in request.resources]
-    )
-
-
-@handles(DescribeConfigsRequest, versions="0-4", authorize=None, refusal=refuse_describe)
+@handles(DescribeConfigsRequest, versions="0-4", authorize=None, refusal=refusals.describe_configs)
 def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse | Later[DescribeConfigsResponse]]:
@@ -252,14 +244,7 @@ Outcome = tuple[ErrorCode, str | None]
 NOTHING_WRONG: Outcome = (ErrorCode.NONE, None)
 
 
-def refuse_alter(
-    _: RequestContext, request: alter.AlterConfigsRequest, error: ErrorCode
-) -> alter.AlterConfigsResponse:
-    """The response in which every resource has the same error."""
-    return _alter_response(request, [(error, None)] * len(request.resources))
-
-
-@handles(alter.AlterConfigsRequest, versions="0-2", authorize=None, refusal=refuse_alter)
+@handles(alter.AlterConfigsRequest, versions="0-2", authorize=None, refusal=refusals.alter_configs)
 def alter_configs(
     ctx: RequestContext, request: alter.AlterConfigsRequest
 ) -> Later[alter.AlterConfigsResponse]:
@@ -292,18 +277,11 @@ def _alter_response(
     )
 
 
-def refuse_incremental(
-    _: RequestContext, request: incremental.IncrementalAlterConfigsRequest, error: ErrorCode
-) -> incremental.IncrementalAlterConfigsResponse:
-    """The response in which every resource has the same error."""
-    return _incremental_response(request, [(error, None)] * len(request.resources))
-
-
 @handles(
     incremental.IncrementalAlterConfigsRequest,
     versions="0-1",
     authorize=None,
-    refusal=refuse_incremental,
+    refusal=refusals.incremental_alter_configs,
 )
 def incremental_alter_configs(
     ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest

@@ -41,7 +41,7 @@ from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..net.output_memory import SharedBytes
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from ..turns import exhaust
+from . import refusals
 from .authorization import AllowAll
 from .context import Encoded, Later, RequestContext
 from .endpoints import address_for
@@ -70,24 +70,7 @@ BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 
 
-def _refusal(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
-    return exhaust(_refuse_all(request, error))
-
-
-def _refuse_all(request: MetadataRequest, error: ErrorCode) -> Steps[MetadataResponse]:
-    """The response to a request that fails as a whole: each topic has the error, no broker is named."""
-    rows = []
-    for topic in request.topics or ():
-        yield
-        rows.append(
-            MetadataResponseTopic(
-                error_code=error, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
-            )
-        )
-    return MetadataResponse(brokers=[], topics=rows)
-
-
-@handles(MetadataRequest, versions="0-12", authorize=None, refusal=_refusal)
+@handles(MetadataRequest, versions="0-12", authorize=None, refusal=refusals.metadata)
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> Steps[MetadataResponse | Encoded | Later[Any]]:
@@ -104,7 +87,7 @@ def metadata(
         elif topic.name is not None:
             continue
         if ctx.version < TOPIC_IDS_SINCE:
-            return (yield from _refuse_all(request, ErrorCode.INVALID_REQUEST))
+            return (yield from refusals.metadata_in_steps(request, ErrorCode.INVALID_REQUEST))
     if by_id:
         topics = by_id  # Apache Kafka ignores names beside ids
     image = ctx.services.metadata()

@@ -108,24 +108,9 @@ def response_of(ctx: RequestContext, answer: Initialized) -> InitProducerIdRespo
     )
 
 
-def refuse_producers(
-    ctx: RequestContext, request: DescribeProducersRequest, error: ErrorCode
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    PartitionResponse(partition_index=number, error_code=error)
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-@handles(DescribeProducersRequest, versions="0", authorize=None, refusal=refuse_producers)
+@handles(
+    DescribeProducersRequest, versions="0", authorize=None, refusal=refusals.describe_producers
+)
 def describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> Generator[None, None, DescribeProducersResponse]:

@@ -1,6 +1,6 @@
 """The responses that carry one error for a whole request, for APIs that put it into their rows.
 
-A handler names its function in `@handles(..., refusal=...)`; without one the error goes into the
+A handler names its function in `@handles(..., refusal=...)`; without one, the error goes into the
 response's own error code. `Handler.refuse` makes such a response from an error code, for the
 dispatcher (a failed check, a bug of ours) and for handlers. Source: getErrorResponse of each
 request (Java).
@@ -8,8 +8,18 @@ request (Java).
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from kwire.messages import alter_configs as alter
+from kwire.messages import describe_producers as described_producers
+from kwire.messages import incremental_alter_configs as incremental
+from kwire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
 from kwire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -48,12 +58,27 @@ from kwire.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from kwire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from kwire.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
 from kwire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from kwire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+from kwire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
 from kwire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -85,6 +110,7 @@ from kwire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kwire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kwire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -104,8 +130,17 @@ from kwire.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from kwire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
-from ..coordinator.group.offsets import commit_error
+from ..coordinator.group.offsets import commit_error, transactional_commit_error
+from ..turns import exhaust
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -171,6 +206,38 @@ def offset_for_leader_epoch(
                     for row in topic.partitions
                 ],
             )
+            for topic in request.topics
+        ]
+    )
+
+
+def metadata(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) -> MetadataResponse:
+    """See `metadata_in_steps`."""
+    return exhaust(metadata_in_steps(request, error))
+
+
+def metadata_in_steps(
+    request: MetadataRequest, error: ErrorCode
+) -> Generator[None, None, MetadataResponse]:
+    """Each topic has the error, and no broker is named."""
+    rows = []
+    for topic in request.topics or ():
+        yield
+        rows.append(
+            MetadataResponseTopic(
+                error_code=error, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+            )
+        )
+    return MetadataResponse(brokers=[], topics=rows)
+
+
+def describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode
+) -> DescribeTopicPartitionsResponse:
+    """Each topic has the error."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error, name=topic.name, partitions=[])
             for topic in request.topics
         ]
     )
@@ -375,6 +442,143 @@ def init_producer_id(
 ) -> InitProducerIdResponse:
     """The error, without an id or epoch."""
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+
+
+def describe_producers(
+    ctx: RequestContext, request: described_producers.DescribeProducersRequest, error: ErrorCode
+) -> described_producers.DescribeProducersResponse:
+    """Each partition has the error."""
+    return described_producers.DescribeProducersResponse(
+        topics=[
+            described_producers.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    described_producers.PartitionResponse(partition_index=number, error_code=error)
+                    for number in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def add_partitions_to_txn(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest, error: ErrorCode
+) -> AddPartitionsToTxnResponse:
+    """The response has the error; before version 4 each partition."""
+    if ctx.version >= 4:
+        return AddPartitionsToTxnResponse(error_code=error)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=number, partition_error_code=error
+                    )
+                    for number in topic.partitions
+                ],
+            )
+            for topic in request.v3_and_below_topics
+        ]
+    )
+
+
+def txn_offset_commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode
+) -> TxnOffsetCommitResponse:
+    """Each partition has the error."""
+    return transactional_commit_error(request, error)
+
+
+def write_txn_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest, error: ErrorCode
+) -> WriteTxnMarkersResponse:
+    """Each partition of each marker has the error."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(
+                                partition_index=number, error_code=error
+                            )
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def describe_transactions(
+    ctx: RequestContext, request: DescribeTransactionsRequest, error: ErrorCode
+) -> DescribeTransactionsResponse:
+    """Each transactional id has the error."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=error, transactional_id=name)
+            for name in request.transactional_ids
+        ]
+    )
+
+
+def describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest, error: ErrorCode
+) -> DescribeConfigsResponse:
+    """Each resource has the error, with an empty message, as in Apache Kafka."""
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=error,
+                error_message="",
+                resource_type=row.resource_type,
+                resource_name=row.resource_name,
+                configs=[],
+            )
+            for row in request.resources
+        ]
+    )
+
+
+def alter_configs(
+    ctx: RequestContext, request: alter.AlterConfigsRequest, error: ErrorCode
+) -> alter.AlterConfigsResponse:
+    """Each resource has the error."""
+    return alter.AlterConfigsResponse(
+        responses=[
+            alter.AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=None,
+                resource_type=row.resource_type,
+                resource_name=row.resource_name,
+            )
+            for row in request.resources
+        ]
+    )
+
+
+def incremental_alter_configs(
+    ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest, error: ErrorCode
+) -> incremental.IncrementalAlterConfigsResponse:
+    """Each resource has the error."""
+    return incremental.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental.AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=None,
+                resource_type=row.resource_type,
+                resource_name=row.resource_name,
+            )
+            for row in request.resources
+        ]
+    )
 
 
 def create_acls(

@@ -28,6 +28,7 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..security.acl import ResourceType
+from . import refusals
 from .context import RequestContext
 from .endpoints import address_for
 from .registry import handles
@@ -37,18 +38,12 @@ NAMES_IN_STEP = 1024
 PARTITIONS_IN_STEP = 64
 
 
-def _refusal(
-    ctx: RequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=error, name=topic.name, partitions=[])
-            for topic in request.topics
-        ]
-    )
-
-
-@handles(DescribeTopicPartitionsRequest, versions="0", authorize=None, refusal=_refusal)
+@handles(
+    DescribeTopicPartitionsRequest,
+    versions="0",
+    authorize=None,
+    refusal=refusals.describe_topic_partitions,
+)
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
@@ -60,7 +55,7 @@ def describe_topic_partitions(
     if request.cursor is not None:
         first, start = request.cursor.topic_name, request.cursor.partition_index
         if start < 0 or (request.topics and first not in asked):
-            return _refusal(ctx, request, ErrorCode.INVALID_REQUEST)
+            return refusals.describe_topic_partitions(ctx, request, ErrorCode.INVALID_REQUEST)
     limit = services.config.get_int("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])

@@ -59,7 +59,7 @@ from ..coordinator.transaction.state import BUMPS_EPOCHS
 from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
-from ..turns import exhaust
+from . import refusals
 from .authorization import (
     DENIED,
     AclOperation,
@@ -118,24 +118,11 @@ def fenced_as_of(version: int, error: ErrorCode) -> ErrorCode:
 # -- AddPartitionsToTxn --------------------------------------------------------------------------
 
 
-def refuse_partitions(
-    ctx: RequestContext, request: AddPartitionsToTxnRequest, error: ErrorCode
-) -> AddPartitionsToTxnResponse:
-    if ctx.version >= 4:
-        return AddPartitionsToTxnResponse(error_code=error)
-    topics = request.v3_and_below_topics
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=exhaust(
-            topic_results(topics, dict.fromkeys(tps_of(topics), error))
-        )
-    )
-
-
 @handles(
     AddPartitionsToTxnRequest,
     versions="0-5",
     authorize=depending(lambda ctx, request: AS_BROKER if ctx.version >= 4 else AS_PRODUCER),
-    refusal=refuse_partitions,
+    refusal=refusals.add_partitions_to_txn,
 )
 def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
@@ -295,17 +282,11 @@ def add_offsets_to_txn(
     )
 
 
-def refuse_offsets(
-    ctx: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode
-) -> TxnOffsetCommitResponse:
-    return exhaust(offsets_response(ctx, request.topics, {}, error))
-
-
 @handles(
     TxnOffsetCommitRequest,
     versions="0-5",
     authorize=each_of(transactional_id(AclOperation.WRITE), group(AclOperation.READ)),
-    refusal=refuse_offsets,
+    refusal=refusals.txn_offset_commit,
 )
 def txn_offset_commit(
     ctx: RequestContext, request: TxnOffsetCommitRequest
@@ -442,19 +423,12 @@ def end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Lat
     return respond(ended) if isinstance(ended, Ended) else ctx.later(ended, respond)
 
 
-def refuse_markers(
-    ctx: RequestContext, request: WriteTxnMarkersRequest, error: ErrorCode
-) -> WriteTxnMarkersResponse:
-    count = sum(len(t.partition_indexes) for marker in request.markers for t in marker.topics)
-    return exhaust(markers_response(request, [error] * count))
-
-
 @handles(
     WriteTxnMarkersRequest,
     versions="0-2",
     authorize=cluster(AclOperation.ALTER, AclOperation.CLUSTER_ACTION),
     throttled=False,
-    refusal=refuse_markers,
+    refusal=refusals.write_txn_markers,
 )
 def write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
@@ -514,18 +488,12 @@ def markers_response(
 # -- views ---------------------------------------------------------------------------------------
 
 
-def refuse_descriptions(
-    ctx: RequestContext, request: DescribeTransactionsRequest, error: ErrorCode
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(error_code=error, transactional_id=name)
-            for name in request.transactional_ids
-        ]
-    )
-
-
-@handles(DescribeTransactionsRequest, versions="0", authorize=None, refusal=refuse_descriptions)
+@handles(
+    DescribeTransactionsRequest,
+    versions="0",
+    authorize=None,
+    refusal=refusals.describe_transactions,
+)
 def describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> Steps[DescribeTransactionsResponse]:
