@@ -4,6 +4,11 @@ The broker is one event loop, so work that takes long would keep every connectio
 written as a generator that yields (nothing) between its steps. All generators of the broker together
 get one slice in each turn of the loop, and share the slices in rotation: by owner first (a connection, the
 controller), so that an owner with fifty of them does not starve another's only one.
+
+A connection's work may hold the more memory (a decoded request, a response) the longer it has taken. So there are
+levels of long work, and only a few pieces of each are in the rotation at a time. The others wait until one has
+ended or reached the next level, in rotation by client address, so that who opens many connections waits for
+himself.
 """
 
 from __future__ import annotations
@@ -25,10 +30,14 @@ SLICE_STEPS = 4_000
 AT_ONCE_STEPS = 64
 
 
+#: The levels of long work: from so much time on, or so many steps, so many pieces of it share the slices.
+LEVELS = ((4_000, 8_000, 16), (100_000, 200_000, 2))
+
+
 class _Work(Generic[T]):
     """A generator and its future; for a coroutine that waits for its turn, only a future."""
 
-    __slots__ = ("future", "owner", "steps")
+    __slots__ = ("future", "owner", "spent_steps", "spent_us", "steps")
 
     def __init__(
         self,
@@ -39,6 +48,47 @@ class _Work(Generic[T]):
         self.steps = steps
         self.future = future
         self.owner = owner
+        self.spent_us = 0
+        self.spent_steps = 0
+
+    @property
+    def client(self) -> object:
+        """The address of the connection that it is for; None if it is for the broker itself."""
+        return getattr(self.owner, "client_host", None)
+
+
+class _Level:
+    """One level of long work: what is in the rotation, and what waits, by client, whose turn is next first."""
+
+    __slots__ = ("from_steps", "from_us", "most", "parked", "running")
+
+    def __init__(self, from_us: int, from_steps: int, most: int) -> None:
+        self.from_us = from_us
+        self.from_steps = from_steps
+        self.most = most
+        self.running: set[_Work[Any]] = set()
+        self.parked: dict[object, deque[_Work[Any]]] = {}
+
+    def next(self) -> _Work[Any] | None:
+        """Take out what may enter the rotation now; None if nothing waits, or there is no room."""
+        if not self.parked or len(self.running) >= self.most:
+            return None
+        client, works = next(iter(self.parked.items()))
+        work = works.popleft()
+        del self.parked[client]
+        if works:
+            self.parked[client] = works  # behind all others
+        return work
+
+    def remove(self, work: _Work[Any]) -> bool:
+        """Take a piece of work out of those that wait; False if it is not there."""
+        works = self.parked.get(work.client)
+        if works is None or work not in works:
+            return False
+        works.remove(work)
+        if not works:
+            del self.parked[work.client]
+        return True
 
 
 class Turns:
@@ -59,6 +109,7 @@ class Turns:
         self._slice_us = slice_us
         self._slice_steps = slice_steps
         self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, whose turn is next first
+        self._levels = [_Level(*each) for each in LEVELS]
         self._scheduled = False
         self._slice_end_us = 0
         self._steps_left = 0
@@ -119,13 +170,19 @@ class Turns:
     @property
     def waiting(self) -> int:
         """How many pieces of work wait for their turn."""
-        return sum(map(len, self._waiting.values()))
+        parked = [works for level in self._levels for works in level.parked.values()]
+        return sum(map(len, (*self._waiting.values(), *parked)))
 
     def close(self) -> None:
         """Cancel all generators, and any that are still to come; coroutines wait no more."""
         self._closed = True
-        waiting, self._waiting = self._waiting, {}
-        for works in waiting.values():
+        given_up = list(self._waiting.values())
+        for level in self._levels:
+            given_up += level.parked.values()
+            level.parked = {}
+            level.running.clear()
+        self._waiting = {}
+        for works in given_up:
             for work in works:
                 self._give_up(work)
 
@@ -188,17 +245,69 @@ class Turns:
         assert steps is not None
         if future.done():  # cancelled
             steps.close()
+            self._ended(work)
             return
+        began_us, steps_left = self._now_us(), self._steps_left
         try:
             self._advance(steps, self._slice_end_us, self._steps_left)
         except StopIteration as end:
             if not future.done():
                 future.set_result(end.value)
+            self._ended(work)
         except Exception as error:  # noqa: BLE001 - raised where the result is asked for
             if not future.done():
                 future.set_exception(error)
+            self._ended(work)
         else:
+            work.spent_us += self._now_us() - began_us
+            work.spent_steps += steps_left - self._steps_left
+            self._go_on(work)
+
+    # -- long work
+
+    def _go_on(self, work: _Work[Any]) -> None:
+        """Let work stay in the rotation: the broker's own, short work, and long work while there is room."""
+        level = None if work.client is None else self._level(work)
+        if level is None or work in level.running:
             self._enter(work)
+            return
+        self._ended(work)  # on the level below
+        if len(level.running) < level.most:
+            level.running.add(work)
+            self._enter(work)
+        else:
+            self._park(work, level)
+
+    def _level(self, work: _Work[Any]) -> _Level | None:
+        """The level of long work that it has reached."""
+        for level in reversed(self._levels):
+            if work.spent_us >= level.from_us or work.spent_steps >= level.from_steps:
+                return level
+        return None
+
+    def _park(self, work: _Work[Any], level: _Level) -> None:
+        """Let work wait outside the rotation; it is closed at once if nobody wants it any more."""
+        if self._closed:
+            self._give_up(work)
+            return
+        level.parked.setdefault(work.client, deque()).append(work)
+
+        def gone(future: asyncio.Future[Any]) -> None:
+            if level.remove(work):
+                assert work.steps is not None
+                work.steps.close()
+
+        work.future.add_done_callback(gone)
+
+    def _ended(self, work: _Work[Any]) -> None:
+        """Work has ended, or leaves its level: if it was long, another one enters the rotation."""
+        for level in self._levels:
+            if work in level.running:
+                level.running.discard(work)
+                following = level.next()
+                if following is not None:
+                    level.running.add(following)
+                    self._enter(following)
 
     def _advance(self, steps: Generator[None, None, Any], end_us: int, most_steps: int) -> None:
         """Step a generator until its time is used up. Errors: StopIteration when it ends, and its own."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
+from typing import NamedTuple
 
 import pytest
 
-from server.turns import AT_ONCE_STEPS, Turns
+from server.turns import AT_ONCE_STEPS, LEVELS, Turns
 
 
 def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -201,3 +203,91 @@ async def test_paused_coroutine_goes_on_when_the_broker_stops() -> None:
     assert not task.done()
     turns.close()
     await task
+
+
+LONG_STEPS, MOST_LONG = LEVELS[0][1:]
+LONGEST_STEPS, MOST_LONGEST = LEVELS[1][1:]
+
+
+class Peer(NamedTuple):
+    """A connection, by its client's address."""
+
+    client_host: str
+    number: int = 0
+
+
+def noted(progress: Counter[str], name: str, steps: int) -> Generator[None, None, None]:
+    """Work that counts its steps under a name."""
+    for _ in range(steps):
+        progress[name] += 1
+        yield
+
+
+@on_loop
+async def test_few_pieces_of_long_work_are_in_the_rotation_at_a_time() -> None:
+    turns = Turns(still, slice_steps=2_000)
+    all_steps = LONGEST_STEPS + 20_000
+    owners = [Peer("a", n) for n in range(MOST_LONG + 4)]
+    progress = Counter[str]()
+    for owner in owners:
+        turns.run(noted(progress, str(owner.number), all_steps), owner)
+    while turns.waiting:
+        await asyncio.sleep(0)
+        going_on = [n for n in progress.values() if n < all_steps]
+        assert sum(LONG_STEPS + 2_000 < n < LONGEST_STEPS for n in going_on) <= MOST_LONG
+        assert sum(n > LONGEST_STEPS + 2_000 for n in going_on) <= MOST_LONGEST
+    assert set(progress.values()) == {all_steps} and len(progress) == len(owners)
+
+
+@on_loop
+async def test_long_work_waits_in_rotation_by_client_address() -> None:
+    turns = Turns(still, slice_steps=2_000)
+    progress = Counter[str]()
+    for owner in (*(Peer("a", n) for n in range(3 * MOST_LONG)), Peer("b", -1)):
+        turns.run(noted(progress, str(owner.number), 3 * LONG_STEPS), owner)
+    while progress["-1"] < 3 * LONG_STEPS:
+        await asyncio.sleep(0)
+    assert sum(n == 3 * LONG_STEPS for n in progress.values()) <= 2 * MOST_LONG
+    turns.close()
+
+
+@on_loop
+async def test_short_work_and_the_brokers_own_do_not_wait_for_long_work() -> None:
+    turns = Turns(still, slice_steps=2_000)
+    progress = Counter[str]()
+    for number in range(2 * MOST_LONG):
+        turns.run(noted(progress, str(number), 2 * LONGEST_STEPS), Peer("a", number))
+    for _ in range(200):
+        await asyncio.sleep(0)
+    own = turns.run(count(3 * LONG_STEPS), "the controller")
+    short = turns.run(count(LONG_STEPS // 2), Peer("a", 99))
+    before = progress.total()
+    while not (own.done() and short.done()):
+        await asyncio.sleep(0)
+    assert progress.total() - before <= (MOST_LONG + 2) * 4 * LONG_STEPS
+    turns.close()
+
+
+@on_loop
+async def test_long_work_that_is_cancelled_while_it_waits_is_closed_at_once() -> None:
+    turns = Turns(still, slice_steps=4_000)
+    closed: list[int] = []
+
+    def work(number: int) -> Generator[None, None, None]:
+        try:
+            yield from count(10 * LONG_STEPS)
+        finally:
+            closed.append(number)
+
+    number = MOST_LONG + 3
+    futures = [turns.run(work(n), Peer("a", n)) for n in range(number)]
+    for _ in range(4 * number):
+        await asyncio.sleep(0)
+    assert turns.waiting == number and not closed
+    futures[-1].cancel()
+    await asyncio.sleep(0)
+    assert closed == [number - 1] and turns.waiting == number - 1
+    for future in futures[:MOST_LONG]:
+        future.cancel()
+    await asyncio.wait(futures[MOST_LONG:])
+    assert sorted(closed) == list(range(number)) and turns.waiting == 0
