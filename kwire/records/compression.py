@@ -86,7 +86,9 @@ def compress(codec: int, magic: int, data: Buffer, level: int | None = None) -> 
     if codec is Codec.GZIP:
         # wbits 31 writes a gzip member with time 0, the header that Java's GZIPOutputStream writes.
         compressor = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
-        return compressor.compress(data) + compressor.flush()
+        view = memoryview(data)
+        parts = [compressor.compress(view[at : at + CHUNK]) for at in range(0, len(view), CHUNK)]
+        return b"".join((*parts, compressor.flush()))
     if codec is Codec.SNAPPY:
         from kwire.records import snappy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kwire.errors import TooLarge
 
 CHUNK = 256 * 1024
-"""Bytes decompressed by one call at most, so that a worker process can be interrupted."""
+"""Bytes that one call decompresses or compresses at most, so that a worker process can be interrupted."""
 
 
 def most_pieces(limit: int) -> int:

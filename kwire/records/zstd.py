@@ -97,4 +97,9 @@ def compress(data: Buffer, level: int | None = None) -> bytes:
     from zstandard import ZstdCompressor
 
     compressor = ZstdCompressor(level=DEFAULT_LEVEL if level is None else level)
-    return compressor.compress(data)
+    if len(data) <= CHUNK:
+        return compressor.compress(data)
+    view = memoryview(data)
+    frame = compressor.compressobj(size=len(view))
+    parts = [frame.compress(view[at : at + CHUNK]) for at in range(0, len(view), CHUNK)]
+    return b"".join((*parts, frame.flush()))

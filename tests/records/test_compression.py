@@ -25,14 +25,16 @@ from kwire.records.xxhash import xxh32
 LIMIT = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 NOISE = random.Random(5).randbytes(200_000)
-INPUTS = [b"", b"x", b"abc" * 40_000, NOISE, NOISE[:1000] * 100]
+INPUTS = [b"", b"x", b"abc" * 40_000, NOISE, NOISE[:1000] * 100, NOISE[:1000] * 600]
 
 
 @pytest.mark.parametrize(
     ("codec", "magic"),
     [(codec, magic) for codec in Codec for magic in (0, 1, 2) if magic == 2 or codec != Codec.ZSTD],
 )
-@pytest.mark.parametrize("data", INPUTS, ids=["empty", "one", "easy", "noise", "mixed"])
+@pytest.mark.parametrize(
+    "data", INPUTS, ids=["empty", "one", "easy", "noise", "mixed", "in chunks"]
+)
 def test_what_is_compressed_comes_back(codec: Codec, magic: int, data: bytes) -> None:
     packed = compress(codec, magic, data)
     assert data == decompress(codec, magic, memoryview(packed), len(data))
