@@ -5,10 +5,9 @@ written as a generator that yields (nothing) between its steps. All generators o
 get one slice in each turn of the loop, and share the slices in rotation: by owner first (a connection, the
 controller), so that an owner with fifty of them does not starve another's only one.
 
-A connection's work may hold the more memory (a decoded request, a response) the longer it has taken. So there are
-levels of long work, and only a few pieces of each are in the rotation at a time. The others wait until one has
-ended or reached the next level, in rotation by client address, so that who opens many connections waits for
-himself.
+A connection's work may hold the more memory (a decoded request, a response) the longer it has taken. So only two
+pieces that have taken more than a few milliseconds are in the rotation at a time. The others wait until one has
+ended, in rotation by client address, so that who opens many connections waits for himself.
 """
 
 from __future__ import annotations
@@ -30,8 +29,11 @@ SLICE_STEPS = 4_000
 AT_ONCE_STEPS = 64
 
 
-#: The levels of long work: from so much time on, or so many steps, so many pieces of it share the slices.
-LEVELS = ((4_000, 8_000, 16), (100_000, 200_000, 2))
+#: A connection's work is long when it has had so much time, or so many steps.
+LONG_US = 4_000
+LONG_STEPS = 8_000
+#: How many pieces of long work of connections share the slices.
+MOST_LONG = 2
 
 
 class _Work(Generic[T]):
@@ -57,30 +59,44 @@ class _Work(Generic[T]):
         return getattr(self.owner, "client_host", None)
 
 
-class _Level:
-    """One level of long work: what is in the rotation, and what waits, by client, whose turn is next first."""
+class _LongWork:
+    """The long work of connections: what is in the rotation, and what waits, by client, whose turn is next first."""
 
-    __slots__ = ("from_steps", "from_us", "most", "parked", "running")
+    __slots__ = ("parked", "running")
 
-    def __init__(self, from_us: int, from_steps: int, most: int) -> None:
-        self.from_us = from_us
-        self.from_steps = from_steps
-        self.most = most
+    def __init__(self) -> None:
         self.running: set[_Work[Any]] = set()
         self.parked: dict[object, deque[_Work[Any]]] = {}
 
-    def next(self) -> _Work[Any] | None:
-        """Take out what may enter the rotation now; None if nothing waits, or there is no room."""
-        if not self.parked or len(self.running) >= self.most:
+    @property
+    def waiting(self) -> int:
+        """How many pieces wait."""
+        return sum(map(len, self.parked.values()))
+
+    def enter(self, work: _Work[Any]) -> bool:
+        """Whether there is room for it in the rotation, or it is there already; if not, it waits."""
+        if work not in self.running and len(self.running) >= MOST_LONG:
+            self.parked.setdefault(work.client, deque()).append(work)
+            return False
+        self.running.add(work)
+        return True
+
+    def leave(self, work: _Work[Any]) -> _Work[Any] | None:
+        """Take out what has ended; return what takes its place, if anything does."""
+        if work not in self.running:
+            return None
+        self.running.discard(work)
+        if not self.parked:
             return None
         client, works = next(iter(self.parked.items()))
-        work = works.popleft()
+        following = works.popleft()
         del self.parked[client]
         if works:
             self.parked[client] = works  # behind all others
-        return work
+        self.running.add(following)
+        return following
 
-    def remove(self, work: _Work[Any]) -> bool:
+    def give_up(self, work: _Work[Any]) -> bool:
         """Take a piece of work out of those that wait; False if it is not there."""
         works = self.parked.get(work.client)
         if works is None or work not in works:
@@ -109,7 +125,7 @@ class Turns:
         self._slice_us = slice_us
         self._slice_steps = slice_steps
         self._waiting: dict[object, deque[_Work[Any]]] = {}  # by owner, whose turn is next first
-        self._levels = [_Level(*each) for each in LEVELS]
+        self._long = _LongWork()
         self._scheduled = False
         self._slice_end_us = 0
         self._steps_left = 0
@@ -170,18 +186,13 @@ class Turns:
     @property
     def waiting(self) -> int:
         """How many pieces of work wait for their turn."""
-        parked = [works for level in self._levels for works in level.parked.values()]
-        return sum(map(len, (*self._waiting.values(), *parked)))
+        return sum(map(len, self._waiting.values())) + self._long.waiting
 
     def close(self) -> None:
         """Cancel all generators, and any that are still to come; coroutines wait no more."""
         self._closed = True
-        given_up = list(self._waiting.values())
-        for level in self._levels:
-            given_up += level.parked.values()
-            level.parked = {}
-            level.running.clear()
-        self._waiting = {}
+        given_up = [*self._waiting.values(), *self._long.parked.values()]
+        self._waiting, self._long = {}, _LongWork()
         for works in given_up:
             for work in works:
                 self._give_up(work)
@@ -266,48 +277,23 @@ class Turns:
     # -- long work
 
     def _go_on(self, work: _Work[Any]) -> None:
-        """Let work stay in the rotation: the broker's own, short work, and long work while there is room."""
-        level = None if work.client is None else self._level(work)
-        if level is None or work in level.running:
+        """Let work stay in the rotation: the broker's own, short work, and long work if there is room."""
+        is_long = work.spent_us >= LONG_US or work.spent_steps >= LONG_STEPS
+        if work.client is None or not is_long or self._closed or self._long.enter(work):
             self._enter(work)
             return
-        self._ended(work)  # on the level below
-        if len(level.running) < level.most:
-            level.running.add(work)
-            self._enter(work)
-        else:
-            self._park(work, level)
 
-    def _level(self, work: _Work[Any]) -> _Level | None:
-        """The level of long work that it has reached."""
-        for level in reversed(self._levels):
-            if work.spent_us >= level.from_us or work.spent_steps >= level.from_steps:
-                return level
-        return None
-
-    def _park(self, work: _Work[Any], level: _Level) -> None:
-        """Let work wait outside the rotation; it is closed at once if nobody wants it any more."""
-        if self._closed:
-            self._give_up(work)
-            return
-        level.parked.setdefault(work.client, deque()).append(work)
-
-        def gone(future: asyncio.Future[Any]) -> None:
-            if level.remove(work):
+        def gone(future: asyncio.Future[Any]) -> None:  # nobody wants it any more
+            if self._long.give_up(work):
                 assert work.steps is not None
                 work.steps.close()
 
         work.future.add_done_callback(gone)
 
     def _ended(self, work: _Work[Any]) -> None:
-        """Work has ended, or leaves its level: if it was long, another one enters the rotation."""
-        for level in self._levels:
-            if work in level.running:
-                level.running.discard(work)
-                following = level.next()
-                if following is not None:
-                    level.running.add(following)
-                    self._enter(following)
+        following = self._long.leave(work)
+        if following is not None:
+            self._enter(following)
 
     def _advance(self, steps: Generator[None, None, Any], end_us: int, most_steps: int) -> None:
         """Step a generator until its time is used up. Errors: StopIteration when it ends, and its own."""
