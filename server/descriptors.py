@@ -1,16 +1,16 @@
-"""How the process's descriptors are shared out: one budget for connections and for the files of logs.
+"""How the process's descriptors are divided: one budget for connections and for the files of logs.
 
-What neither may use is kept for everything else: the store, pipes, connections to other brokers, and files that
-are open only for a moment (checkpoints, snapshots, directories).
+What neither may use is kept for everything else: the store, pipes, connections to other brokers,
+and files that are open only for a moment (checkpoints, snapshots, directories).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Kept for everything else: an eighth, between these.
+#: An eighth is reserved for everything else, within these limits.
 LEAST_KEPT, MOST_KEPT = 32, 256
-#: More files of logs than this are never kept open.
+#: The most log files that are ever kept open.
 MOST_FILES = 16_384
 
 

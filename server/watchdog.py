@@ -1,10 +1,10 @@
-"""Sees to the rule that no turn of the event loop takes long: logs and counts the turns that do.
+"""Watches the rule that no turn of the event loop takes long: logs and counts the turns that do.
 
-A turn is everything that the loop does between two looks at its sockets: requests, timers, callbacks of
-futures. Its CPU time is measured once per turn, by the selector. Who used it is found by sampling: while
-the process uses CPU, a timer of the operating system interrupts it every SAMPLE_MS of CPU time, and when that
-happens in a turn that is already long, the stack is looked at for the request that is being handled. A
-process that waits is not interrupted.
+A turn is everything that the loop does between two checks of its sockets: requests, timers,
+callbacks of futures. Its CPU time is measured once per turn, by the selector. Who used it is found
+by sampling: while the process uses CPU, a timer of the operating system interrupts it every
+SAMPLE_MS of CPU time, and when that happens in a turn that is already long, the stack is searched
+for the request that is being handled. A process that waits is not interrupted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 SAMPLE_MS = 20
-#: At most one line in this time.
+#: At most one line is logged in this time.
 LINE_S = 1.0
 STACK_DEPTH = 4
-#: The number of the generation that a full collection looks at.
+#: The number of the oldest generation, which a full collection includes.
 OLDEST = 2
 NANOSECONDS = 1_000_000
 
@@ -34,8 +34,8 @@ NANOSECONDS = 1_000_000
 class Watchdog:
     """Measures the turns of one loop, on the main thread.
 
-    Shape: `selector` is for the loop. `long_turns` counts turns that took at least `limit_ms` of CPU since
-    `start`, and `long_turns_by_api` those in which a request was found at work.
+    Shape: `selector` is for the loop. `long_turns` counts turns that took at least `limit_ms` of
+    CPU since `start`, and `long_turns_by_api` those in which a request was found at work.
     """
 
     def __init__(self, limit_ms: int) -> None:
@@ -50,7 +50,7 @@ class Watchdog:
         self._before: Any = None
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """Make the loop whose turns are measured."""
+        """Create the loop whose turns are measured."""
         return asyncio.SelectorEventLoop(self.selector)
 
     def start(self) -> None:
@@ -62,7 +62,7 @@ class Watchdog:
         self.selector.limit_ns = self.limit_ns
 
     def stop(self) -> None:
-        """Measure no more; may be called again, and before `start`."""
+        """Stop measuring; may be called again, and before `start`."""
         self.selector.limit_ns = NEVER_NS
         if self._before is not None:
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -71,7 +71,7 @@ class Watchdog:
             gc.callbacks.remove(self._collects)
 
     def turn_was_long(self, spent_ns: int) -> None:
-        """Count a turn that took too long, and say who used it."""
+        """Count a turn that took too long, and log who used it."""
         sample, self._sample = self._sample, None
         collected_ns, self._collected_ns = self._collected_ns, 0
         self.long_turns += 1
@@ -95,22 +95,24 @@ class Watchdog:
         self._unsaid = 0
 
     def _interrupted(self, _: int, frame: FrameType | None) -> None:
-        """Look at the stack, if this turn is long already."""
+        """Sample the stack, if this turn is already long."""
         spent_ns = time.thread_time_ns() - self.selector.began_ns
         if spent_ns * 2 < self.limit_ns:
             self._sample = None  # of a turn before
             self._collected_ns = 0
         elif frame is not None:
             found = describe(frame)
-            # The request that was found first is more likely to be the cause than whatever comes after.
+            # The request that was found first is more likely to be the cause than whatever comes
+            # after.
             if self._sample is None or not self._sample[0]:
                 self._sample = found
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
-        """Note how long a garbage collection takes.
+        """Measure the time of garbage collections.
 
-        A full one looks at all objects in one turn. If that takes long, what is left is kept from further
-        collections: it is the broker's state, which is freed when nothing refers to it any more.
+        A full one looks at all objects in one turn. If that takes long, what is left is kept from
+        further collections: it is the broker's state, which is freed when nothing refers to it any
+        more.
         """
         now_ns = time.thread_time_ns()
         if phase == "start":

@@ -26,18 +26,19 @@ T = TypeVar("T")
 
 IDLE_PROCESS_S = 60.0
 
-#: If the worker process dies, its work is tried once more in a new one, in case something else killed it.
+#: If the worker process dies, its work is tried once more in a new one, in case something else
+#: killed it.
 ATTEMPTS = 2
 
 #: CPU time after which work is given up in the quick process.
 QUICK_CPU_S = 0.1
-#: How far the slow process stands back behind the broker.
+#: Gives the slow process a lower priority than the broker.
 SLOW_NICENESS = 5
 #: A process that is at one piece of work for so many times its CPU time, and at least so long, is
 #: killed: the machine may be busy, but then the timer in the process has failed.
 WALL_FACTOR = 5
 LEAST_WALL_S = 5.0
-#: The timer strikes again after so long if something has swallowed the first exception.
+#: The timer fires again after this time, in case something has swallowed the first exception.
 AGAIN_S = 0.05
 
 
@@ -46,11 +47,11 @@ class TookTooLong(Exception):
 
 
 class TookTooMuch(Exception):
-    """Work was given up since it needed more memory than it may have."""
+    """Work was given up because it needed more memory than it may have."""
 
 
 class WorkerLimits(NamedTuple):
-    """What one piece of work may take: CPU seconds, and bytes of memory of its process."""
+    """The limits for one piece of work: CPU seconds, and bytes of memory of its process."""
 
     cpu_s: float = 10.0
     memory_bytes: int = 512 * 1024 * 1024
@@ -362,9 +363,9 @@ def limited(cpu_s: float, function: Callable[..., T], *args: Any) -> T:
 def begin_worker(niceness: int = 0, memory_bytes: int | None = None) -> None:
     """Tie the life of a worker process to that of the broker, and bound its memory.
 
-    Shape: the worker ignores signals to the whole process group (Ctrl-C, a service manager's stop), which
-    the broker acts on. When the broker process has ended, for whatever reason, the worker ends too. Where
-    the system cannot bound a process's memory, it is not bounded.
+    Shape: the worker ignores signals to the whole process group (Ctrl-C, a service manager's stop),
+    which the broker acts on. When the broker process has ended, for whatever reason, the worker
+    ends too. Where the system cannot bound a process's memory, it is not bounded.
     """
     import os
     import signal

@@ -1,8 +1,8 @@
 """The access control lists in the coordination store, in Apache Kafka's nodes, so that a mixed cluster agrees on them.
 
-Each pattern of resources has one node with its entries. Whoever changes one also writes a notification,
-and every broker then reads the node again. The kept ACLs are only ever replaced by what was read or written
-under one lock, and so never become older.
+Each resource pattern has one node with its entries. A broker that changes one also writes a
+notification, and every broker then reads the node again. The kept ACLs are only ever replaced by
+what was read or written under one lock, and so never become older.
 Source: ZkAclStore, ZkAclChangeStore (ZkData.scala), AclAuthorizer of 3.9.
 """
 
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where the nodes of each kind of pattern are. Source: ZkAclStore; `prefixed` is lower-case there too.
+#: Where the nodes of each kind of pattern are. Source: ZkAclStore; `prefixed` is lower-case there
+#: too.
 ROOTS = {
     PatternType.LITERAL: "/kafka-acl",
     PatternType.PREFIXED: "/kafka-acl-extended/prefixed",

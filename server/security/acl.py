@@ -1,7 +1,8 @@
-"""Access control lists: what is allowed or denied to whom, on which resources.
+"""Access control lists: which principals may or may not do what, on which resources.
 
 The numbers of the enumerations are the codes on the wire; a binding (a pattern of resources and one
-entry) is what CreateAcls adds, and a filter is what DescribeAcls and DeleteAcls match bindings with.
+entry) is what CreateAcls adds, and a filter is what DescribeAcls and DeleteAcls match bindings
+with.
 Source: org.apache.kafka.common.acl and org.apache.kafka.common.resource; KIP-11, KIP-290.
 """
 
@@ -64,16 +65,16 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-#: As the name of a literal pattern: every resource of the type.
+#: In the name of a literal pattern, stands for every resource of the type.
 WILDCARD_RESOURCE = "*"
-#: As the principal of an entry: everybody.
+#: In the principal of an entry, stands for everybody.
 WILDCARD_PRINCIPAL = "User:*"
-#: As the host of an entry: every host.
+#: In the host of an entry, stands for every host.
 WILDCARD_HOST = "*"
 #: The only resource of type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 
-#: Operations that are allowed with another one. Source: AclEntry, AclAuthorizer.aclsAllowAccess.
+#: Operations implied by another one. Source: AclEntry, AclAuthorizer.aclsAllowAccess.
 IMPLIED_BY: dict[AclOperation, tuple[AclOperation, ...]] = {
     AclOperation.DESCRIBE: (
         AclOperation.READ,
@@ -113,7 +114,7 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[AclOperation, ...]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """The resources of one type that a name stands for: itself, all (`*`), or those that begin with it."""
+    """The resources of one type that a name covers: that one, all (`*`), or those that begin with it."""
 
     resource_type: ResourceType
     name: str
@@ -121,7 +122,7 @@ class ResourcePattern(NamedTuple):
 
 
 class AclEntry(NamedTuple):
-    """Who may, or may not, do what, from where. Shape: `principal` is `Type:name`; `host` an address or `*`."""
+    """Who may or may not do what, from where. Shape: `principal` is `Type:name`; `host` an address or `*`."""
 
     principal: str
     host: str
@@ -130,7 +131,7 @@ class AclEntry(NamedTuple):
 
 
 class AclBinding(NamedTuple):
-    """One entry and the resources it applies to."""
+    """One entry, and the resources to which it applies."""
 
     pattern: ResourcePattern
     entry: AclEntry

@@ -1,6 +1,7 @@
-"""Decides by access control lists what a principal may do.
+"""Decides what a principal may do, by access control lists.
 
-Source: kafka.security.authorizer.AclAuthorizer of 3.9, whose answers StandardAuthorizer of 4.x gives too.
+Source: kafka.security.authorizer.AclAuthorizer of 3.9, whose answers StandardAuthorizer of 4.x
+gives too.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from .acl import (
 if TYPE_CHECKING:
     from .identity import Client
 
-#: Decisions that are remembered; beyond this all of them are forgotten, so that names made up by clients take no memory.
+#: Decisions that are remembered; beyond this all of them are forgotten, so that names made up by
+#: clients take no memory.
 MAX_REMEMBERED = 10_000
 
 Entries = frozenset[AclEntry]
 
 
 class AclAuthorizer:
-    """The ACLs of the cluster, and decisions by them.
+    """The ACLs of the cluster, and decisions made from them.
 
     Shape: `super_users` are principals that may do everything. `set_entries` is called with every
     change of the coordination store.

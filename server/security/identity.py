@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 USER_TYPE = "User"
-#: Who connects without a login.
+#: The principal of clients that connect without a login.
 ANONYMOUS = "User:ANONYMOUS"
 
 
 class Client(Protocol):
-    """What authorization needs to know of a connection. Shape: `client_host` is an address without a port."""
+    """What authorization needs to know about a connection. Shape: `client_host` is an address without a port."""
 
     @property
     def principal(self) -> str: ...

@@ -1,9 +1,9 @@
-"""What the groups of a broker keep in memory, and when it is too much; pure.
+"""The memory of a broker's groups, and its limits; pure.
 
-Members (their ids, metadata and assignments, also of those who were only given an id) and stored offsets are
-counted apart. Stored offsets are in the log, and loaded whatever they need; the bound is on new ones. What one
-group may use is limited, and the last quarter is kept for small groups, so that one client with many
-large members does not keep everybody else out.
+Members (their ids, metadata and assignments, also of those who were only given an id) and stored
+offsets are counted separately. Stored offsets are loaded from the log in any case; the limit
+applies to new ones. What one group may use is limited, and the last quarter is kept for small
+groups, so that one client with many large members does not keep everybody else out.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ logger = logging.getLogger(__name__)
 
 #: A group without members or offsets: the object, its tables and its entry in the shard.
 GROUP_BYTES = 1500
-#: A member without its strings and bytes: the object, its timer, and its places in the group's tables.
+#: A member without its strings and bytes: the object, its timer, and its places in the group's
+#: tables.
 MEMBER_BYTES = 1500
-#: A member id that was given out: its entry and its deadline.
+#: A member id that was given to a client: its entry and its deadline.
 PENDING_BYTES = 250
 #: A stored offset without its strings: key, value, position and entry.
 OFFSET_BYTES = 500
@@ -44,7 +45,7 @@ class GroupMemory:
         self._full = False
 
     def refuses_members(self, config: GroupConfig, held: int, more: int) -> ErrorCode:
-        """Whether a group that holds so many bytes of members may not have so many more.
+        """Why a group with this many bytes of members may not have so many more; NONE if it may.
 
         Shape: GROUP_MAX_SIZE_REACHED if the group itself is too large, which a client reports;
         COORDINATOR_LOAD_IN_PROGRESS if it is all of them, upon which clients try again.
@@ -68,7 +69,7 @@ class GroupMemory:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _report(self, setting: str, limit: int) -> None:
-        """Say once that a bound is reached, until there is room again."""
+        """Log once that a limit is reached, until there is room again."""
         if not self._full:
             self._full = True
             logger.warning(
