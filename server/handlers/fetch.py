@@ -16,7 +16,10 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Generator
 from functools import partial
+from typing import Any
 
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import (
@@ -33,13 +36,17 @@ from kwire.messages.fetch import (
 from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, Key
 from ..replication.read import (
     MISSING,
+    STEP,
     WRONG_BROKER,
+    FetchParams,
     Reading,
     WaitingFetch,
     close_slices,
     count_throttled,
     fetch_params,
     fetch_records,
+    give_up_pending,
+    read_many,
 )
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from . import refusals
@@ -48,6 +55,11 @@ from .context import Later, RequestContext
 from .endpoints import add_endpoint, leader_of
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
 from .registry import handles
+
+Steps = Generator[None, None, Any]
+
+#: Fetches of more partitions than this are answered in turns of the loop.
+MANY_PARTITIONS = 512
 
 READS_ZSTD_SINCE = 10
 
@@ -69,9 +81,12 @@ REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VER
 
 
 @handles(FetchRequest, versions="0-17", authorize=None, refusal=refusals.fetch)
-def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[FetchResponse]:
+def fetch(
+    ctx: RequestContext, request: FetchRequest, context: FetchContext | None = None
+) -> FetchResponse | Later[FetchResponse] | Steps:
     """Read from partitions that this broker leads, at once or when there is enough."""
-    context = ctx.services.fetch_sessions.context(request, ctx.version, ctx.now_ms)
+    if context is None:
+        context = ctx.services.fetch_sessions.context(request, ctx.version, ctx.now_ms)
     if context.error:
         return FetchResponse(error_code=context.error)
     version, services = ctx.version, ctx.services
@@ -105,6 +120,8 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
             else partial(_denies, ctx, of_replica=replica_id >= 0),
         )
     )
+    if len(context.partitions) > MANY_PARTITIONS:
+        return _fetch_many(ctx, request, context, params)
     found = fetch_records(services.replica_manager, services.metadata, context, params, ctx.now_ms)
     if type(found) is Reading:
         return _answer(ctx, request, context, found)
@@ -112,6 +129,68 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> FetchResponse | Later[F
     return ctx.later(
         found.future, lambda _: _answer(ctx, request, context, found.read()), found.end
     )
+
+
+@fetch.many_rows
+def fetch_in_steps(ctx: RequestContext, request: FetchRequest) -> Steps:
+    """Do the same for a request that names many partitions."""
+    sessions = ctx.services.fetch_sessions
+    context = yield from sessions.context_in_steps(request, ctx.version, ctx.now_ms)
+    answer = fetch.function(ctx, request, context)  # type: ignore[call-arg]
+    return (yield from answer) if isinstance(answer, Generator) else answer
+
+
+def _fetch_many(
+    ctx: RequestContext, request: FetchRequest, context: FetchContext, params: FetchParams
+) -> Steps:
+    """Read many partitions in steps, and once more after a wait."""
+    where = ctx.services.replica_manager, ctx.services.metadata, context, params
+    reading = yield from read_many(*where, ctx.now_ms)
+    found = fetch_records(*where, ctx.now_ms, reading)
+    if isinstance(found, Reading):
+        return (yield from _answer_many(ctx, request, context, found))
+
+    def again(_: object) -> Generator[None, None, FetchResponse]:
+        if isinstance(found.future, asyncio.Task):  # records that came later, or were converted
+            reading = found.read()
+        else:
+            reading = yield from read_many(*where, None)
+            give_up_pending(reading)
+        return (yield from _answer_many(ctx, request, context, reading))
+
+    return ctx.later(found.future, again, found.end)
+
+
+def _answer_many(
+    ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
+) -> Generator[None, None, FetchResponse]:
+    """Make an answer with many rows in steps."""
+    whole: FetchResponse | None = None
+    topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
+    first = 0
+    try:
+        while whole is None or first < len(reading.rows):
+            yield
+            rows = reading.rows[first : first + STEP]
+            part = _answer(ctx, request, context, reading._replace(rows=rows))
+            first += STEP
+            if whole is None:
+                whole = FetchResponse(session_id=part.session_id, responses=[])
+            if part.error_code:
+                close_slices(reading._replace(rows=reading.rows[first:]))
+                return part
+            for topic in part.responses:
+                known = topics.setdefault((topic.topic, topic.topic_id), topic)
+                if known is topic:
+                    whole.responses.append(topic)
+                else:
+                    known.partitions += topic.partitions
+            nodes = {endpoint.node_id for endpoint in whole.node_endpoints}
+            whole.node_endpoints += [e for e in part.node_endpoints if e.node_id not in nodes]
+    except GeneratorExit:
+        close_slices(reading)
+        raise
+    return whole
 
 
 def _denies(ctx: RequestContext, topic: str, *, of_replica: bool) -> bool:

@@ -9,7 +9,8 @@ Source: kafka.server.FetchSession.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from copy import copy
 from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
@@ -18,6 +19,9 @@ from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, Forgo
 if TYPE_CHECKING:
     from .membership import PartitionState
     from .partition import Partition
+
+#: How many partitions of a long request are looked at in one step.
+STEP = 128
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -202,6 +206,19 @@ def _partitions(request: FetchRequest) -> dict[Key, FetchedPartition]:
     }
 
 
+def _partitions_in_steps(
+    request: FetchRequest,
+) -> Generator[None, None, dict[Key, FetchedPartition]]:
+    partitions: dict[Key, FetchedPartition] = {}
+    for topic in request.topics:
+        for first in range(0, len(topic.partitions), STEP):
+            yield
+            for asked in topic.partitions[first : first + STEP]:
+                key = (topic.topic, topic.topic_id, asked.partition)
+                partitions[key] = FetchedPartition(topic.topic, topic.topic_id, asked)
+    return partitions
+
+
 class FetchSessionCache:
     """A bounded number of sessions; a new one may replace one that is idle or smaller.
 
@@ -220,9 +237,48 @@ class FetchSessionCache:
         self.eviction_ms = eviction_ms
         self.sessions: dict[int, FetchSession] = {}
 
-    def context(self, request: FetchRequest, version: int, now_ms: int) -> FetchContext:
+    def context_in_steps(
+        self, request: FetchRequest, version: int, now_ms: int
+    ) -> Generator[None, None, FetchContext]:
+        """Do the same as `context` for a request of many partitions."""
+        rest = copy(request)
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            partitions = yield from _partitions_in_steps(request)
+            return self.context(rest, version, now_ms, partitions)
+        # What is added is added to the session now; if the rest then fails, the client begins another.
+        session = self.sessions.get(request.session_id)
+        if session is not None and session.epoch == request.session_epoch:
+            size = session.weight
+            for topic in request.topics:
+                for first in range(0, len(topic.partitions), STEP):
+                    yield
+                    some = copy(topic)
+                    some.partitions = topic.partitions[first : first + STEP]
+                    session.update([some], ())
+            for gone in request.forgotten_topics_data:
+                for first in range(0, len(gone.partitions), STEP):
+                    yield
+                    part = copy(gone)
+                    part.partitions = gone.partitions[first : first + STEP]
+                    session.update((), [part])
+            rest.topics, rest.forgotten_topics_data = [], []
+            if session.weight > size and not self._has_room(0):
+                self.sessions.pop(session.id, None)
+            elif not session.partitions:
+                partitions = yield from _partitions_in_steps(request)
+                return self.context(rest, version, now_ms, partitions)
+        return self.context(rest, version, now_ms)
+
+    def context(
+        self,
+        request: FetchRequest,
+        version: int,
+        now_ms: int,
+        named: dict[Key, FetchedPartition] | None = None,
+    ) -> FetchContext:
         """Find or create the session that a request belongs to.
 
+        Shape: `named` are the partitions that the request names, where they are known and may be needed.
         Errors, in the context: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
         FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -230,7 +286,7 @@ class FetchSessionCache:
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self.sessions.pop(request.session_id, None)
-            partitions = _partitions(request)
+            partitions = _partitions(request) if named is None else named
             if epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
             session = self._create(partitions, now_ms, uses_topic_ids=version >= TOPIC_IDS_SINCE)
@@ -251,7 +307,7 @@ class FetchSessionCache:
         if not session.partitions:
             del self.sessions[session.id]
             # The session is empty and ends: what this request names is fetched without one.
-            return FetchContext(_partitions(request))
+            return FetchContext(_partitions(request) if named is None else named)
         session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
         # Moved to the end: the cache is ordered by last use.
         self.sessions[session.id] = self.sessions.pop(session.id)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Hashable, Mapping
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from .replication_quota import ReplicationQuota
 
 logger = logging.getLogger(__name__)
+
+#: How many partitions are read in one step, if there are many.
+STEP = 64
 
 #: How long a fetch waits for records that come later. Source: remote.fetch.max.wait.ms.
 LATER_READ_WAIT_MS = 500
@@ -142,14 +146,20 @@ def fetch_records(
     context: FetchContext,
     params: FetchParams,
     now_ms: int,
+    reading: Reading | None = None,
 ) -> Reading | WaitingFetch:
     """Read the partitions of a fetch: now, or when there is enough or its time is over.
+
+    Shape: `reading` is what was read of many partitions in steps; it is read so again after a wait.
 
     Errors, by partition: those of `Partition.read` and `ReplicaManager.why_missing`,
     UNKNOWN_TOPIC_ID, and what `params.refuse` and `params.convert` return.
     """
-    reading = _read(replicas, metadata, context, params, now_ms)
     max_wait_ms = params.max_wait_ms
+    if reading is None:
+        reading = _read(replicas, metadata, context, params, now_ms)
+    elif _has_grown(reading, params):
+        max_wait_ms = min(max_wait_ms, 1)
     throttle = reading.throttle
     is_held_back = throttle is not None and throttle.held_back
     if (
@@ -180,6 +190,59 @@ def fetch_records(
     return WaitingFetch(waiter.future, partial(_read_now, read_again), waiter.end)
 
 
+def _has_grown(reading: Reading, params: FetchParams) -> bool:
+    """Whether more can be read by now from a partition that was read in an earlier turn."""
+    if params.replica_id >= 0:
+        return any(each.log.log_end_offset > offset for each, offset in reading.waiting)
+    return any(each.log.high_watermark > offset for each, offset in reading.waiting)
+
+
+def read_many(
+    replicas: ReplicaManager,
+    metadata: Callable[[], MetadataImage],
+    context: FetchContext,
+    params: FetchParams,
+    noted_ms: int | None,
+) -> Generator[None, None, Reading]:
+    """Read many partitions in steps; otherwise as `_read`."""
+    rows: list[FetchRow] = []
+    missing: list[FetchRow] = []
+    waiting: list[tuple[Partition, int]] = []
+    pending: dict[Key, Pending] = {}
+    size = 0
+    answer_now = False
+    throttle: Throttle | None = None
+    budget, min_one_batch = params.max_bytes, True
+    asked = list(context.partitions.items())
+    try:
+        for first in range(0, len(asked), STEP):
+            yield
+            some = copy(context)
+            some.partitions = dict(asked[first : first + STEP])
+            limited = params._replace(max_bytes=budget)
+            part = _read(replicas, metadata, some, limited, noted_ms, min_one_batch)
+            pending.update((part.rows[each.row][0], each) for each in part.pending)
+            for row in part.rows:
+                (missing if row[3].error in MISSING else rows).append(row)
+            size += part.size
+            budget = max(0, budget - part.size)
+            min_one_batch = params.always_one_batch or not (size or pending)
+            answer_now = answer_now or part.answer_now
+            waiting += part.waiting
+            if part.throttle is not None:
+                before = frozenset[Key]() if throttle is None else throttle.held_back
+                throttle = part.throttle._replace(held_back=before | part.throttle.held_back)
+    except GeneratorExit:
+        close_slices(Reading(rows, size, True, [], []))
+        for each in pending.values():
+            _give_up(each.later)
+        raise
+    rows += sorted(missing, key=_rank_of_missing)
+    places = {row[0]: number for number, row in enumerate(rows)} if pending else {}
+    later = [each._replace(row=places[key]) for key, each in pending.items()]
+    return Reading(rows, size, answer_now, waiting, later, throttle)
+
+
 def count_throttled(replicas: ReplicaManager, reading: Reading) -> None:
     """Count the bytes sent from throttled partitions against the quota."""
     if reading.throttle is None:
@@ -206,6 +269,7 @@ def _read(
     context: FetchContext,
     params: FetchParams,
     noted_ms: int | None,
+    min_one_batch: bool = True,
 ) -> Reading:
     """Read every partition once, in the session's order, within the limits of the request.
 
@@ -218,7 +282,6 @@ def _read(
     partitions: dict[Any, Partition] = replicas.partitions
     read_committed = params.read_committed
     budget = params.max_bytes
-    min_one_batch = True
     replica_id, replica_epoch = params.replica_id, params.replica_epoch
     in_rack, refuse, denies = params.in_rack, params.refuse, params.denies
     follower: FollowerFetch | None = None
@@ -375,9 +438,15 @@ def _throttle(
 def _read_now(read: Callable[[], Reading]) -> Reading:
     """Read after a wait, without waiting again: what would come later is given up."""
     reading = read()
+    if reading.pending:
+        give_up_pending(reading)
+    return reading
+
+
+def give_up_pending(reading: Reading) -> None:
+    """Do not wait for records that would come later: their rows stay without any."""
     for each in reading.pending:
         _give_up(each.later)
-    return reading
 
 
 def _later(finishing: Coroutine[Any, Any, Reading]) -> WaitingFetch:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from server.handlers.fetch import fetch
 from tests.support.replicas import stored
 
 LATEST = 17
@@ -49,3 +52,21 @@ def only(response: FetchResponse) -> Any:
     """The one partition of an answer."""
     (row,) = rows(response).values()
     return row
+
+
+@pytest.fixture(params=["few", "many"], autouse=True)
+def partitions_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test answer its fetches at once, and then in steps of one partition, as if there were many."""
+    if request.param == "many":
+        monkeypatch.setattr("server.handlers.fetch.MANY_PARTITIONS", 0)
+        monkeypatch.setattr("server.handlers.fetch.STEP", 1)
+        monkeypatch.setattr("server.replication.read.STEP", 1)
+        monkeypatch.setattr("server.replication.fetch_session.STEP", 1)
+        monkeypatch.setattr(fetch, "function", whole_fetch_in_steps)
+
+
+def whole_fetch_in_steps(ctx: Any, request: Any, context: Any = None) -> Any:
+    return fetch_function(ctx, request, context) if context else fetch.in_steps(ctx, request)
+
+
+fetch_function: Any = fetch.function

@@ -29,10 +29,11 @@ from tests.support.replicas import (
     topic_image,
     values,
 )
+from tests.support.steps import finished
 from tests.support.transactions import abort, commit, transactional
 from tests.support.waiting import InThisProcess
 
-from .fetches import BY_NAME, LATEST, fetch_request, only, rows
+from .fetches import BY_NAME, LATEST, fetch_request, only, partitions_at_once, rows  # noqa: F401 - a fixture
 
 SIZE = len(batch(b"value"))
 
@@ -47,7 +48,7 @@ def ask(room: Replicas, *asked: Any, version: int = BY_NAME, **options: Any) -> 
 def waits(room: Replicas, *asked: Any, version: int = BY_NAME, **options: Any) -> Later[Any]:
     """Fetch; must wait."""
     options = {"max_wait_ms": 60_000, **options}
-    answer = fetch(room.context(version), fetch_request(*asked, **options))
+    answer = finished(fetch(room.context(version), fetch_request(*asked, **options)))
     assert isinstance(answer, Later), "it did not wait"
     assert isinstance(answer.awaitable, asyncio.Future) and not answer.awaitable.done()
     return answer

@@ -13,8 +13,9 @@ from server.handlers.fetch import fetch
 from server.replication.fetch_session import FetchSessionCache
 from tests.support.replicas import Replicas, finish, topic_id, topic_image, values
 from tests.support.services import with_rooms
+from tests.support.steps import finished
 
-from .fetches import BY_NAME, LATEST, fetch_request, rows
+from .fetches import BY_NAME, LATEST, fetch_request, partitions_at_once, rows  # noqa: F401 - a fixture
 
 
 class Client:
@@ -237,7 +238,7 @@ def test_request_that_was_overtaken_is_refused_when_it_is_answered(room: Replica
     async def run() -> None:
         room.create("a")
         client = Client(room, ("a", 0, 0))
-        first = fetch(room.context(BY_NAME), client.request(max_wait_ms=60_000))
+        first = finished(fetch(room.context(BY_NAME), client.request(max_wait_ms=60_000)))
         client.fetch()
         room.produce("a")
         answer = await finish(first)
