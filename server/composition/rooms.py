@@ -126,6 +126,8 @@ def build_rooms(
         stray_advice=STRAY_ADVICE if alone else "",
     )
 
+    replicas.appends.memory.max_bytes = config.get_int("kwire.queued.max.append.bytes")
+
     def transaction_config() -> TransactionConfig:
         return TransactionConfig.of(config, ceiling.transaction_version)
 

@@ -36,6 +36,7 @@ from ..log.validator import (
     prepare,
 )
 from ..workers import TookTooLong, TookTooMuch
+from .append_memory import AppendMemory
 from .append_queue import Turn
 from .purgatory import CommitWaiter
 
@@ -73,6 +74,10 @@ TOO_COSTLY = AppendError(
     ErrorCode.MESSAGE_TOO_LARGE, "Decompressing and reading the records takes more than is allowed."
 )
 TIMED_OUT = AppendError(ErrorCode.REQUEST_TIMED_OUT)
+#: The producer tries again, as after a timeout.
+TOO_MUCH_WAITS = AppendError(
+    ErrorCode.REQUEST_TIMED_OUT, "Too many bytes of records wait to be appended."
+)
 
 #: The placeholder result of a waiting row.
 NOT_YET = AppendError(ErrorCode.UNKNOWN_SERVER_ERROR, "The records were not appended yet.")
@@ -158,6 +163,7 @@ class Appends:
         self, executor: Executor, clock: Clock, offline: Container[TopicPartition], turns: Turns
     ) -> None:
         self.executor = executor
+        self.memory = AppendMemory()
         self._turns = turns
         self._clock = clock
         self._offline = offline
@@ -183,7 +189,7 @@ class Appends:
         Errors: earlier refusals, what the verifier returns, those of `Partition.append_as_leader`;
         NOT_LEADER_OR_FOLLOWER or KAFKA_STORAGE_ERROR where the partition was lost in the meantime;
         MESSAGE_TOO_LARGE for what takes too much time or memory to read; REQUEST_TIMED_OUT for what
-        could not be appended in time; REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for
+        could not be appended in time, or may not wait, as too much does; REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND for
         what is appended but not committed.
         """
         results: list[AppendResult] = []
@@ -281,6 +287,10 @@ class Appends:
             must_read = True
         else:
             must_read = is_much_work(records) and must_be_read(partition, records, origin)
+        if not self.memory.take(queue, len(records), must=origin is not _CLIENT):
+            if asked is not None:
+                asyncio.ensure_future(asked).add_done_callback(_forget)
+            return TOO_MUCH_WAITS
         give_up_at = None
         if timeout_ms is not None:
             now_s = asyncio.get_running_loop().time()
@@ -355,6 +365,7 @@ class Appends:
         finally:
             # Nothing may run between an append and this, because the leader may change.
             waiter.appended(waiting.row, partition, result)
+            self.memory.give_back(waiting.queue, len(waiting.records))
             if turn is not None:
                 turn.leave()
 

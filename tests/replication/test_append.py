@@ -507,6 +507,30 @@ def test_batch_that_costs_too_much_is_too_large_and_the_log_says_whose(
     assert str(limit) in caplog.text
 
 
+def test_what_would_wait_beyond_the_bound_is_to_be_sent_again(room: Replicas) -> None:
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition, verifier = room.create("a", configs=GZIP), HeldVerifier()
+        memory = room.replicas.appends.memory
+        memory.max_bytes = 1500
+        greedy, modest = Sender("greedy"), Sender("modest")
+        first = [waits(room, (partition, large(b"1")), client=greedy) for _ in range(2)]
+        for options in ({}, {"verifier": verifier}):
+            (refused,) = begin(room, (partition, large(b"2")), client=greedy, **options)  # type: ignore[arg-type, misc]
+            assert isinstance(refused, AppendError)
+            assert refused.error is ErrorCode.REQUEST_TIMED_OUT
+        second = waits(room, (partition, large(b"3")), client=modest)
+        await turns()
+        for each in worker.waiting:
+            each.set_result(None)
+        for request in (*first, second):
+            await request
+        assert sorted(visible(partition)) == [b"1", b"1", b"3"]
+        assert memory.total == 0
+        verifier.grant()
+
+    play(room, test)
+
+
 # -- all of it -------------------------------------------------------------------------------------
 
 TOPICS = ("a", "b")
