@@ -251,7 +251,8 @@ class TransactionCoordinator:
         except InvalidPattern as error:
             log.info("invalid pattern in a request to list transactions: %s", error)
             return Listed(ErrorCode.INVALID_REGULAR_EXPRESSION, [], None)
-        wanted_states, wanted_ids = set(states), set(producer_ids)
+        wanted_states = yield from set_of(states)
+        wanted_ids = yield from set_of(producer_ids)
         now_ms = self.runtime.now_ms()
         found = []
         for _, shard in list(self.runtime.active()):
@@ -320,6 +321,15 @@ def given(
     """
     assert not isinstance(answer, NeedsProducerId)
     return cast("T | asyncio.Future[T]", answer)
+
+
+def set_of(items: Iterable[T]) -> Generator[None, None, set[T]]:
+    """A set of many items, made in steps."""
+    made = set()
+    for item in items:
+        yield
+        made.add(item)
+    return made
 
 
 def describe(transaction: Transaction) -> Described | None:

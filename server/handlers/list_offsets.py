@@ -93,9 +93,11 @@ def list_offsets(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> Generator[None, None, ListOffsetsResponse | Later[ListOffsetsResponse]]:
     """Look up offsets by time, or the log's ends."""
-    asked = Counter(
-        (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
-    )
+    asked: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for row in topic.partitions:
+            yield
+            asked[(topic.name, row.partition_index)] += 1
     topics = []
     searches: list[Coroutine[Any, Any, None]] = []
     for topic in request.topics:

@@ -123,8 +123,13 @@ def listed_transactions(
                 transaction_state=row.metadata.state.title,
             )
         )
+    unknown = []
+    for name in request.state_filters:
+        yield
+        if name not in known:
+            unknown.append(name)
     return ListTransactionsResponse(
         error_code=error,
-        unknown_state_filters=[name for name in request.state_filters if name not in known],
+        unknown_state_filters=unknown,
         transaction_states=states,
     )
