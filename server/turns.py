@@ -19,6 +19,9 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+#: Work in steps that returns a T.
+Steps = Generator[None, None, T]
+
 #: How long the long work of one turn of the loop may take.
 SLICE_US = 3_000
 #: How long new work may take at once although the slice is used up: most of it ends sooner than it could be

@@ -160,6 +160,7 @@ def build_rooms(
         local=replicas,
         open_channel=None if clients is None else clients.controller_channel,
         on_fatal=fail,
+        turns=turns,
     )
     peers: PeerWatch | None = None
     if clients is not None and config.get_bool("kwire.failover.on.refusal"):
@@ -221,6 +222,7 @@ def build_rooms(
             config,
             to_controller=None if clients is None else clients.to_controller,
             alone=alone,
+            turns=turns,
         ),
     )
     topics = CoordinatorTopics(groups, transactions)

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kwire.errors import ErrorCode
 from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
+from kwire.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 from kwire.messages.update_metadata import UpdateMetadataRequest
 
 from ..coordination.cluster import Cluster
@@ -25,6 +29,8 @@ from ..coordination.paths import LeaderAndIsr
 from ..coordination.store import BadVersion, NoNode
 from ..metadata.image import BrokerRegistration, MetadataImage, PartitionImage
 from ..metadata.topic_partition import TopicPartition
+from ..replication.role_slices import AT_ONCE, some_roles, some_stops
+from ..turns import Turns
 from .channels import ControllerChannels, OpenChannel
 from .context import ControllerContext
 from .images import state_of, with_state
@@ -42,8 +48,10 @@ Rule: TypeAlias = Callable[[TopicPartition, PartitionImage, LeaderAndIsr], Leade
 class LocalReplicas(Protocol):
     """The replicas of this broker, which the controller reaches without a network."""
 
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        """Take roles."""
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, *, more_follows: bool = False
+    ) -> LeaderAndIsrResponse:
+        """Take roles; with `more_follows` there are more to come at once."""
         ...
 
     def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
@@ -81,6 +89,7 @@ class ControllerServices:
     local: LocalReplicas | None
     open_channel: OpenChannel | None
     later: Callable[[Callable[[], Awaitable[Any]]], None]
+    turns: Turns
 
 
 class Answer:
@@ -133,6 +142,10 @@ class ActiveController:
         """Brokers that may lead."""
         return self.context.online_brokers(self.image)
 
+    async def pause(self) -> None:
+        """Let requests be answered, if the work of the controller has taken its share of this turn of the loop."""
+        await self.services.turns.pause("controller")
+
     def close(self) -> None:
         """Send nothing more."""
         self.closed = True
@@ -146,15 +159,19 @@ class ActiveController:
 
     # -- publishing ------------------------------------------------------------------------------
 
-    def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
-        """Publish `after` here and to all brokers; await nothing between making and publishing it."""
+    async def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
+        """Publish `after` here and to all brokers; await nothing between making and publishing it.
+
+        This broker's own replicas take their roles first. If they are many, other requests are answered
+        meanwhile, from the image before.
+        """
         made = messages_for(self.sender, self.image, after, self.context, extra)
         own = made.pop(self.services.broker_id, [])
         try:
             if extra.starting and not any(isinstance(each, LeaderAndIsrRequest) for each in own):
                 # announces the new epoch
                 own = [*own, LeaderAndIsrRequest(controller_epoch=self.epoch)]
-            self._tell_own_replicas(own)
+            await self._tell_own_replicas(own)
         finally:
             try:
                 self.services.publisher.publish(after)
@@ -164,21 +181,57 @@ class ActiveController:
                     for broker_id, requests in made.items():
                         self._channels.send(after.brokers[broker_id], requests)
 
-    def _tell_own_replicas(self, requests: Iterable[ControlRequest]) -> None:
+    async def _tell_own_replicas(self, requests: Iterable[ControlRequest]) -> None:
         local = self.services.local
         if local is None:
             return
         for request in requests:
             response: LeaderAndIsrResponse | StopReplicaResponse
             if isinstance(request, LeaderAndIsrRequest):
-                response = local.become_leader_or_follower(request)
+                response = await self._take_roles(local, request)
             elif isinstance(request, StopReplicaRequest):
-                response = local.stop_replicas(request)
+                response = await self._stop_replicas(local, request)
             else:
                 continue  # the image itself is published
             self.own_answers.append(
                 Answer(self.services.broker_id, request.broker_epoch, request, response)
             )
+
+    async def _take_roles(
+        self, local: LocalReplicas, request: LeaderAndIsrRequest
+    ) -> LeaderAndIsrResponse:
+        told = request.topic_states
+        if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
+            return local.become_leader_or_follower(request)
+        whole = LeaderAndIsrResponse(partition_errors=[], topics=[])
+        slices = list(some_roles(told))
+        for number, topics in enumerate(slices, 1):
+            request.topic_states = topics
+            answer = local.become_leader_or_follower(request, more_follows=number < len(slices))
+            if answer.error_code:
+                return answer  # a newer controller has sent a request in the meantime
+            whole.partition_errors += answer.partition_errors
+            whole.topics += answer.topics
+            await self.pause()
+        request.topic_states = told
+        return whole
+
+    async def _stop_replicas(
+        self, local: LocalReplicas, request: StopReplicaRequest
+    ) -> StopReplicaResponse:
+        told = request.topic_states
+        if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
+            return local.stop_replicas(request)
+        rows: list[StopReplicaPartitionError] = []
+        for topics in some_stops(told):
+            request.topic_states = topics
+            answer = local.stop_replicas(request)
+            if answer.error_code:
+                return answer  # as above
+            rows += answer.partition_errors
+            await self.pause()
+        request.topic_states = told
+        return StopReplicaResponse(partition_errors=rows)
 
     def _answered(self, broker: BrokerRegistration, request: ControlRequest, response: Any) -> None:
         if isinstance(request, UpdateMetadataRequest):

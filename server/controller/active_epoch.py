@@ -104,7 +104,7 @@ class ActiveEpoch:
             loaded = topics_image(active.image, state, keep_offline=not starting)
         edit = with_states(loaded.edit(), states).put_features(features.levels, features.epoch)
         after = edit.build()
-        active.publish(after, Extra(starting=True, new=new) if starting else NOTHING)
+        await active.publish(after, Extra(starting=True, new=new) if starting else NOTHING)
         logger.info(
             "Loaded %d topics with %d partitions; brokers alive: %s",
             len(after.topics),
@@ -144,7 +144,7 @@ class ActiveEpoch:
     async def _log_dirs_failed(self) -> None:
         paths, brokers = await self.active.cluster.inbox.log_dir_events()
         if paths:
-            self.leadership.probe(brokers & self.active.image.brokers.keys())
+            await self.leadership.probe(brokers & self.active.image.brokers.keys())
             await self.active.writes.remove_nodes(paths)
 
     async def _elect_as_wished(self) -> None:

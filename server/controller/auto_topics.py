@@ -21,6 +21,7 @@ from kwire.messages.create_topics import (
 from ..coordination.cluster import random_id
 from ..coordination.paths import NewTopic
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ..turns import Turns
 from .refusal import Refusal
 from .topic_plan import DEFAULT, MAX_PARTITIONS_PER_REQUEST, plan_topic
 from .topics import TakenNames
@@ -61,12 +62,14 @@ class AutoTopics:
         to_controller: Callable[[object, int], Awaitable[object]] | None = None,
         *,
         alone: bool = False,
+        turns: Turns | None = None,
     ) -> None:
         self._controller = controller
         self._publisher = publisher
         self._config = config
         self._to_controller = to_controller
         self._alone = alone
+        self._turns = turns or Turns(lambda: 0)
         self._complained_at: dict[str, float] = {}
         self._asked: dict[str, asyncio.Task[None]] = {}
 
@@ -82,6 +85,7 @@ class AutoTopics:
         taken = TakenNames(self._publisher.image.topics)
         room = MAX_PARTITIONS_PER_REQUEST
         for name in names:
+            await self._turns.pause("topics")
             if room <= 0:
                 errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
                 continue

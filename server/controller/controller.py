@@ -26,6 +26,7 @@ from ..coordination.paths import NewTopic, ProducerIdBlock, ReplicaAssignment
 from ..coordination.store import SessionExpired, StoreClosed
 from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
 from ..metadata.topic_partition import TopicPartition
+from ..turns import Turns
 from .active import ControllerServices, ControllerSettings, LocalReplicas
 from .active_epoch import ActiveEpoch
 from .channels import OpenChannel
@@ -70,6 +71,7 @@ class Controller:
         local: LocalReplicas | None = None,
         open_channel: OpenChannel | None = None,
         on_fatal: Callable[[Exception], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
@@ -79,7 +81,14 @@ class Controller:
         self._publisher = publisher
         self._on_fatal = on_fatal
         self._services = ControllerServices(
-            broker_id, cluster, publisher, self.settings, local, open_channel, self._later
+            broker_id,
+            cluster,
+            publisher,
+            self.settings,
+            local,
+            open_channel,
+            self._later,
+            turns or Turns(lambda: 0),
         )
         self._active_epoch: ActiveEpoch | None = None
         self._queue: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any] | None]]

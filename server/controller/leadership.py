@@ -114,7 +114,7 @@ class Leadership:
                 offline = tuple(each for each in partition.offline if each not in moved)
                 back.setdefault(tp.topic, []).append(partition._replace(offline=offline))
         with_partitions(edit, back)
-        active.publish(with_states(edit, states).build())
+        await active.publish(with_states(edit, states).build())
 
     def _electorate(self, brokers: Collection[int]) -> Electorate:
         stopping = self._active.context.leaving
@@ -164,7 +164,7 @@ class Leadership:
             if partition.leader == NO_LEADER and (topics is None or tp.topic in topics)
         }
         states = await self.settled(touched, active.image.brokers)
-        active.publish(with_states(active.image.edit(), states).build())
+        await active.publish(with_states(active.image.edit(), states).build())
 
     @staticmethod
     def _report(touched: Partitions, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
@@ -190,12 +190,12 @@ class Leadership:
 
     # -- log directories -------------------------------------------------------------------------
 
-    def probe(self, brokers: Collection[int]) -> None:
+    async def probe(self, brokers: Collection[int]) -> None:
         """Ask brokers for the state of all their replicas, after a log directory failed."""
         logger.info(
             "A log directory failed on brokers %s: asking for their replicas", listed(brokers)
         )
-        self._active.publish(self._active.image, Extra(probed=brokers))
+        await self._active.publish(self._active.image, Extra(probed=brokers))
 
     async def roles_answered(self, answer: Answer) -> None:
         """Learn from an answer to LeaderAndIsr which replicas are on failed directories."""
@@ -231,7 +231,7 @@ class Leadership:
                     offline = tuple(each for each in partition.offline if each != broker.id)
                     back.setdefault(topic.name, []).append(partition._replace(offline=offline))
         if back:
-            active.publish(with_partitions(active.image.edit(), back).build())
+            await active.publish(with_partitions(active.image.edit(), back).build())
         if failed:
             logger.error("%d replicas of broker %d are offline", len(failed), broker.id)
             states = await self.settled(failed, active.image.brokers)
@@ -240,7 +240,7 @@ class Leadership:
                 if active.image.partition(*tp) is not None:
                     lost.setdefault(tp.topic, []).append(partition)
             edit = with_partitions(active.image.edit(), lost)
-            active.publish(with_states(edit, states).build())
+            await active.publish(with_states(edit, states).build())
 
     # -- brokers that stop -----------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Leadership:
         touched, states = await self._leave_out(broker_id)
         after = with_states(active.image.edit(), states).build()
         followed = {tp: False for tp, p in touched.items() if p.leader != broker_id}
-        active.publish(after, Extra(stops={broker_id: followed}))
+        await active.publish(after, Extra(stops={broker_id: followed}))
         remaining = [
             tp
             for tp in touched
@@ -306,7 +306,7 @@ class Leadership:
             return
         active.context.suspected.add(broker_id)
         _, states = await self._leave_out(broker_id)
-        active.publish(with_states(active.image.edit(), states).build())
+        await active.publish(with_states(active.image.edit(), states).build())
         if states:  # none after a clean stop
             logger.warning(
                 "Broker %d refuses connections: %d partitions go on without it",
@@ -340,6 +340,7 @@ class Leadership:
         touched: dict[TopicPartition, PartitionImage] = {}
         everything = (tp for tp, _ in all_partitions(active.image.topics))
         for tp in everything if partitions is None else partitions:
+            await active.pause()
             found = active.image.partition(*tp)
             if found is None:
                 results[tp] = self._no_partition(tp)
@@ -354,7 +355,7 @@ class Leadership:
 
         states, left = await active.decide(touched, rule)
         self._report(touched, states)
-        active.publish(with_states(active.image.edit(), states).build())
+        await active.publish(with_states(active.image.edit(), states).build())
         results.update(dict.fromkeys(touched))
         results.update({tp: not_elected(tp, election) for tp in left})
         return results
@@ -430,7 +431,7 @@ class Leadership:
         # Somebody else has written these, so the image has old states of them.
         newer = await active.cluster.states(overtaken)
         after = with_states(active.image.edit(), {**newer, **written}).build()
-        active.publish(after)
+        await active.publish(after)
         by_topic = {name: results for name, _, results in rows}
         for tp in wanted:
             by_topic[tp.topic][tp.partition] = written.get(tp, ErrorCode.INVALID_UPDATE_VERSION)
@@ -453,7 +454,7 @@ class Leadership:
         active = self._active
         known = [tp for tp in partitions if active.image.partition(*tp) is not None]
         states = await active.cluster.states(known)
-        active.publish(with_states(active.image.edit(), states).build())
+        await active.publish(with_states(active.image.edit(), states).build())
         await self._in_sync(known)
 
 

@@ -58,6 +58,7 @@ class Reassignments:
         results: dict[TopicPartition, Refusal | None] = {}
         plans: Assignments = {}
         for tp, target in wanted.items():
+            await self._active.pause()
             plan = self._plan(tp, target, change_factor)
             if isinstance(plan, Refusal):
                 results[tp] = plan
@@ -165,7 +166,7 @@ class Reassignments:
             return reassignment_step(now, replicas, online, active.epoch)
 
         states, _ = await active.decide({tp: self._partition(tp) for tp in plans}, rule)
-        self._publish(plans, states)
+        await self._publish(plans, states)
 
     async def _finish(self, plans: Assignments) -> list[TopicPartition]:
         """Keep only the target replicas; returns partitions with none alive and in sync."""
@@ -185,7 +186,7 @@ class Reassignments:
         for tp in left:
             logger.warning("No target replica of %s is alive and in sync: its move has to wait", tp)
             targets.pop(tp)
-        self._publish(targets, states)
+        await self._publish(targets, states)
         # The node last: until then it says which replicas may still have to be removed.
         await self._write(targets)
         await self._forget_wishes(targets)
@@ -193,7 +194,9 @@ class Reassignments:
             logger.info("%s has its replicas on %s", tp, list(target.replicas))
         return left
 
-    def _publish(self, plans: Assignments, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
+    async def _publish(
+        self, plans: Assignments, states: Mapping[TopicPartition, LeaderAndIsr]
+    ) -> None:
         changed: dict[str, list[PartitionImage]] = {}
         for tp, plan in plans.items():
             partition = self._partition(tp)
@@ -206,7 +209,7 @@ class Reassignments:
                 )
             )
         edit = with_partitions(self._active.image.edit(), changed)
-        self._active.publish(with_states(edit, states).build())
+        await self._active.publish(with_states(edit, states).build())
 
     async def _write(self, plans: Assignments) -> list[TopicPartition]:
         """Write assignments to the nodes of their topics; returns partitions of deleted topics."""

@@ -37,6 +37,11 @@ UNKNOWN_TOPIC = Refusal(
 )
 
 
+#: How many new topics are written together, and how many are shown together: few enough for a turn of the loop.
+WRITTEN_AT_ONCE = 64
+SHOWN_AT_ONCE = 8
+
+
 class TopicChanges:
     """Creates, completes, grows and deletes topics."""
 
@@ -49,18 +54,26 @@ class TopicChanges:
     async def create(self, topics: Sequence[NewTopic]) -> list[TopicImage | Refusal]:
         """Create topics; one result for each. Errors: TOPIC_ALREADY_EXISTS, NOT_CONTROLLER."""
         active = self._active
-        # Concurrently: the stores put them into one commit, or write them without waiting in
-        # between.
-        results = await asyncio.gather(*(self._create(topic) for topic in topics))
-        configs = active.image.edit()  # before the topics, because their logs are created with them
-        edit_topics: list[TopicImage] = []
-        for topic, result in zip(topics, results, strict=True):
-            if isinstance(result, TopicImage):
-                edit_topics.append(result)
-                configs.put_config(TOPICS, topic.name, topic.configs)
-        active.publish(configs.build())
-        active.publish(active.image.with_topics(edit_topics))
-        report_new(edit_topics)
+        results: list[TopicImage | Refusal] = []
+        for first in range(0, len(topics), WRITTEN_AT_ONCE):
+            # Concurrently: the stores put them into one commit, or write them without waiting in
+            # between.
+            some = topics[first : first + WRITTEN_AT_ONCE]
+            results += await asyncio.gather(*(self._create(topic) for topic in some))
+            await active.pause()
+        for first in range(0, len(topics), SHOWN_AT_ONCE):
+            end = first + SHOWN_AT_ONCE
+            configs = active.image.edit()  # before the topics: their logs are created with them
+            made: list[TopicImage] = []
+            for topic, result in zip(topics[first:end], results[first:end], strict=True):
+                if isinstance(result, TopicImage):
+                    made.append(result)
+                    configs.put_config(TOPICS, topic.name, topic.configs)
+            if made:
+                await active.publish(configs.build())
+                await active.publish(active.image.with_topics(made))
+                report_new(made)
+            await active.pause()
         return results
 
     async def _create(self, topic: NewTopic) -> TopicImage | Refusal:
@@ -130,7 +143,7 @@ class TopicChanges:
             edit = active.image.edit().remove_topics(gone)
             for name in gone:
                 edit.put_config(TOPICS, name, {})
-            active.publish(edit.build())
+            await active.publish(edit.build())
         found = await active.cluster.topics(names - self._watched)
         self._watched |= found.keys()
         await self.take(found)
@@ -159,7 +172,7 @@ class TopicChanges:
         edit = active.image.edit()
         for (entity_type, name), config in configs.items():
             edit.put_config(entity_type, name, config)
-        active.publish(edit.build())
+        await active.publish(edit.build())
         made = [
             topic_image(name, assignment.topic_id, assignment, states)
             for name, assignment in topics.items()
@@ -169,7 +182,7 @@ class TopicChanges:
             known = active.image.topic(topic.name)
             if known is not None and known.topic_id == topic.topic_id:
                 made[index] = topic._replace(partitions={**topic.partitions, **known.partitions})
-        active.publish(active.image.with_topics(made))
+        await active.publish(active.image.with_topics(made))
         report_new(made)
 
     async def complete(
@@ -256,7 +269,7 @@ class TopicChanges:
             active.context.deleting[name] = Deletion(active.image.topics[name])
             edit.put_config(TOPICS, name, {})
         stops = self._stops()
-        active.publish(edit.remove_topics(names).build(), Extra(stops=stops))
+        await active.publish(edit.remove_topics(names).build(), Extra(stops=stops))
         self._report_waiting(names)
         await active.settle()
         await self.remove_done()  # a topic without replicas is done at once
@@ -286,7 +299,7 @@ class TopicChanges:
         active = self._active
         stops = self._stops()
         if stops:
-            active.publish(active.image, Extra(stops=stops))
+            await active.publish(active.image, Extra(stops=stops))
             await active.settle()
         await self.remove_done()
 

@@ -52,6 +52,7 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
 from ..security import acl
 from ..security.acl import AclOperation
+from ..turns import Steps
 from . import refusals
 from .authorization import DENIED
 from .context import Later, RequestContext
@@ -247,34 +248,35 @@ NOTHING_WRONG: Outcome = (ErrorCode.NONE, None)
 @handles(alter.AlterConfigsRequest, versions="0-2", authorize=None, refusal=refusals.alter_configs)
 def alter_configs(
     ctx: RequestContext, request: alter.AlterConfigsRequest
-) -> Later[alter.AlterConfigsResponse]:
+) -> Steps[Later[alter.AlterConfigsResponse]]:
     """Replace all stored configs of resources."""
-    changes = [
-        [Change(config.name, Operation.SET, config.value) for config in resource.configs]
-        for resource in request.resources
-    ]
-
-    async def respond() -> alter.AlterConfigsResponse:
-        outcomes = await _alter(ctx, request.resources, changes, False, request.validate_only)
-        return _alter_response(request, outcomes)
-
-    return ctx.later(respond())
+    changes = []
+    for resource in request.resources:
+        yield
+        changes.append(
+            [Change(config.name, Operation.SET, config.value) for config in resource.configs]
+        )
+    return ctx.later(
+        _alter(ctx, request.resources, changes, False, request.validate_only),
+        lambda outcomes: _alter_response(request, outcomes),
+    )
 
 
 def _alter_response(
     request: alter.AlterConfigsRequest, outcomes: Sequence[Outcome]
-) -> alter.AlterConfigsResponse:
-    return alter.AlterConfigsResponse(
-        responses=[
+) -> Steps[alter.AlterConfigsResponse]:
+    rows = []
+    for resource, (error, message) in zip(request.resources, outcomes, strict=True):
+        yield
+        rows.append(
             alter.AlterConfigsResourceResponse(
                 error_code=error,
                 error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, (error, message) in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+        )
+    return alter.AlterConfigsResponse(responses=rows)
 
 
 @handles(
@@ -285,34 +287,38 @@ def _alter_response(
 )
 def incremental_alter_configs(
     ctx: RequestContext, request: incremental.IncrementalAlterConfigsRequest
-) -> Later[incremental.IncrementalAlterConfigsResponse]:
+) -> Steps[Later[incremental.IncrementalAlterConfigsResponse]]:
     """Change single stored configs of resources."""
-    changes = [
-        [Change(config.name, config.config_operation, config.value) for config in resource.configs]
-        for resource in request.resources
-    ]
-
-    async def respond() -> incremental.IncrementalAlterConfigsResponse:
-        outcomes = await _alter(ctx, request.resources, changes, True, request.validate_only)
-        return _incremental_response(request, outcomes)
-
-    return ctx.later(respond())
+    changes = []
+    for resource in request.resources:
+        yield
+        changes.append(
+            [
+                Change(config.name, config.config_operation, config.value)
+                for config in resource.configs
+            ]
+        )
+    return ctx.later(
+        _alter(ctx, request.resources, changes, True, request.validate_only),
+        lambda outcomes: _incremental_response(request, outcomes),
+    )
 
 
 def _incremental_response(
     request: incremental.IncrementalAlterConfigsRequest, outcomes: Sequence[Outcome]
-) -> incremental.IncrementalAlterConfigsResponse:
-    return incremental.IncrementalAlterConfigsResponse(
-        responses=[
+) -> Steps[incremental.IncrementalAlterConfigsResponse]:
+    rows = []
+    for resource, (error, message) in zip(request.resources, outcomes, strict=True):
+        yield
+        rows.append(
             incremental.AlterConfigsResourceResponse(
                 error_code=error,
                 error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, (error, message) in zip(request.resources, outcomes, strict=True)
-        ]
-    )
+        )
+    return incremental.IncrementalAlterConfigsResponse(responses=rows)
 
 
 async def _alter(
@@ -326,13 +332,13 @@ async def _alter(
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     outcomes = []
     for resource, wanted in zip(resources, changes, strict=True):
+        await ctx.services.turns.pause(ctx.connection)
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 message = "Each resource must appear at most once."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
             _check_allowed(ctx, AclOperation.ALTER_CONFIGS, resource)
             check_changes(wanted)
-            await ctx.services.turns.pause(ctx.connection)
             await _alter_resource(ctx, resource, wanted, keep_others, validate_only)
         except Refused as refused:
             outcomes.append((refused.error, refused.message))

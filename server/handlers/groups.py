@@ -12,7 +12,7 @@ Omitted: nothing of the classic protocol.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +33,7 @@ from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, Me
 from kwire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+from ..turns import Steps
 from . import refusals
 from .authorization import CLUSTER_NAME, DENIED, AclOperation, ResourceType, group
 from .registry import handles
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from .context import Later, RequestContext
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
 
 #: How many members are removed in one step.
 MEMBERS_AT_ONCE = 256

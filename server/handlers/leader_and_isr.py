@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from kwire.errors import ErrorCode
@@ -37,6 +37,7 @@ from ..coordination.store import StoreClosed, StoreError
 from ..metadata.image import TOPICS
 from ..metadata.updates import updated
 from ..replication.replica_manager import by_topic, stopped_topics
+from ..replication.role_slices import AT_ONCE, some_roles, some_stops
 from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
@@ -44,8 +45,6 @@ from .registry import handles
 
 logger = logging.getLogger(__name__)
 
-#: How many roles are taken before other work gets a turn: creating a log takes half a millisecond.
-AT_ONCE = 50
 RETRY_S = 0.2
 
 #: From this version on a LeaderAndIsr response has its errors by topic id.
@@ -180,7 +179,7 @@ async def _take_roles(
         ctx.services.publisher.publish(edit.build())
     whole = LeaderAndIsrResponse(partition_errors=[], topics=[])
     request.ungrouped_partition_states = []
-    slices = list(sliced(told))
+    slices = list(some_roles(told))
     for number, topics in enumerate(slices, 1):
         if _is_for_an_earlier_process(ctx, request.broker_epoch):
             return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
@@ -208,31 +207,6 @@ async def _configs(
         except StoreError as error:
             logger.warning("cannot read the configs of %d new topics yet: %s", len(topics), error)
         await asyncio.sleep(RETRY_S)
-
-
-def sliced(
-    topics: Iterable[LeaderAndIsrTopicState],
-) -> Iterator[list[LeaderAndIsrTopicState]]:
-    """Split the topics into slices of few partitions; other work gets its turn in between."""
-    taken: list[LeaderAndIsrTopicState] = []
-    room = AT_ONCE
-    for topic in topics:
-        states = topic.partition_states
-        position = 0
-        while position < len(states):
-            piece = states[position : position + room]
-            taken.append(
-                LeaderAndIsrTopicState(
-                    topic_name=topic.topic_name, topic_id=topic.topic_id, partition_states=piece
-                )
-            )
-            position += len(piece)
-            room -= len(piece)
-            if not room:
-                yield taken
-                taken, room = [], AT_ONCE
-    if taken:
-        yield taken
 
 
 def as_of(version: int, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
@@ -276,20 +250,15 @@ async def _stop_all(
 ) -> StopReplicaResponse:
     """Stop some at a time: each deletion renames a directory on disk."""
     rows: list[StopReplicaPartitionError] = []
-    for topic in told:
-        for position in range(0, len(topic.partition_states), AT_ONCE):
-            if _is_for_an_earlier_process(ctx, request.broker_epoch):
-                return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-            piece = StopReplicaTopicState(
-                topic_name=topic.topic_name,
-                partition_states=topic.partition_states[position : position + AT_ONCE],
-            )
-            request.topic_states = [piece]
-            answer = ctx.services.replica_manager.stop_replicas(request)
-            if answer.error_code:
-                return answer  # a newer controller has sent a request in the meantime
-            rows += answer.partition_errors
-            await asyncio.sleep(0)
+    for topics in some_stops(told):
+        if _is_for_an_earlier_process(ctx, request.broker_epoch):
+            return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        request.topic_states = topics
+        answer = ctx.services.replica_manager.stop_replicas(request)
+        if answer.error_code:
+            return answer  # a newer controller has sent a request in the meantime
+        rows += answer.partition_errors
+        await asyncio.sleep(0)
     return StopReplicaResponse(partition_errors=rows)
 
 

@@ -16,7 +16,7 @@ Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.codec import encode_steps
@@ -41,6 +41,7 @@ from ..metadata.image import NO_LEADER
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..net.output_memory import SharedBytes
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ..turns import Steps
 from . import refusals
 from .authorization import AllowAll
 from .context import Encoded, Later, RequestContext
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from ..metadata.image import MetadataImage, TopicImage
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
 
 NOT_ASKED = -(1 << 31)
 

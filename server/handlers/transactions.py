@@ -16,7 +16,7 @@ Source: KafkaApis, TransactionCoordinator.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -59,6 +59,7 @@ from ..coordinator.transaction.state import BUMPS_EPOCHS
 from ..coordinator.transaction.tickets import End, Ended
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from ..metadata.topic_partition import TopicPartition
+from ..turns import Steps
 from . import refusals
 from .authorization import (
     DENIED,
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
     from .context import Later, RequestContext
 
 T = TypeVar("T")
-Steps = Generator[None, None, T]
 
 #: Errors that a client does not expect from a group coordinator, and those that make it ask again.
 #: Source: GroupMetadataManager.maybeConvertOffsetCommitError.
