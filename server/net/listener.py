@@ -180,6 +180,7 @@ class Listener:
 
     def _keep_house(self, now_ms: int) -> None:
         self.memory.tick(now_ms)
+        self.output.tick()
         if now_ms - self._idle_checked_ms >= max(1000, self.limits.idle_ms // 20):
             self._idle_checked_ms = now_ms
             for session in list(self.sessions):

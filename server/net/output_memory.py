@@ -4,8 +4,9 @@ Counted is what the kernel has not taken, and what an earlier request's missing 
 are sent from the file and cost nothing, and a body that many connections are sent (`SharedBytes`) counts once.
 
 From half of the bound on, a connection with unread answers takes up no further request. Above the bound, the
-readers that hold most and have not read for longest (bytes x time) are closed until a quarter is free again:
-whoever reads, however slowly, is closed only after those who do not.
+readers that hold most and have not read for longest (bytes x time) are closed until a quarter is free again.
+Whoever has read something within the last second is closed only above twice the bound, so that a single answer
+may be larger than the bound.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+#: Who has read something since then reads, however slowly.
+GRACE_MS = 1000
+#: When nobody can be closed, readers are looked at again after this.
+AGAIN_MS = 100
 
 
 class SharedBytes(bytes):
@@ -75,6 +81,7 @@ class OutputMemory:
         #: The most that was used at any time.
         self.peak = 0
         self._now_ms = now_ms
+        self._looked_ms = now_ms() - AGAIN_MS
         self._readers: dict[Reader, Holding] = {}
         self._bodies: Counter[int] = Counter()  # how many readers wait for a shared body, by its id
 
@@ -98,11 +105,18 @@ class OutputMemory:
         if not holding.bytes and not holding.shared:
             del self._readers[reader]
             return 0
-        if self.used > self.limit_bytes:
-            self._relieve()
+        self.tick()
         if self.used > self.peak:
             self.peak = self.used
         return weight(holding)
+
+    def tick(self) -> None:
+        """Close readers if too much is held; called now and then, since time makes them worse."""
+        if self.used > self.limit_bytes:
+            now_ms = self._now_ms()
+            if now_ms - self._looked_ms >= AGAIN_MS or self.used > 2 * self.limit_bytes:
+                self._looked_ms = now_ms
+                self._relieve(now_ms)
 
     def release(self, reader: Reader) -> None:
         """Count no more of a reader: it has taken everything, or is gone."""
@@ -146,15 +160,15 @@ class OutputMemory:
         self.used += held - holding.bytes
         holding.bytes = held
 
-    def _relieve(self) -> None:
+    def _relieve(self, now_ms: int) -> None:
         """Count everything again, and close the worst readers if it is still too much."""
         for reader, holding in self._readers.items():
             self._count(reader, holding)
         if self.used <= self.limit_bytes:
             return
-        now_ms = self._now_ms()
+        latest_ms = now_ms if self.used > 2 * self.limit_bytes else now_ms - GRACE_MS
         worst = sorted(
-            self._readers.items(),
+            (each for each in self._readers.items() if each[1].since_ms <= latest_ms),
             key=lambda each: weight(each[1]) * (now_ms - each[1].since_ms + 1),
         )
         closing: list[tuple[Reader, str]] = []
