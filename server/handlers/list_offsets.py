@@ -141,7 +141,7 @@ def _partition(
         timestamp, row.current_leader_epoch, request.replica_id, request.isolation_level == 1
     )
     if ctx.version == 0:
-        offsets = old_style_offsets(partition, asked, row.max_num_offsets)
+        offsets = old_style_offsets(partition, asked, row.max_num_offsets, ctx.now_ms)
         if isinstance(offsets, ErrorCode):
             return _row(row, offsets)
         answer = _row(row, ErrorCode.NONE)

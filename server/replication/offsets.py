@@ -84,13 +84,13 @@ def fetch_offset(
 
 
 def old_style_offsets(
-    partition: Partition, asked: OffsetQuery, max_offsets: int
+    partition: Partition, asked: OffsetQuery, max_offsets: int, now_ms: int
 ) -> list[int] | ErrorCode:
     """Several offsets, as before KIP-79; see segment_offsets. Errors: check_epoch; KAFKA_STORAGE_ERROR."""
     end = _readable_end(partition, asked)
     if isinstance(end, ErrorCode):
         return end
-    return segment_offsets(partition.log, asked.timestamp, max_offsets, end)
+    return segment_offsets(partition.log, asked.timestamp, max_offsets, end, now_ms)
 
 
 def end_of_epoch(
@@ -155,18 +155,18 @@ def find_offset(
     return FoundOffset(*found)
 
 
-def segment_offsets(log: Log, timestamp: int, max_offsets: int, end: int) -> list[int]:
+def segment_offsets(log: Log, timestamp: int, max_offsets: int, end: int, now_ms: int) -> list[int]:
     """Answer as before KIP-79: the base offsets of segments not newer than a time, newest first.
 
-    Unit: `timestamp` is compared with the time of the last write to a segment's file; -1 is latest,
-    -2 earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
+    Shape: the end of the log is as old as `now_ms`. Unit: `timestamp` is compared with the time of
+    the last write to a segment's file; -1 is latest, -2 earliest. Source: UnifiedLog.legacyFetchOffsetsBefore.
     """
     points = [
         (max(segment.base_offset, log.log_start_offset), log.layer.modified_ms(segment.log.path))
         for segment in log.segments
     ]
     if log.segments[-1].size > 0:
-        points.append((log.log_end_offset, 1 << 62))
+        points.append((log.log_end_offset, now_ms))
     if timestamp == LATEST:
         chosen = points
     elif timestamp == EARLIEST:
