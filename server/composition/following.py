@@ -95,8 +95,14 @@ class LogLoading:
 class CoordinatorTopics:
     """Tells the coordinators about changes of their internal topics, and about deleted topics."""
 
-    def __init__(self, groups: GroupCoordinator, transactions: TransactionCoordinator) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        image: Callable[[], MetadataImage],
+    ) -> None:
         self._groups = groups
+        self._image = image
         self._transactions = transactions
 
     def on_leadership(self, partition: Partition, leads: bool) -> None:
@@ -117,10 +123,19 @@ class CoordinatorTopics:
         """Topics were deleted, or an internal topic has a new number of partitions."""
         delta = after.changes_since(before)
         if delta.deleted:
+            ids = {topic.name: topic.topic_id for topic in delta.deleted.values()}
+
+            def made_again(tp: TopicPartition) -> bool:
+                found = self._image().topics.get(tp.topic)
+                return found is not None and found.topic_id != ids[tp.topic]
+
             self._groups.partitions_deleted(
-                TopicPartition(topic.name, number)
-                for topic in delta.deleted.values()
-                for number in topic.partitions
+                (
+                    TopicPartition(topic.name, number)
+                    for topic in delta.deleted.values()
+                    for number in topic.partitions
+                ),
+                made_again,
             )
         if GROUP_METADATA_TOPIC in delta.changed:
             topic = after.topics[GROUP_METADATA_TOPIC]

@@ -132,7 +132,10 @@ def build_rooms(
         return TransactionConfig.of(config, ceiling.transaction_version)
 
     groups = GroupCoordinator(
-        GroupConfig.of(config), InternalTopicLog(GROUP_METADATA_TOPIC, replicas), clock
+        GroupConfig.of(config),
+        InternalTopicLog(GROUP_METADATA_TOPIC, replicas),
+        clock,
+        turns=turns,
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
     marker_writer = TransactionMarkerWriter(replicas, groups, publisher.current, clock)
@@ -145,6 +148,7 @@ def build_rooms(
         clock,
         producer_ids,
         markers or marker_writer,
+        turns,
     )
     verifier: PartitionVerifier | None = None
     if clients is not None:
@@ -225,7 +229,7 @@ def build_rooms(
             turns=turns,
         ),
     )
-    topics = CoordinatorTopics(groups, transactions)
+    topics = CoordinatorTopics(groups, transactions, publisher.current)
     replicas.on_leadership(topics.on_leadership)
     own_settings = BrokerSettings(
         config, node_id, replicas, groups, transactions, transaction_config

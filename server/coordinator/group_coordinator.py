@@ -24,6 +24,7 @@ from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCo
 from ..clock import Clock
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
+from ..turns import Turns
 from .group.classic import Joining
 from .group.config import GroupConfig
 from .group.listing import CLASSIC_GROUP_TYPE, describe_group, list_group
@@ -67,6 +68,7 @@ class GroupCoordinator:
         coordinator_log: CoordinatorLog,
         clock: Clock,
         new_uuid: Callable[[], object] = uuid4,
+        turns: Turns | None = None,
     ) -> None:
         self.config = config
         self.memory = GroupMemory()
@@ -78,6 +80,7 @@ class GroupCoordinator:
             clock,
             lambda partition: GroupShard(partition, self.config, self.memory),
             lambda: self.config.offsets_commit_timeout_ms,
+            turns=turns,
         )
 
     # Called by the broker
@@ -96,14 +99,30 @@ class GroupCoordinator:
         for _, shard in self.runtime.active():
             shard.config = config
 
-    def partitions_deleted(self, tps: Iterable[TopicPartition]) -> None:
-        """Remove the offsets of all groups for deleted partitions."""
-        tps = list(tps)
+    def partitions_deleted(
+        self,
+        tps: Iterable[TopicPartition],
+        exists: Callable[[TopicPartition], bool] = lambda tp: False,
+    ) -> None:
+        """Remove the offsets of all groups for deleted partitions, in turns.
+
+        Shape: `exists` says of a partition that it has been made again meanwhile, and is left alone.
+        """
+        self.runtime.turns.start(self._remove_offsets(list(tps), exists), "deleted partitions")
+
+    def _remove_offsets(
+        self, deleted: list[TopicPartition], exists: Callable[[TopicPartition], bool]
+    ) -> Generator[None, None, None]:
         for partition, shard in self.runtime.active():
-            for group_id in list(shard.groups):
+            for number, group_id in enumerate(list(shard.groups)):
+                yield
+                if not number % 64:
+                    tps = [tp for tp in deleted if not exists(tp)]
+                if self.runtime.shard(partition) is not shard:
+                    break
                 self.runtime.start(
                     partition,
-                    lambda shard, now_ms, group_id=group_id: shard.remove_partitions(  # type: ignore[misc]
+                    lambda shard, now_ms, group_id=group_id, tps=tps: shard.remove_partitions(  # type: ignore[misc]
                         group_id, tps, now_ms
                     ),
                 )

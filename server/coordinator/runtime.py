@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heapify, heappop, heappush
@@ -23,12 +23,13 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
 
 from ..clock import Clock
+from ..turns import Turns
 from .result import Result, Timer
 
 log = logging.getLogger(__name__)
 
-LOAD_SLICE_MS = 10
-"""How long loading may keep the loop before other work gets a turn."""
+LOAD_STEP = 64
+"""How many records are loaded in one step."""
 CLOCK_JUMP_MS = 1_000
 """How far the wall clock must move against the monotonic one to count as having been set."""
 
@@ -139,8 +140,10 @@ class CoordinatorRuntime(Generic[S]):
         make_shard: Callable[[int], S],
         write_timeout_ms: Callable[[], int],
         perform: Callable[[int, int, Any], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.topic = topic
+        self.turns = turns or Turns(clock.monotonic_us)
         self.coordinator_log = coordinator_log
         self.clock = clock
         self.make_shard = make_shard
@@ -372,19 +375,18 @@ class CoordinatorRuntime(Generic[S]):
 
     async def load(self, slot: Slot[S]) -> None:
         """Replay a partition's log, then serve it."""
-        began_ms = turn_ms = self.clock.monotonic_ms()
+        began_ms = self.clock.monotonic_ms()
         await asyncio.sleep(0)
         try:
             for stored in self.coordinator_log.read_all(slot.partition):
                 for batch in iter_batches(stored):
-                    self.load_batch(slot, batch)
-                    if self.clock.monotonic_ms() - turn_ms > LOAD_SLICE_MS:
-                        await asyncio.sleep(0)
-                        turn_ms = self.clock.monotonic_ms()
+                    for _ in self.load_batch(slot, batch):
+                        await self.turns.pause(self.topic)
         except Exception:
             # As in Apache Kafka: what could be read is served, so that the groups of this partition
             # are not shut out for good.
             log.exception("%s-%d: the rest could not be read", self.topic, slot.partition)
+        await self.turns.pause(self.topic)
         slot.loading = None
         slot.state = SlotState.ACTIVE
         now_ms = self.now_ms()
@@ -400,7 +402,9 @@ class CoordinatorRuntime(Generic[S]):
             self.clock.monotonic_ms() - began_ms,
         )
 
-    def load_batch(self, slot: Slot[S], batch: RecordBatch) -> None:
+    def load_batch(self, slot: Slot[S], batch: RecordBatch) -> Iterator[None]:
+        """Replay a stored batch in steps."""
+        yield
         slot.position += 1
         header = batch.header
         shard = slot.shard
@@ -413,7 +417,9 @@ class CoordinatorRuntime(Generic[S]):
                         shard.replay_marker(header.producer_id, kind is ControlType.COMMIT)
                 return
             producer_id = header.producer_id if header.is_transactional else -1
-            for record in batch.records():
+            for number, record in enumerate(batch.records(), start=1):
+                if not number % LOAD_STEP:
+                    yield
                 if record.key is None:
                     raise CorruptRecord("record without key", offset=0)
                 decoded = shard.decode(record.key, record.value)
@@ -482,17 +488,22 @@ class CoordinatorRuntime(Generic[S]):
         self.handle = asyncio.get_running_loop().call_later(delay_s, self.fire_timers)
 
     def fire_timers(self) -> None:
-        """Fire all due timers, and wait for the next."""
+        """Fire all due timers, in turns if they are many, and wait for the next."""
         self.handle = None
+        self.turns.start(self.fire_due(), self.topic)
+
+    def fire_due(self) -> Generator[None, None, None]:
         now_ms = self.now_ms()
         due = []
         while self.heap and self.heap[0][0] <= now_ms:
             due.append(heappop(self.heap))
         for _, number, slot, timer in due:
+            yield
             name = timer.op_name, timer.key
             if slot.timers.get(name) != number:
                 continue
             del slot.timers[name]
+            now_ms = self.now_ms()
             try:
                 if timer.op_name == WRITE_DUE:
                     self.time_out_writes(slot, now_ms)

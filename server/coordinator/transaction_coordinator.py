@@ -18,6 +18,7 @@ from ..clock import Clock
 from ..coordination.store import StoreError
 from ..metadata.internal_topics import TRANSACTION_STATE_TOPIC
 from ..metadata.topic_partition import TopicPartition
+from ..turns import Turns
 from .group.partitioner import partition_for
 from .pattern import InvalidPattern, Pattern
 from .result import Result
@@ -79,6 +80,7 @@ class TransactionCoordinator:
         clock: Clock,
         producer_ids: ProducerIdSource,
         marker_sender: MarkerSender,
+        turns: Turns | None = None,
     ) -> None:
         self.config = config
         self.memory = TransactionMemory()
@@ -92,6 +94,7 @@ class TransactionCoordinator:
             lambda partition: TransactionShard(partition, self.config, self.memory),
             lambda: self.config.write_timeout_ms,
             self.perform,
+            turns,
         )
         self.reserving: set[asyncio.Task[None]] = set()
 

@@ -32,7 +32,7 @@ from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
 from server.coordinator.runtime import HEAP_TIMERS
 from server.metadata.topic_partition import TopicPartition
-from server.turns import exhaust
+from server.turns import Turns, exhaust
 from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 
@@ -466,18 +466,13 @@ def test_resigning_while_loading_leaves_nothing_behind() -> None:
 
 
 def test_loading_gives_others_their_turn() -> None:
-    class Ticking(ManualClock):
-        """A clock of which each reading takes 6 ms."""
-
-        def monotonic_ms(self) -> int:
-            return self.advance(6)
-
     async def test() -> None:
         broker = await Broker().start()
         for offset in range(20):
             broker.commit(offset)
         successor = Broker(broker.log)
-        successor.coordinator.runtime.clock = Ticking()
+        slices = Turns(successor.clock.monotonic_us, slice_steps=2)
+        successor.coordinator.runtime.turns = slices
         successor.coordinator.lead(0, 1)
         turns = 0
         while successor.coordinator.runtime.is_loading():
@@ -645,5 +640,31 @@ def test_closing_leaves_no_timer() -> None:
         broker.coordinator.close()
         assert broker.coordinator.runtime.handle is None
         assert broker.coordinator.runtime.heap == []
+
+    run(test)
+
+
+def test_deleted_partitions_of_many_groups_are_forgotten_in_turns_unless_made_again() -> None:
+    async def test() -> None:
+        broker = await Broker().start()
+        for number in range(200):
+            broker.commit(number, group_id=f"g{number}")
+        broker.coordinator.runtime.turns = Turns(broker.clock.monotonic_us, slice_steps=10)
+        made_again = False
+        tp = TopicPartition("topic", 0)
+        broker.coordinator.partitions_deleted([tp], lambda tp: made_again)
+
+        def left() -> int:
+            return sum(
+                bool(group.offsets)
+                for _, shard in broker.coordinator.runtime.active()
+                for group in shard.groups.values()
+            )
+
+        assert 0 < left() < 200
+        made_again = True
+        while broker.coordinator.runtime.turns.waiting:
+            await asyncio.sleep(0)
+        assert 0 < left() < 200
 
     run(test)

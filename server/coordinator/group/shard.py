@@ -42,6 +42,10 @@ RETENTION_BATCH = 1_000
 """How many tombstones one batch of expired offsets holds at most, unless one group has more."""
 
 
+RETENTION_GROUPS = 256
+"""How many groups are looked at for one batch."""
+
+
 class GroupRemoved(NamedTuple):
     """Ticket of a DeleteGroups."""
 
@@ -312,7 +316,9 @@ class GroupShard:
         names = list(timer.key) or list(self.groups)
         records: list[GroupCoordinatorRecord] = []
         touched = []
-        while names and len(records) < RETENTION_BATCH:
+        looked_at = 0
+        while names and len(records) < RETENTION_BATCH and looked_at < RETENTION_GROUPS:
+            looked_at += 1
             group = self.groups.get(names.pop())
             if group is None or group.state is GroupState.DEAD:
                 continue
