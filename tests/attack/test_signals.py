@@ -42,9 +42,11 @@ def test_broker_stops_cleanly(tmp_path: Path, ask: Callable[[int], None]) -> Non
     broker.create_topic("a")
     assert broker.process is not None
     ask(broker.pid)
-    assert broker.process.wait(10) == 0
-    assert (broker.log_dir / ".kafka_cleanshutdown").exists()
+    status = broker.process.wait(60)
     broker.stop()
+    assert (broker.log_dir / ".kafka_cleanshutdown").exists()
+    # On a busy machine, the second signal may meet a process that has stopped the broker and is about to exit.
+    assert status == 0 or (ask is terminate_twice and status == -signal.SIGTERM)
 
 
 def test_broker_under_nohup_survives_its_terminal(tmp_path: Path) -> None:

@@ -365,6 +365,7 @@ def test_same_watch_left_twice_fires_once(run: Run) -> None:
         await store.children("/p", seen)
         await store.children("/p", other)
         await store.create("/p/a")
+        await seen.wait(1)
         await other.wait(1)
         await store.children("/p")
         assert len(seen.events) == 1

@@ -93,7 +93,7 @@ def reader(broker: BrokerProcess) -> Iterator[Callable[..., Any]]:
         consumer.close(autocommit=False)
 
 
-def take(consumer: Any, count: int, timeout_s: float = 15.0) -> list[Any]:
+def take(consumer: Any, count: int, timeout_s: float = 60.0) -> list[Any]:
     """Return exactly count records. Errors: fails when they do not come in time."""
     rows: list[Any] = []
     deadline = time.monotonic() + timeout_s
