@@ -11,14 +11,20 @@ import pytest
 
 from kwire.codec import decode, encode
 from kwire.errors import ErrorCode
+from kwire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.messages.metadata import MetadataRequest, MetadataResponse
 from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import NO_REPLY, NoReply, RequestContext
-from server.handlers.dispatch import RequestDispatcher
+from server.handlers.dispatch import RequestDispatcher, take_apart
 from server.handlers.registry import HandlerTable, handles
 from server.net.session import Session
-from server.turns import Turns
+from server.turns import Turns, exhaust
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 from tests.support.transport import MemoryTransport, connect
@@ -391,5 +397,52 @@ def test_long_generator_is_observed_and_throttled_once() -> None:
         (frame,) = transport.frames()
         assert decode(HeartbeatResponse, frame[5:], 4).throttle_time_ms == 250
         assert observed == [ErrorCode.NONE]
+
+    asyncio.run(run())
+
+
+def test_long_response_is_taken_apart_unless_something_else_refers_to_it() -> None:
+    def response(count: int) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(groups=[DescribedGroup() for _ in range(count)])
+
+    long, short, kept = response(10_000), response(10), response(10_000)
+    rows = kept.groups
+    for each in (long, short, kept):
+        exhaust(take_apart(each))
+    assert (len(long.groups), len(short.groups), len(rows)) == (0, 10, 10_000)
+    nested = response(1)
+    nested.groups[0].members = [DescribedGroupMember() for _ in range(10_000)]
+    shared = response(1)
+    group = shared.groups[0]
+    group.members = [DescribedGroupMember() for _ in range(10_000)]
+    exhaust(take_apart(nested))
+    exhaust(take_apart(shared))
+    assert (len(nested.groups[0].members), len(group.members)) == (0, 10_000)
+
+
+def test_long_answer_to_which_something_refers_stays_whole() -> None:
+    async def run() -> None:
+        seen: list[Any] = []
+
+        @handles(DescribeGroupsRequest, versions="0-6", authorize=None)
+        def describe(ctx: RequestContext, request: DescribeGroupsRequest) -> Any:
+            yield
+            response = DescribeGroupsResponse(groups=[DescribedGroup() for _ in range(10_000)])
+            seen.append(response.groups)
+            return response
+
+        clock = ManualClock()
+        turns = Turns(clock.monotonic_us, slice_steps=20)
+        dispatcher = RequestDispatcher(
+            HandlerTable([describe], CEILING_3_9), services_of(), clock, turns=turns
+        )
+        transport, _ = connect(dispatcher)
+        header = struct.pack(">hhih", 15, 4, 1, -1)
+        body = encode(DescribeGroupsRequest(groups=["g"]), 4)
+        transport.receive(struct.pack(">i", len(header) + len(body)) + header + body)
+        await turn(100)
+        (frame,) = transport.frames()
+        assert len(decode(DescribeGroupsResponse, frame[4:], 4).groups) == 10_000
+        assert len(seen[0]) == 10_000  # the test refers to it
 
     asyncio.run(run())
