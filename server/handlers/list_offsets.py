@@ -95,12 +95,14 @@ def list_offsets(
     """Look up offsets by time, or the log's ends."""
     asked: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
+        yield
         for row in topic.partitions:
             yield
             asked[(topic.name, row.partition_index)] += 1
     topics = []
     searches: list[Coroutine[Any, Any, None]] = []
     for topic in request.topics:
+        yield
         rows: list[ListOffsetsPartitionResponse] = []
         for row in topic.partitions:
             yield
@@ -246,15 +248,17 @@ def search_in_files(search: TimeSearch, cpu_s: float) -> Found | None:
 )
 def offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     """Return where an epoch ended, so that a client or follower can find where its log diverged."""
     # Consumers may ask too, for topics that they may describe (KIP-320).
     is_broker = ctx.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     topics = []
     for topic in request.topics:
+        yield
         rows = []
         may_ask = is_broker or ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
         for row in topic.partitions:
+            yield
             partition, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if may_ask:
                 partition, error = find_partition(ctx, topic.topic, row.partition)

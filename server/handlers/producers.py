@@ -118,6 +118,7 @@ def describe_producers(
     topics = []
     answered: set[tuple[str, int]] = set()
     for topic in request.topics:
+        yield
         rows = []
         for number in topic.partition_indexes:
             yield
