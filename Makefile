@@ -11,12 +11,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars bench bench-long docs compat release clean pipeline-demo
+.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars bench bench-long attack docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested; what needs Java or kcat says so when skipped'
 	@echo 'make check   format, lint, types, import rules and quick tests: before each commit'
-	@echo 'make fmt | golden | test-long | test-pythons | e2e | bench | bench-long | docs | compat | pipeline-demo | release | clean'
+	@echo 'make fmt | golden | test-long | test-pythons | e2e | bench | bench-long | attack | docs | compat | pipeline-demo | release | clean'
 
 # The virtual environment
 
@@ -95,6 +95,12 @@ bench: $(READY) jars
 
 bench-long: $(READY) jars
 	@.ci/stage bench $(BIN)/python -m bench.suite --long $(ARGS)
+
+# What an honest client feels beside each attack, then the longest turn for each API (ARGS are those of bench.attack;
+# python -m bench.attack.sweep has its own). Under half an hour; `make test` has a short form.
+attack: $(READY)
+	@.ci/stage attack $(BIN)/python -m bench.attack $(ARGS)
+	@.ci/stage sweep $(BIN)/python -m bench.attack.sweep --newest --sizes 1 4
 
 docs: $(READY)
 	$(BIN)/python -m docs.generate $(ARGS)

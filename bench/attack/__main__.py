@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -213,24 +213,56 @@ def report(results: Sequence[Result]) -> None:
 
 
 def compare(paths: Sequence[str]) -> None:
-    """Print the figures of several runs beside one another."""
-    runs = [json.loads(Path(path).read_text()) for path in paths]
-    names = [run["name"] for run in runs]
-    head = [f"{name}: {what}" for name in names for what in ("CPU s", "worst ms", "peak MB")]
-    print("| attack | " + " | ".join(head) + " |")
-    print("|---|" + "--:|" * len(head))
+    """Print the figures of several runs beside one another; a later file adds to an earlier one of its name."""
+    runs: dict[str, dict[str, Result]] = {}
+    for path in paths:
+        data = json.loads(Path(path).read_text())
+        found = runs.setdefault(data["name"], {})
+        found.update({result["row"]: result for result in data["results"]})
+    metered = [name for name, found in runs.items() if any("cpu_s" in r for r in found.values())]
+    side_by_side(
+        {name: runs[name] for name in metered},
+        ("CPU s", "MB peak", "worker MB"),
+        lambda result: (
+            f"{result['cpu_s']:.2f}",
+            f"{result['peak_mb']:.0f}",
+            f"{result['worker_mb']:.0f}" if result["worker_mb"] else "",
+        ),
+    )
+    print()
+    side_by_side(
+        runs,
+        ("p50 ms", "p99 ms", "worst ms", "errors"),
+        lambda result: (
+            f"{result['p50_ms']:.1f}",
+            f"{result['p99_ms']:.0f}",
+            f"{result['worst_ms']:,.0f}",
+            f"{len(result['errors'])}" + ("" if result["alive"] else ", ended"),
+        ),
+    )
+
+
+def side_by_side(
+    runs: dict[str, dict[str, Result]],
+    columns: Sequence[str],
+    figures: Callable[[Result], tuple[str, ...]],
+) -> None:
+    """Print a table with the same columns for each run."""
+    print("| attack | " + " | ".join(f"{name}: {c}" for name in runs for c in columns) + " |")
+    print("|---|" + "--:|" * len(columns) * len(runs))
     for row in ROWS:
-        parts = []
-        for each in runs:
-            found = next((one for one in each["results"] if one["row"] == row.name), None)
-            if found is None:
-                parts += ["", "", ""]
-                continue
-            failed = " (ended)" if not found["alive"] else ""
-            parts.append(format(found["cpu_s"], ".2f") if "cpu_s" in found else "")
-            parts.append(f"{found['worst_ms']:,.0f}{failed}")
-            parts.append(f"{found['peak_mb']:.0f}" if "turn_s" in found else "")
+        parts: list[str] = []
+        for found in runs.values():
+            result = found.get(row.name)
+            parts += figures(result) if result else ("",) * len(columns)
         print(f"| {row.what} | " + " | ".join(parts) + " |")
+        if any("also" in found.get(row.name, ()) for found in runs.values()):
+            parts = []
+            for found in runs.values():
+                result = found.get(row.name)
+                whole = {**result, **result["also"]} if result else None
+                parts += figures(whole) if whole else ("",) * len(columns)
+            print("| (its other client) | " + " | ".join(parts) + " |")
 
 
 def main() -> None:

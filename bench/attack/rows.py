@@ -79,7 +79,7 @@ class Row(NamedTuple):
 def bomb(records: bytes, count: int, *, max_timestamp: int = NOW_MS) -> bytes:
     """A zstd batch of so many records, given as bytes."""
     return write_batch(
-        zstandard.compress(records, 19),
+        zstandard.compress(records),
         attributes=int(Codec.ZSTD),
         base_offset=0,
         last_offset_delta=count - 1,
@@ -175,6 +175,24 @@ def tiny_rows() -> list[Row]:
                 )
             )
     return found
+
+
+def crowd(scene: Scene, connections: int = 20) -> str:
+    """Tiny elements on many connections at the same time."""
+    body = smallest_request(ApiKey.DESCRIBE_GROUPS, 5, ("groups",), 3_000_000, distinct=True)
+    wires = [scene.wire() for _ in range(connections)]
+    answered = 0
+    for wire in wires:
+        wire.send(ApiKey.DESCRIBE_GROUPS, 5, body)
+    for wire in wires:
+        try:
+            wire.answer_size()
+            answered += 1
+        except OSError:
+            continue
+        finally:
+            wire.close()
+    return f"{answered} of {connections} answered"
 
 
 def many_replicas(scene: Scene) -> str:
@@ -422,6 +440,12 @@ ROWS: tuple[Row, ...] = (
         in_kafka=False,
     ),
     *tiny_rows(),
+    Row(
+        "tiny-crowd",
+        "DescribeGroups of 3 MB of tiny elements on 20 connections at once",
+        "plain",
+        crowd,
+    ),
     Row(
         "many-replicas",
         "AlterPartitionReassignments of a partition to 250,000 brokers",

@@ -14,7 +14,7 @@ from kwire.types import Array, Fixed, String, Uuid, WireType
 Path = tuple[str, ...]
 
 #: Distinct names have as many letters as it takes; 64 letters, four of them, are 16 million names.
-LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._"
+LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 NAME_LETTERS = 4
 
 

@@ -97,7 +97,7 @@ class Case(NamedTuple):
     api: ApiKey
     version: int
     path: ArrayPath
-    megabytes: int
+    megabytes: float
     kind: str
 
     def body(self) -> bytes:
@@ -105,7 +105,7 @@ class Case(NamedTuple):
             self.api,
             self.version,
             self.path,
-            self.megabytes * 1_000_000,
+            int(self.megabytes * 1_000_000),
             distinct=self.kind != "alike",
             values=VALUES,
             inner=self.kind == "inner",
@@ -283,9 +283,8 @@ class Sweep:
             return "closed"
         finally:
             wire.close()
-            # A turn is measured when it has ended.
             with contextlib.suppress(OSError):
-                Wire(self.target.port, 10 * ANSWER_S).call(ApiKey.API_VERSIONS, 0)
+                served(self.target.port)  # a turn is measured when it has ended
 
 
 def note(text: str) -> None:
@@ -295,7 +294,7 @@ def note(text: str) -> None:
 
 def served(port: int) -> list[tuple[ApiKey, int, int]]:
     """What the broker advertises: (API, lowest, highest version)."""
-    wire = Wire(port)
+    wire = Wire(port, 10 * ANSWER_S)
     answer = wire.call(ApiKey.API_VERSIONS, 0)
     wire.close()
     return [
