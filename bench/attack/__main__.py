@@ -265,6 +265,11 @@ def side_by_side(
             print("| (its other client) | " + " | ".join(parts) + " |")
 
 
+def is_named(name: str, part: str) -> bool:
+    """Whether a row is meant: by its name, or by a part of names if that is no row's name."""
+    return part == name or (part in name and all(row.name != part for row in ROWS))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.attack")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -283,7 +288,7 @@ def main() -> None:
     rows = [
         row
         for row in ROWS
-        if (not options.rows or any(part in row.name for part in options.rows))
+        if (not options.rows or any(is_named(row.name, part) for part in options.rows))
         and (row.in_kafka or not options.kafka)
     ]
     if options.list:

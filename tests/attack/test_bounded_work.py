@@ -15,7 +15,7 @@ from bench.attack.sweep import Case, Sweep, served
 from bench.attack.target import ROOT, MeteredKwire
 from kwire.api import request_class
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 #: Few of the attacks here; `make attack` has them all.
 SHORT = ("list-offsets-by-time", "tiny-describe-groups-4")
