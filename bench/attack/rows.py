@@ -163,7 +163,7 @@ TINY = (
 def tiny_rows() -> list[Row]:
     found = []
     for api, version, path, values in TINY:
-        for megabytes in (4, 10):
+        for megabytes in (2, 4, 10):
             name = api.name.title().replace("_", "")
             found.append(
                 Row(

@@ -30,7 +30,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeteredKwire]:
         yield broker
 
 
-def test_half_a_megabyte_of_tiny_elements_takes_no_long_turn_in_any_api(target: MeteredKwire) -> None:
+def test_half_a_megabyte_of_tiny_elements_takes_no_long_turn_in_any_api(
+    target: MeteredKwire,
+) -> None:
     sweep = Sweep(target)
     for api, _, version in served(target.port):
         # The last array is the innermost one.
