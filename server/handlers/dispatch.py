@@ -309,15 +309,16 @@ def take_apart(message: Any) -> Generator[None, None, None]:
     """
     if not hasattr(message, "unknown_tags"):  # `Encoded`, `NoReply`
         return
+    yield
     for declared in schema_of(type(message)).fields:
         rows = getattr(message, declared.name)
         if type(rows) is not list or not rows or not hasattr(rows[0], "unknown_tags"):
             continue
-        if len(rows) <= MANY_ROWS:
+        if len(rows) <= ROWS_FREED:  # each of them may have many
             for row in rows:
                 if sys.getrefcount(row) <= UNSHARED:
                     yield from take_apart(row)
-        elif sys.getrefcount(rows) <= UNSHARED:
+        elif len(rows) > MANY_ROWS and sys.getrefcount(rows) <= UNSHARED:
             while rows:
                 yield
                 del rows[-ROWS_FREED:]
