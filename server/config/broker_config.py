@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
-from ..security.identity import parse_super_users
+from ..security.identity import ANONYMOUS, parse_super_users
 from .broker_keys import AUTHORIZER_KEYS
 from .definitions import (
     ConfigError,
@@ -324,6 +324,29 @@ class BrokerConfig:
                 for name in AUTHORIZER_KEYS
                 if name in self.static
             ]
+        else:
+            sentences += self._authorizer_notices()
+        return sentences
+
+    def _authorizer_notices(self) -> list[str]:
+        """What ACLs cannot do as long as nobody logs in."""
+        sentences = []
+        if ANONYMOUS in self.super_users:
+            sentences.append(
+                f"super.users names {ANONYMOUS}, as whom every client connects: everyone may do"
+                " everything, whatever the ACLs say"
+            )
+            return sentences
+        if self.super_users:
+            sentences.append(
+                f"super.users has no effect on clients: nobody logs in, so all of them are {ANONYMOUS}"
+            )
+        if not self.get_bool("allow.everyone.if.no.acl.found"):
+            sentences.append(
+                f"Clients, and the other brokers of a cluster, may do only what ACLs allow {ANONYMOUS}; while"
+                " there are no ACLs, nobody can add any. To add the first ones, start once with"
+                " allow.everyone.if.no.acl.found=true"
+            )
         return sentences
 
 

@@ -105,6 +105,11 @@ class LogDirectory:
         try:
             self.layer.make_directory(self.path)
         except FileExistsError:
+            if os.path.islink(self.path):
+                raise NotADirectoryError(
+                    f"{self.path} is a symbolic link that leads to no directory; mend the link, or choose"
+                    " another data directory (log.dirs)"
+                ) from None
             raise NotADirectoryError(
                 f"{self.path} is a file, where a data directory should be; move the file away, or choose"
                 " another data directory (log.dirs)"

@@ -23,6 +23,7 @@ from .acl import (
     ResourcePattern,
     ResourceType,
 )
+from .identity import names_of_host
 
 if TYPE_CHECKING:
     from .identity import Client
@@ -112,6 +113,7 @@ class AclAuthorizer:
     ) -> bool:
         if principal in self._super_users:
             return True
+        hosts = (*names_of_host(host), WILDCARD_HOST)
         found = False
         allowed = False
         for entries in self._applying(resource_type, name):
@@ -119,7 +121,7 @@ class AclAuthorizer:
                 found = True
                 if entry.principal not in (principal, WILDCARD_PRINCIPAL):
                     continue
-                if entry.host not in (host, WILDCARD_HOST):
+                if entry.host not in hosts:
                     continue
                 fits = entry.operation in (operation, AclOperation.ALL)
                 if entry.permission is Permission.DENY:
@@ -151,6 +153,7 @@ class AclAuthorizer:
         """
         if client.principal in self._super_users:
             return True
+        hosts = (*names_of_host(client.client_host), WILDCARD_HOST)
         named: dict[tuple[Permission, PatternType], set[str]] = {}
         for pattern, entries in self._entries.items():
             if pattern.resource_type is not resource_type:
@@ -158,7 +161,7 @@ class AclAuthorizer:
             for entry in entries:
                 if (
                     entry.principal in (client.principal, WILDCARD_PRINCIPAL)
-                    and entry.host in (client.client_host, WILDCARD_HOST)
+                    and entry.host in hosts
                     and entry.operation in (operation, AclOperation.ALL)
                 ):
                     kind = (entry.permission, pattern.pattern_type)

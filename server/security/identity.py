@@ -19,6 +19,20 @@ class Client(Protocol):
     def client_host(self) -> str: ...
 
 
+def names_of_host(address: str) -> tuple[str, ...]:
+    """The ways in which ACLs may name an address. Shape: IPv4, or IPv6 in its short form.
+
+    Apache Kafka compares with all eight groups of an IPv6 address (0:0:0:0:0:0:0:1).
+    Source: Inet6Address.getHostAddress.
+    """
+    if ":" not in address:
+        return (address,)
+    from ipaddress import IPv6Address
+
+    groups = IPv6Address(address).exploded.split(":")
+    return address, ":".join(f"{int(group, 16):x}" for group in groups)
+
+
 class NotAPrincipal(ValueError):
     """A text that should be `Type:name`."""
 

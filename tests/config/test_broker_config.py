@@ -121,6 +121,28 @@ def test_settings_of_an_authorizer_without_one_are_named() -> None:
     ]
 
 
+AUTHORIZER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+OPEN = {"allow.everyone.if.no.acl.found": "true"}
+
+
+def test_authorizer_under_which_nobody_can_add_the_first_acl_is_named() -> None:
+    (said,) = BrokerConfig(AUTHORIZER).notices()
+    assert "nobody can add any" in said
+    assert BrokerConfig({**AUTHORIZER, **OPEN}).notices() == []
+
+
+def test_super_users_whom_no_client_can_be_are_named() -> None:
+    (said,) = BrokerConfig({**AUTHORIZER, **OPEN, "super.users": "User:a"}).notices()
+    assert said == (
+        "super.users has no effect on clients: nobody logs in, so all of them are User:ANONYMOUS"
+    )
+
+
+def test_super_user_who_is_everyone_is_named() -> None:
+    (said,) = BrokerConfig({**AUTHORIZER, "super.users": "User:a;User:ANONYMOUS"}).notices()
+    assert said.endswith("everyone may do everything, whatever the ACLs say")
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

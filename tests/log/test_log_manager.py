@@ -360,6 +360,13 @@ def test_data_directory_that_is_a_file_is_named_with_what_to_do(tmp_path: Path) 
         LogManager([str(path)], FileLayer()).lock()
 
 
+def test_data_directory_that_is_a_link_to_nowhere_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.symlink_to("data")
+    with pytest.raises(NotADirectoryError, match="data is a symbolic link that leads to no direc"):
+        LogManager([str(path)], FileLayer()).lock()
+
+
 def test_lack_of_descriptors_closes_logs_for_every_file_that_is_opened(tmp_path: Path) -> None:
     class Scarce(FileLayer):
         free = 4

@@ -62,6 +62,15 @@ def authorizer(
     return made
 
 
+@pytest.mark.parametrize("host", ["::1", "0:0:0:0:0:0:0:1"])
+def test_ipv6_host_is_recognized_in_the_short_form_and_in_apache_kafkas(host: str) -> None:
+    acls = authorizer({topic("a"): [entry(host=host)]})
+    assert acls.allows(Caller(client_host="::1"), READ, TOPIC, "a")
+    assert acls.allows_any(Caller(client_host="::1"), READ, TOPIC)
+    assert not acls.allows(Caller(client_host="::2"), READ, TOPIC, "a")
+    assert not acls.allows_any(Caller(client_host="::2"), READ, TOPIC)
+
+
 @pytest.mark.parametrize("open_house", [False, True])
 def test_without_an_acl_the_setting_decides(open_house: bool) -> None:
     assert authorizer(open_house=open_house).allows(ALICE, READ, TOPIC, "a") is open_house
