@@ -2,8 +2,9 @@
 
 Behavior: that of `security/acl_authorizer.py` with the ACLs of the coordination store. Without an
 authorizer each creation and filter gets SECURITY_DISABLED: from this, applications know that ACLs are
-off, not out of reach (MirrorMaker 2 then leaves them alone). A type, operation or permission that is
-unknown closes the connection, as it does in Apache Kafka.
+off, not out of reach (MirrorMaker 2 then leaves them alone). Code 0 (UNKNOWN) as a type, operation or
+permission closes the connection, as it does in Apache Kafka. A code that names nothing is UNKNOWN too,
+but does not close it: such a filter matches no ACL, and such a creation is INVALID_REQUEST.
 Versions: 0-3: v1 pattern types (KIP-290), v3 users as resources (KIP-373). Version 0 cannot show
 prefixed patterns, and answers UNSUPPORTED_VERSION if it had to.
 Source: AclApis; DescribeAclsRequest, CreateAclsRequest, DeleteAclsRequest (Java); KIP-140, KIP-290.
@@ -61,7 +62,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 class UnknownKind(Exception):
-    """A code that names no type, operation or permission."""
+    """Code 0 as a type, operation or permission."""
 
 
 @handles(DescribeAclsRequest, versions="0-3", authorize=cluster(AclOperation.DESCRIBE))
@@ -206,14 +207,13 @@ def has_prefixed(patterns: Iterable[ResourcePattern]) -> bool:
 
 
 def known(kind: type[E], code: int) -> E:
-    """The member of a code. Errors: UnknownKind."""
-    try:
-        member = kind(code)
-    except ValueError:
-        raise UnknownKind from None
-    if not member:
+    """The member of a code, UNKNOWN for a code that has none. Errors: UnknownKind (code 0)."""
+    if code == 0:
         raise UnknownKind
-    return member
+    try:
+        return kind(code)
+    except ValueError:
+        return kind(0)
 
 
 def filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
