@@ -197,3 +197,7 @@ def check_new(binding: AclBinding) -> None:
         or entry.permission <= Permission.ANY
     ):
         raise InvalidAcl("ACL binding contains unknown elements")
+    if (
+        ":" not in entry.principal
+    ):  # it would never apply, and Apache Kafka's brokers could not read it
+        raise InvalidAcl(f"expected a principal in the form User:name, but got {entry.principal!r}")

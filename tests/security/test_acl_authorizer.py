@@ -296,3 +296,11 @@ def test_binding_that_cannot_be_is_refused(pattern: ResourcePattern, said: str) 
 
 def test_cluster_can_have_acls() -> None:
     check_new(AclBinding(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME), entry()))
+
+
+def test_principal_without_a_type_is_refused() -> None:
+    with pytest.raises(
+        InvalidAcl, match="expected a principal in the form User:name, but got 'bob'"
+    ):
+        check_new(AclBinding(topic("a"), entry(principal="bob")))
+    check_new(AclBinding(topic("a"), entry(principal="User:")))  # Apache Kafka accepts it
