@@ -183,15 +183,26 @@ class RequestDispatcher:
 
     def _handle_in_turns(self, ctx: RequestContext, answer: Any) -> Steps:
         """Step a handler if it is a generator, and encode its response."""
+        is_short = False
         try:
             if type(answer) is GeneratorType:
-                answer = yield from answer
+                for _ in range(SHORT_STEPS):
+                    try:
+                        next(answer)
+                    except StopIteration as end:
+                        answer, is_short = end.value, True
+                        break
+                    yield
+                else:
+                    answer = yield from answer
             if type(answer) is Later:
                 if ctx.handler.api_key == PRODUCE:
                     ctx.message = None  # as in `dispatch`
                 if self._observer is not None:
                     ctx.handled_us = self._clock.monotonic_us()
                 return answer
+            if is_short:
+                return self._reply(ctx, answer)
             reply = yield from self._reply_in_turns(ctx, answer)
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
@@ -293,6 +304,9 @@ class RequestDispatcher:
             why = f"{api_name(key)} version {version} is not supported"
         return Close(f"{why}; client id {client!r}", (key, version))
 
+
+#: A handler that takes no more steps than this makes a response that can be encoded at once.
+SHORT_STEPS = 8
 
 #: Lists of more rows than this are taken apart in steps, so many rows at a time.
 MANY_ROWS = 4096
