@@ -86,6 +86,14 @@ def await_broker(bootstrap: str, patience: float = BOOTSTRAP_TIMEOUT_MS / 1000) 
         time.sleep(0.1)
 
 
+#: By error code: for these, kafka-python has long sentences that say less.
+NOT_AUTHORIZED = {
+    29: "not authorized to access this topic",
+    30: "not authorized to access this group",
+    31: "not authorized to do this in the cluster",
+}
+
+
 def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
     """Run a client command; a failure or refusal becomes one line and exit code 1."""
     import logging
@@ -99,7 +107,8 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
     except CommandError as error:
         print(f"kwire: {error}", file=sys.stderr)
     except KafkaError as error:
-        print(f"kwire: {options.bootstrap}: {error}", file=sys.stderr)
+        said = NOT_AUTHORIZED.get(getattr(error, "errno", 0))
+        print(f"kwire: {options.bootstrap}: {said or error}", file=sys.stderr)
     return 1
 
 
@@ -153,7 +162,10 @@ def refusals(rows: Iterable[dict[str, Any]], name: str = "name") -> int:
     code = 0
     for row in rows:
         if row["error_code"]:
-            said = row.get("error_message") or for_code(row["error_code"]).description
+            error = row["error_code"]
+            said = (
+                row.get("error_message") or NOT_AUTHORIZED.get(error) or for_code(error).description
+            )
             print(f"kwire: {row[name]}: {said}", file=sys.stderr)
             code = 1
     return code

@@ -119,7 +119,7 @@ def begin_everywhere(consumer: Any, options: Namespace) -> dict[Any, int]:
     for topic in options.topics:
         partitions = consumer.partitions_for_topic(topic)
         if not partitions:
-            raise CommandError(f"{topic}: no such topic")
+            raise CommandError(f"{topic}: no such topic, or not authorized to see it")
         tps += [TopicPartition(topic, partition) for partition in sorted(partitions)]
     consumer.assign(tps)
     end = consumer.end_offsets(tps)

@@ -13,11 +13,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from kafka.errors import KafkaConnectionError
+from kafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    TopicAuthorizationFailedError,
+)
 
 from server.__main__ import main
 from server.cli import client
-from server.cli.client import administering, bootstrap_address, key_value, whole_number
+from server.cli.client import (
+    administering,
+    bootstrap_address,
+    key_value,
+    refusals,
+    reporting,
+    whole_number,
+)
 from server.cli.consume import format_record
 from server.cli.groups import reset_target, target_offset
 from server.cli.produce import split_lines
@@ -60,6 +71,22 @@ def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
         assert "ECONNRESET" in capsys.readouterr().err
         assert administering(command, options) == 0
     assert capsys.readouterr().out == "half a table\n"
+
+
+def test_missing_permission_is_said_in_few_words(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(options: Namespace) -> int:
+        raise GroupAuthorizationFailedError("FindCoordinatorResponse error for GROUP/g: ")
+
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        address = f"127.0.0.1:{broker.getsockname()[1]}"
+        assert reporting(command, Namespace(bootstrap=address)) == 1
+    refused = {"name": "orders", "error_code": TopicAuthorizationFailedError.errno}
+    assert refusals([refused, {**refused, "error_message": "Authorization failed."}]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"kwire: {address}: not authorized to access this group",
+        "kwire: orders: not authorized to access this topic",
+        "kwire: orders: Authorization failed.",
+    ]
 
 
 def test_header_or_config_may_hold_an_equals_sign_in_its_value() -> None:
