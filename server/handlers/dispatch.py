@@ -206,7 +206,10 @@ class RequestDispatcher:
             reply = yield from self._reply_in_turns(ctx, answer)
         except Exception:  # noqa: BLE001 - as above
             return self._failed(ctx)
-        if sys.getrefcount(answer) < UNSHARED:
+        is_long = (
+            isinstance(reply, list) and sum(map(len, reply)) > MANY_ROWS
+        )  # bytes, of some per row
+        if is_long and sys.getrefcount(answer) < UNSHARED:
             yield from take_apart(answer)
         return reply
 
