@@ -38,7 +38,6 @@ from .transaction_verification import BatchVerifier
 if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
-    from ..log.validator import AppendInfo
     from ..replication.append import AppendResult, AppendRow, Granted
     from ..replication.partition import Partition
 
@@ -73,11 +72,13 @@ def produce(
     if transactional and transactional_id is not None:
         verifier = BatchVerifier(ctx, transactional_id)
         verifier.add_partitions(rows)
-    if not -1 <= acks <= 1:
-        return _refuse_acks(ctx, acks, places, rows, verifier)
-    appended = ctx.services.replica_manager.appends.append_records(
-        rows, acks, request.timeout_ms, ctx.now_ms, verifier=verifier, client=ctx
-    )
+    appended: list[AppendResult] | Awaitable[list[AppendResult]]
+    if -1 <= acks <= 1:
+        appended = ctx.services.replica_manager.appends.append_records(
+            rows, acks, request.timeout_ms, ctx.now_ms, verifier=verifier, client=ctx
+        )
+    else:
+        appended = _refuse_acks(rows, verifier)
     if isinstance(appended, list):
         return answer_of(ctx, acks, places, appended)
     return ctx.later(appended, lambda results: answer_of(ctx, acks, places, results))
@@ -111,7 +112,7 @@ def produce_in_steps(
         if refused is not None:
             appended.append([refused] * len(rows))
         elif not -1 <= acks <= 1:
-            appended.append([row if isinstance(row, AppendError) else INVALID_ACKS for row in rows])
+            appended.append(_refuse_acks(rows, verifier))
         else:
             appended.append(
                 appends.append_records(
@@ -273,12 +274,8 @@ def _refusal_of_all(
 
 
 def _refuse_acks(
-    ctx: RequestContext,
-    acks: int,
-    places: list[Place],
-    rows: list[AppendRow],
-    verifier: BatchVerifier | None,
-) -> ProduceResponse | Later[ProduceResponse] | NoReply:
+    rows: list[AppendRow], verifier: BatchVerifier | None
+) -> list[AppendResult] | Awaitable[list[AppendResult]]:
     """Refuse rows that have no other error; an error of verification takes precedence over acks."""
     asked: list[AppendError | Awaitable[AppendError | Granted]] = []
     for row in rows:
@@ -287,11 +284,9 @@ def _refuse_acks(
         else:
             asked.append((None if verifier is None else verifier.verify(*row)) or INVALID_ACKS)
 
-    async def results() -> list[AppendInfo | AppendError]:
+    async def results() -> list[AppendResult]:
         told = [each if isinstance(each, AppendError) else await each for each in asked]
         return [each if isinstance(each, AppendError) else INVALID_ACKS for each in told]
 
-    known = [each for each in asked if isinstance(each, AppendError)]
-    if len(known) == len(asked):
-        return answer_of(ctx, acks, places, list(known))
-    return ctx.later(results(), lambda found: answer_of(ctx, acks, places, found))
+    known: list[AppendResult] = [each for each in asked if isinstance(each, AppendError)]
+    return known if len(known) == len(asked) else results()

@@ -30,6 +30,7 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from server.coordinator.transaction_markers import MARKERS_PER_TURN
+from server.handlers.produce import produce
 from server.turns import exhaust
 from tests.handlers.transaction_broker import GROUP, ID, TOPIC, TransactionBroker, run
 from tests.support.replicas import turns, values
@@ -202,6 +203,25 @@ def test_batch_of_a_partition_that_was_not_added_is_refused(tmp_path: Path) -> N
         wrong = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert broker.send(producer, 0, name=None).error_code == wrong
         assert broker.send(producer, 0).error_code == 0
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_wrong_acks_are_told_after_the_verification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_steps: bool
+) -> None:
+    """As in Apache Kafka 3.9.2; in requests of many rows too."""
+    if in_steps:
+        monkeypatch.setattr(produce, "function", produce.in_steps)
+
+    async def test(broker: TransactionBroker) -> None:
+        producer = await broker.producer()
+        await broker.add(producer, FIRST)
+        row = broker.send(producer, 0, partition=1, version=10, acks=-2)
+        assert row.error_code == ErrorCode.INVALID_TXN_STATE
+        row = broker.send(producer, 0, acks=-2)
+        assert row.error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
     run(tmp_path, test)
 

@@ -167,6 +167,7 @@ class TransactionBroker:
         topic: str = TOPIC,
         version: int = 11,
         name: str | None = ID,
+        acks: int = -1,
     ) -> Any:
         """Produce a transactional batch; return its row, or a future of it."""
         records = batch(
@@ -180,7 +181,7 @@ class TransactionBroker:
         data = PartitionProduceData(index=partition, records=memoryview(records))
         request = ProduceRequest(
             transactional_id=name,
-            acks=-1,
+            acks=acks,
             timeout_ms=10_000,
             topic_data=[TopicProduceData(name=topic, partition_data=[data])],
         )
