@@ -32,6 +32,22 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+#: One log may have this fraction (1/n) of the producers that all together may remember.
+PRODUCER_PARTS = 4
+
+
+def level(sizes: Iterable[int], room: int) -> int:
+    """The size down to which the largest have to shrink so that all together fit into the room."""
+    left = sorted(sizes)
+    count = len(left)
+    for size in left:
+        if size * count > room:
+            return room // count
+        room -= size
+        count -= 1
+    return room
+
+
 class LogManager:
     """The logs of this broker, by partition."""
 
@@ -428,6 +444,31 @@ class LogManager:
         for log in self._logs.values():
             if log.producers.producers:
                 log.producers.remove_expired(now_ms)
+
+    def limit_producers(self, most: int) -> int:
+        """Forget producers if all logs together remember more than `most`; return how many.
+
+        Shape: one log may have a quarter of them. Those with most give up theirs, until all have what is left or
+        fewer.
+        """
+        sizes = {log: log.producers.known for log in self._logs.values()}
+        share = most // PRODUCER_PARTS
+        if sum(sizes.values()) > most:
+            share = min(share, level(sizes.values(), most * 7 // 8))
+        gone = 0
+        for log, size in sizes.items():
+            if size > share:
+                count = log.producers.forget(size - share)
+                gone += count
+                logger.warning(
+                    "%s remembers %d producers, too many for kwire.producer.ids.max=%d: %d are forgotten, and"
+                    " batches that they repeat would not be recognized",
+                    log.tp,
+                    size,
+                    most,
+                    count,
+                )
+        return gone
 
     def shutdown(self, now_ms: int, *, broker_epoch: int = -1, threads: int = 1) -> None:
         """Flush and close all logs, write checkpoints and clean-shutdown markers, unlock.

@@ -18,6 +18,7 @@ Source: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 
 from __future__ import annotations
 
+from itertools import islice
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -373,6 +374,34 @@ class ProducerStateManager:
             del self.producers[producer_id]
         for producer_id in [p for p, v in self.verifying.items() if v.timestamp <= limit]:
             del self.verifying[producer_id]
+
+    @property
+    def known(self) -> int:
+        """How many producers are remembered, and how many verified for the first time."""
+        return len(self.producers) + len(self.verifying)
+
+    def forget(self, count: int) -> int:
+        """Forget so many producers without an open transaction; return how many there were to forget.
+
+        Shape: first those whose transaction was never verified, then those who have sent a single batch, then the
+        others; the oldest first. A repeated batch of theirs is not recognized any more.
+        """
+        gone = list(islice(self.verifying, count))
+        for producer_id in gone:
+            del self.verifying[producer_id]
+        left = count - len(gone)
+        idle = (each for each in self.producers.values() if each.current_txn_first_offset < 0)
+        brief = list(islice((each for each in idle if len(each.batches) < 2), left))
+        for each in brief:
+            del self.producers[each.producer_id]
+        left -= len(brief)
+        if left:
+            idle = (each for each in self.producers.values() if each.current_txn_first_offset < 0)
+            others = list(islice(idle, left))
+            for each in others:
+                del self.producers[each.producer_id]
+            left -= len(others)
+        return count - left
 
     def clear(self, offset: int) -> None:
         """Forget everything; the map stands at offset."""

@@ -20,6 +20,8 @@ from .log_manager import LogManager
 if TYPE_CHECKING:
     from .log import Log
 
+#: A flood of producers has this long before the oldest are forgotten.
+PRODUCERS_CHECK_MS = 2_000
 #: How often flushes are looked for unless log.flush.scheduler.interval.ms says. Apache Kafka never
 #: looks then, and flushes what it rolled in the background at once.
 FLUSH_CHECK_MS = 1000
@@ -85,6 +87,7 @@ class LogUpkeep:
         retention_ms = self._ms("log.retention.check.interval.ms")
         self._repeat(retention_ms, self.retain, min(retention_ms, FIRST_RETENTION_MS))
         self._repeat(self._ms("producer.id.expiration.check.interval.ms"), self._expire_producers)
+        self._repeat(PRODUCERS_CHECK_MS, self._limit_producers)
 
     def close(self) -> None:
         """Stop; a flush or a write under way ends by itself."""
@@ -194,6 +197,9 @@ class LogUpkeep:
         due = self._manager.deletes.take(self._clock.now_ms())
         if due:
             await self._executor.in_thread(self._manager.remove, due)
+
+    async def _limit_producers(self) -> None:
+        self._manager.limit_producers(self._config.get_int("kwire.producer.ids.max"))
 
     async def _expire_producers(self) -> None:
         self._manager.expire_producers(self._clock.now_ms())

@@ -22,7 +22,7 @@ from server.log.log_directory import (
     retired_name,
     split_names,
 )
-from server.log.log_manager import LogManager
+from server.log.log_manager import LogManager, level
 from server.metadata.topic_partition import TopicPartition
 
 from .logs import NOW, append, batch, config, read_bytes, values
@@ -384,3 +384,36 @@ def test_lack_of_descriptors_closes_logs_for_every_file_that_is_opened(tmp_path:
     assert sum(each._open is not None for each in files) == 2
     layer.sync_directory(str(tmp_path))
     assert layer.read_file(str(tmp_path / "checkpoint")) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room", "expected"),
+    [([10, 20, 30], 100, 40), ([10, 20, 30], 50, 20), ([90, 1, 1], 30, 28), ([], 5, 5)],
+)
+def test_largest_shrink_to_one_level(sizes: list[int], room: int, expected: int) -> None:
+    found = level(sizes, room)
+    assert found == expected or sum(min(size, found) for size in sizes) == sum(sizes)
+    assert sum(min(size, found) for size in sizes) <= room
+
+
+def test_flood_of_producers_is_forgotten_where_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = LogManager([str(tmp_path)], FileLayer())
+    manager.lock()
+    manager.load(lambda _: config(), NOW)
+    logs = [
+        manager.create(TopicPartition("t", n), bytes(15) + b"1", config(), NOW) for n in range(3)
+    ]
+    for log, count in zip(logs, (900, 10, 20), strict=True):
+        for number in range(count):
+            log.producers.append_data(number, 0, 0, 0, number, NOW, False)
+    assert manager.limit_producers(10_000) == 0
+    assert manager.limit_producers(1_000) == 900 - 250
+    assert [log.producers.known for log in logs] == [250, 10, 20]
+    assert list(logs[0].producers.producers)[-1] == 899
+    assert "t-0 remembers 900 producers, too many for kwire.producer.ids.max=1000" in caplog.text
+    manager.limit_producers(200)
+    assert sum(log.producers.known for log in logs) <= 175
+    assert [log.producers.known for log in logs[1:]] == [10, 20]
+    manager.shutdown(NOW)

@@ -215,3 +215,29 @@ def test_plain_data_inside_a_transaction_is_refused(tmp_path: Path) -> None:
     assert error(log, 1) == ErrorCode.INVALID_TXN_STATE
     end_transaction(log, 7, commit=True)
     assert send(log, 1) == 2
+
+
+def crowd(*sizes: int) -> ProducerStateManager:
+    """Producers, numbered from 0, that have sent so many batches each."""
+    made = ProducerStateManager(1000)
+    for number, batches in enumerate(sizes):
+        for sequence in range(batches):
+            made.append_data(number, 0, sequence, 0, 10 * number + sequence, NOW, False)
+    return made
+
+
+def test_producers_that_sent_least_and_came_first_are_forgotten_first() -> None:
+    made = crowd(3, 1, 1, 2, 1, 5)
+    assert made.forget(2) == 2
+    assert list(made.producers) == [0, 3, 4, 5]
+    assert made.forget(2) == 2
+    assert list(made.producers) == [3, 5]
+
+
+def test_producer_with_an_open_transaction_is_not_forgotten() -> None:
+    made = crowd(1, 1)
+    made.append_data(9, 0, 0, 0, 100, NOW, True)
+    made.begin_verification(7, 0, 0, NOW, is_added=False)
+    assert made.known == 4
+    assert made.forget(10) == 3
+    assert list(made.producers) == [9] and not made.verifying
