@@ -156,8 +156,8 @@ def decode_prefix(
     """Decode a message that may be followed by more bytes; return it and the position after it.
 
     Shape: read as Java reads it, since a broker accepts that: bytes in strings that are not UTF-8
-    become U+FFFD, and any length below 0 is null where null is allowed. Errors: as decode; MessageTooLarge if it
-    would take more than `max_bytes` of memory, if it cannot be decoded in the usual way.
+    become U+FFFD, any length below 0 is null where null is allowed, and the size of a known tagged
+    field does not count. Errors: as decode; MessageTooLarge if it would take more than `max_bytes` of memory, if it cannot be decoded in the usual way.
     """
     try:
         codecs = _codecs.get(cls) or _add_codecs(cls)

@@ -137,8 +137,8 @@ def decode_prefix(
 ) -> tuple[T, int]:
     """Decode a message that may be followed by more bytes; see codec.decode_prefix.
 
-    Shape: `most` as for `decode`; with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, and any length below 0 is
-    null where null is allowed.
+    Shape: `most` as for `decode`; with `lenient`, bytes in strings that are not UTF-8 become U+FFFD, any length below 0 is
+    null where null is allowed, and the size of a known tagged field does not count.
     """
     schema = schema_of(cls)
     check_version(schema, version)
@@ -285,6 +285,9 @@ class _Reader(_Walk):
             return
         if self.version not in declared.tagged:
             self.fail(BadTag, f"tag {tag} ({declared.name}) is not in this version", at)
+        if self.lenient:  # Java takes no notice of the size of a field that it knows
+            setattr(made, declared.name, self.field(declared))
+            return
         if size > self.end - self.pos:
             self.fail(Truncated, f"tag {tag} of {size} bytes, {self.end - self.pos} left", self.pos)
         outer_end = self.end

@@ -32,6 +32,7 @@ from kwire.messages.join_group import JoinGroupRequest
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.schema import schema_of
+from kwire.varint import uvarint
 from server.turns import exhaust
 from tests.support.catalogue import all_messages, all_versions
 
@@ -353,3 +354,16 @@ def test_string_that_is_too_long_once_its_bytes_are_replaced_is_refused() -> Non
         decode_prefix(DeleteGroupsRequest, cut, 1)
     with pytest.raises(BadLength, match=r"string of 32767 bytes, more when"):
         exhaust(decode_steps(DeleteGroupsRequest, cut, 1))
+
+
+@pytest.mark.parametrize("size", [0, 7, 9, 200])
+def test_size_of_a_known_tagged_field_does_not_count_in_requests(size: int) -> None:
+    """Java's generated classes read the field and take no notice of the size before it."""
+    request = FetchRequest(cluster_id="cluster", topics=[])
+    data = encode(request, 14)
+    tagged = b"\x01\x00\x08\x08cluster"
+    assert data.endswith(tagged)
+    damaged = data[: -len(tagged)] + b"\x01\x00" + uvarint(size) + b"\x08cluster"
+    assert decode_prefix(FetchRequest, damaged, 14) == (request, len(damaged))
+    with pytest.raises(WireError):
+        decode(FetchRequest, damaged, 14)
