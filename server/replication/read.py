@@ -306,14 +306,12 @@ def _read(
                 continue
             asked.idle = None
         topic = asked.topic
-        if by_id is not None and (found := by_id.get(asked.topic_id)) is not None:
-            topic = asked.topic = found.name
+        if by_id is not None:
+            found = by_id.get(asked.topic_id)
+            topic = "" if found is None else found.name
+            asked.topic = topic or asked.topic
         partition = partitions.get((topic, asked.partition))
-        if (
-            partition is None
-            or (by_id is not None and asked.topic_id not in by_id)
-            or (denies is not None and denies(topic))
-        ):
+        if partition is None or (denies is not None and denies(topic)):
             result = _missing(replicas, image, asked, by_id, denies)
             answer_now = answer_now or result.error not in MISSING
             (missing if result.error in MISSING else rows).append((key, asked, topic, result))
