@@ -316,6 +316,11 @@ def replaced_configs(peer: Peer, version: int) -> None:
     alter("unknown kind", "x", ("a", "b"), kind=77)
 
 
+def values_of(answer: dict[str, Any]) -> dict[str, str]:
+    """The configs of the only resource."""
+    return {row["name"]: row["value"] for row in answer["results"][0]["configs"]}
+
+
 @scenario(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
 def changed_configs(peer: Peer, version: int) -> None:
     """Set, delete, append and subtract; brokers too."""
@@ -327,7 +332,7 @@ def changed_configs(peer: Peer, version: int) -> None:
         name: str,
         *changes: tuple[str, int, str | None],
         kind: int = TOPIC,
-        threads: str = "1",
+        in_force: tuple[str, str | None] | None = None,
         **more: Any,
     ) -> None:
         configs = [
@@ -342,14 +347,16 @@ def changed_configs(peer: Peer, version: int) -> None:
         if kind == BROKER:
             keys = ["log.cleaner.threads", "message.max.bytes"]
             row = {"resource_type": BROKER, "resource_name": name, "configuration_keys": keys}
-            peer.until(  # Apache Kafka follows its store
-                lambda answer: (
-                    threads in [each["value"] for each in answer["results"][0]["configs"]]
-                ),
-                ApiKey.DESCRIBE_CONFIGS,
-                4,
-                {"resources": [row]},
-            )
+            if in_force is not None:  # Apache Kafka follows its store
+                key, value = in_force
+                peer.until(
+                    lambda answer: (
+                        value == values_of(answer).get(key)  # None: the row is gone
+                    ),
+                    ApiKey.DESCRIBE_CONFIGS,
+                    4,
+                    {"resources": [row]},
+                )
         peer.call(
             f"{label}, then",
             ApiKey.DESCRIBE_CONFIGS,
@@ -371,12 +378,36 @@ def changed_configs(peer: Peer, version: int) -> None:
     alter("unknown operation", topic, ("retention.ms", 9, "1"))
     alter("key twice", topic, ("retention.ms", set_, "1"), ("retention.ms", set_, "2"))
     alter("unknown topic", peer.name("nowhere"), ("retention.ms", set_, "1"))
-    alter("broker", str(NODE_ID), ("log.cleaner.threads", set_, "2"), kind=BROKER, threads="2")
-    alter("broker back", str(NODE_ID), ("log.cleaner.threads", delete, None), kind=BROKER)
+    alter(
+        "broker",
+        str(NODE_ID),
+        ("log.cleaner.threads", set_, "2"),
+        kind=BROKER,
+        in_force=("log.cleaner.threads", "2"),
+    )
+    alter(
+        "broker back",
+        str(NODE_ID),
+        ("log.cleaner.threads", delete, None),
+        kind=BROKER,
+        in_force=("log.cleaner.threads", "1"),
+    )
     alter("broker, read only", str(NODE_ID), ("log.dir", set_, "/x"), kind=BROKER)
     alter("broker, bad value", str(NODE_ID), ("log.cleaner.threads", set_, "-1"), kind=BROKER)
-    alter("all brokers", "", ("message.max.bytes", set_, "1048588"), kind=BROKER)
-    alter("all brokers back", "", ("message.max.bytes", delete, None), kind=BROKER)
+    alter(
+        "all brokers",
+        "",
+        ("message.max.bytes", set_, "1048588"),
+        kind=BROKER,
+        in_force=("message.max.bytes", "1048588"),
+    )
+    alter(
+        "all brokers back",
+        "",
+        ("message.max.bytes", delete, None),
+        kind=BROKER,
+        in_force=("message.max.bytes", None),
+    )
     alter("other broker", "42", ("message.max.bytes", set_, "1"), kind=BROKER)
 
 
