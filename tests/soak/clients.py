@@ -38,6 +38,10 @@ class ClientFailed(Exception):
     """A client saw something that no kill of a broker explains."""
 
 
+class NoAnswer(ClientFailed):
+    """What was sent is neither acknowledged nor refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The environment of the load: brokers, topics, rates.
@@ -173,8 +177,13 @@ class Client(threading.Thread, ABC):
             }
         )
 
-    def send_all(self, producer: Producer, sends: list[list[Any]]) -> list[str]:
-        """Send, wait for every answer and fill in the offsets; return the errors."""
+    def send_all(
+        self, producer: Producer, sends: list[list[Any]], patience_s: float = PATIENCE_S + 10
+    ) -> list[str]:
+        """Send, wait for every answer and fill in the offsets; return the errors.
+
+        Errors: NoAnswer if answers are missing for that long.
+        """
         errors: list[str] = []
 
         def delivered(send: list[Any], error: KafkaError | None, message: Message) -> None:
@@ -192,10 +201,10 @@ class Client(threading.Thread, ABC):
                 on_delivery=lambda error, message, send=send: delivered(send, error, message),
             )
             producer.poll(0)
-        deadline = time.monotonic() + PATIENCE_S + 10
+        deadline = time.monotonic() + patience_s
         while producer.flush(1.0):
             if time.monotonic() > deadline:
-                raise ClientFailed(f"{self.name}: no answer to a send")
+                raise NoAnswer(f"{self.name}: no answer to a send")
         if not errors:
             self.active = time.monotonic()
         return errors

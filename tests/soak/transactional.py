@@ -10,12 +10,26 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from .checker.history import READ_COMMITTED
-from .clients import PATIENCE_S, Client, ClientFailed, Phase, Place, at, patiently, positions
+from .clients import (
+    PATIENCE_S,
+    Client,
+    ClientFailed,
+    NoAnswer,
+    Phase,
+    Place,
+    at,
+    patiently,
+    positions,
+)
 
 #: How transactions end, and how often. `abandon`: the producer is gone without a word and one of
 #: the same id comes; `abandon commit`: just after it asked for the commit; `zombie`: it asks after
 #: the other came.
 FATES = {"commit": 74, "abort": 14, "abandon": 5, "abandon commit": 3, "zombie": 4}
+
+
+#: How long the records of one transaction may take to be acknowledged, before the producer is replaced.
+SENDING_S = 40.0
 
 
 class Transactor(Client):
@@ -79,9 +93,14 @@ class Transactor(Client):
         """Return the outcome, and when the commit was asked for."""
         try:
             producer.begin_transaction()
-            whole = not self.send_all(producer, sends) and self.within(producer, parts)
+            whole = not self.send_all(producer, sends, SENDING_S) and self.within(producer, parts)
         except KafkaException:
             whole = False  # the producer says why when it is asked to abort
+        except NoAnswer:
+            # librdkafka sometimes adds no partition any more after its coordinator has moved: for minutes,
+            # while the cluster serves everybody else. Its successor aborts the transaction.
+            self._replace_producer()
+            return "fail", None
         if not whole or fate == "abort":
             return self._abort(producer), None
         if fate == "abandon":
