@@ -12,7 +12,16 @@ offsets in ZooKeeper under /consumers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Container, Generator, Hashable, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Generator,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +67,8 @@ if TYPE_CHECKING:
 TopicT = TypeVar(
     "TopicT", OffsetCommitRequestTopic, OffsetDeleteRequestTopic, TxnOffsetCommitRequestTopic
 )
+
+TopicResponseT = TypeVar("TopicResponseT", OffsetCommitResponseTopic, OffsetDeleteResponseTopic)
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 MAY_NOT_READ = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -135,25 +146,41 @@ def some_rows(topics: list[TopicT]) -> Generator[list[TopicT], None, None]:
         yield part
 
 
-def commit_response(
-    asked: list[OffsetCommitRequestTopic],
-    errors: dict[tuple[str, int], int],
+def answered(
+    asked: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic],
+    errors: Mapping[tuple[str, int], int],
     denied: Container[str],
-) -> Generator[None, None, OffsetCommitResponse]:
-    """Answer in the order of the request; partitions without an entry in `errors` are denied or do not exist."""
-    response = OffsetCommitResponse(topics=[])
+    topic_of: type[TopicResponseT],
+    row_of: Callable[..., Any],
+) -> Generator[None, None, list[TopicResponseT]]:
+    """The response's topics, in the order of the request.
+
+    Shape: `topic_of` and `row_of` are the response's classes of topics and partitions. Partitions without
+    an entry in `errors` are denied or do not exist.
+    """
+    topics: list[TopicResponseT] = []
     for topic in asked:
         yield
         otherwise = MAY_NOT_READ if topic.name in denied else UNKNOWN
-        rows: list[OffsetCommitResponsePartition] = []
-        response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
+        rows: list[Any] = []
+        topics.append(topic_of(name=topic.name, partitions=rows))
         for row in topic.partitions:
             yield
-            error = errors.get((topic.name, row.partition_index), otherwise)
-            rows.append(
-                OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
-            )
-    return response
+            number = row.partition_index
+            error = errors.get((topic.name, number), otherwise)
+            rows.append(row_of(partition_index=number, error_code=error))
+    return topics
+
+
+def commit_response(
+    asked: list[OffsetCommitRequestTopic],
+    errors: Mapping[tuple[str, int], int],
+    denied: Container[str],
+) -> Generator[None, None, OffsetCommitResponse]:
+    topics = yield from answered(
+        asked, errors, denied, OffsetCommitResponseTopic, OffsetCommitResponsePartition
+    )
+    return OffsetCommitResponse(topics=topics)
 
 
 @handles(OffsetDeleteRequest, versions="0", authorize=group(AclOperation.DELETE))
@@ -178,23 +205,13 @@ def offset_delete(
 
 def delete_response(
     asked: list[OffsetDeleteRequestTopic],
-    errors: dict[tuple[str, int], int],
+    errors: Mapping[tuple[str, int], int],
     denied: Container[str],
 ) -> Generator[None, None, OffsetDeleteResponse]:
-    """Answer in the order of the request; partitions without an entry in `errors` are denied or do not exist."""
-    response = OffsetDeleteResponse(topics=[])
-    for topic in asked:
-        yield
-        otherwise = MAY_NOT_READ if topic.name in denied else UNKNOWN
-        rows: list[OffsetDeleteResponsePartition] = []
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
-        for row in topic.partitions:
-            yield
-            error = errors.get((topic.name, row.partition_index), otherwise)
-            rows.append(
-                OffsetDeleteResponsePartition(partition_index=row.partition_index, error_code=error)
-            )
-    return response
+    topics = yield from answered(
+        asked, errors, denied, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition
+    )
+    return OffsetDeleteResponse(topics=topics)
 
 
 def usable(

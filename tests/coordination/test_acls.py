@@ -130,8 +130,10 @@ def test_writers_that_collide_both_succeed(run: Run) -> None:
                 for binding in bindings
             )
         )
+        everything = {binding for bindings in wanted for binding in bindings}
         for broker in brokers:
-            await broker.sees(*(binding for bindings in wanted for binding in bindings))
+            await broker.sees(*everything)
+            assert broker.bindings == everything
             broker.stop()
 
     run(body)
@@ -160,6 +162,7 @@ def test_old_notifications_are_purged(run: Run) -> None:
         async with asyncio.timeout(10):
             while "acl_changes_0000000000" in await broker.store.children("/kafka-acl-changes"):
                 await asyncio.sleep(0.005)
+        assert "acl_changes_0000000000" not in await broker.store.children("/kafka-acl-changes")
         broker.stop()
 
     run(body)
@@ -172,6 +175,10 @@ def test_everything_is_read_again_after_a_lost_session(run: Run) -> None:
         other.store.adopt_session()
         await one.acls.create([AclBinding(TOPIC, READ)])
         await other.sees(AclBinding(TOPIC, READ))
+        # The watches are left again, too.
+        await one.acls.create([AclBinding(TOPIC, WRITE)])
+        await other.sees(AclBinding(TOPIC, READ), AclBinding(TOPIC, WRITE))
+        assert len(other.bindings) == 2
         one.stop()
         other.stop()
 

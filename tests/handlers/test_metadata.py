@@ -356,7 +356,9 @@ def test_topic_asked_for_by_id_is_never_created(room: Replicas, topics: Topics) 
 
 def test_known_topics_do_not_wait_for_anybody(room: Replicas, topics: Topics) -> None:
     room.create("a")
-    room.call(metadata, request("a", allow_auto_topic_creation=True), LATEST)
+    answer = room.call(metadata, request("a", allow_auto_topic_creation=True), LATEST)
+    assert errors(answer) == {"a": 0}
+    assert topics.asked == []
 
 
 # DescribeCluster

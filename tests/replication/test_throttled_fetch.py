@@ -137,7 +137,10 @@ def test_wait_for_room_is_no_longer_than_until_there_is_some(
 
     async def run() -> None:
         async with asyncio.timeout(60):
-            await finish(fetch(trio.rooms[0].context(FETCH_VERSION), request))
+            waiting = fetch(trio.rooms[0].context(FETCH_VERSION), request)
+            assert isinstance(waiting, Later)
+            answer = await finish(waiting)
+            assert answer.error_code == 0
 
     asyncio.run(run())
 
