@@ -23,10 +23,12 @@ from .definitions import (
     Value,
 )
 from .endpoints import parse_endpoints, parse_protocol_map
+from .listener_settings import ListenerSettings
 from .requirements import check_broker_values, check_topic_values, connection_overrides, log_dirs
 from .tables import (
     BROKER,
     CLUSTER_LISTENER_KEYS,
+    LISTENER_PREFIX,
     QUOTA,
     TOPIC,
     broker_synonyms,
@@ -174,6 +176,10 @@ class BrokerConfig:
         """Address -> most connections."""
         return connection_overrides(self.get_str("max.connections.per.ip.overrides"))
 
+    def listener(self, name: str) -> ListenerSettings:
+        """The settings of one listener: its own (`listener.name.<listener>.<key>`) over the plain ones."""
+        return ListenerSettings(self, name)
+
     def _protocols(self) -> dict[str, str]:
         key = "listener.security.protocol.map"
         protocols = parse_protocol_map(self.get_str(key))
@@ -218,7 +224,8 @@ class BrokerConfig:
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener(changed names)` after each change; returns a function that removes it.
 
-        Shape: the names of broker keys whose effective value has changed.
+        Shape: the names of broker keys whose effective value has changed, including those of single listeners
+        (`listener.name.<listener>.<key>`).
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -242,9 +249,10 @@ class BrokerConfig:
         except ConfigError as error:
             logger.error("Stored dynamic configs could not be applied: %s", error)
             return frozenset()
-        before = self.values
+        before, texts_before = self.values, self.effective
         self.effective, self.values = effective, values
         changed = frozenset(name for name, value in values.items() if value != before[name])
+        changed |= _changed_of_listeners(texts_before, effective)
         if changed:
             for listener in tuple(self._listeners):
                 listener(changed)
@@ -364,6 +372,12 @@ def overlay(static: Properties, *layers: Properties) -> dict[str, str]:
                 result.pop(synonym, None)
             result[name] = value
     return result
+
+
+def _changed_of_listeners(before: Properties, after: Properties) -> frozenset[str]:
+    """The keys of single listeners that were set, changed or removed."""
+    names = {name for name in (*before, *after) if name.startswith(LISTENER_PREFIX)}
+    return frozenset(name for name in names if before.get(name) != after.get(name))
 
 
 def _parse(properties: Properties) -> dict[str, Value]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from .broker_keys import BROKER_KEYS
 from .definitions import ConfigKey, ConfigType, UpdateMode, at_least
 from .inert_keys import INERT_BROKER_KEYS, NEWER_NAMES
+from .security_keys import SECURITY_KEYS
 from .topic_keys import TOPIC_KEYS
 
-BROKER: dict[str, ConfigKey] = {key.name: key for key in (*BROKER_KEYS, *INERT_BROKER_KEYS)}
+BROKER: dict[str, ConfigKey] = {
+    key.name: key for key in (*BROKER_KEYS, *SECURITY_KEYS, *INERT_BROKER_KEYS)
+}
 TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_KEYS}
 
 #: Replication quotas exist only as dynamic broker configs. Source: DynamicConfig.Broker.

@@ -114,7 +114,14 @@ ELSEWHERE = (
 def sources() -> str:
     """Everything in server/ that may read a config, without the tables themselves."""
     server = Path(__file__).parents[2] / "server"
-    tables = ("broker_keys.py", "inert_keys.py", "topic_keys.py", "requirements.py", "tables.py")
+    tables = (
+        "broker_keys.py",
+        "inert_keys.py",
+        "requirements.py",
+        "security_keys.py",
+        "tables.py",
+        "topic_keys.py",
+    )
     files = (path for path in server.rglob("*.py") if path.name not in tables)
     return "\n".join(path.read_text() for path in files)
 

@@ -1,0 +1,62 @@
+"""Apache Kafka's broker configs for encryption and login that have an effect in kwire.
+
+Columns as in broker_keys.py. All of them can be set for one listener (`listener.name.<listener>.<key>`), and those
+of logins for one of its mechanisms: read them with `BrokerConfig.listener`.
+"""
+
+from __future__ import annotations
+
+from .definitions import ConfigKey, ConfigType, UpdateMode, one_of
+
+key = ConfigKey
+BOOLEAN, STRING, LIST, PASSWORD = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.LIST,
+    ConfigType.PASSWORD,
+)
+MEDIUM, LOW = "MEDIUM", "LOW"
+PER_BROKER = UpdateMode.PER_BROKER
+
+# fmt: off
+SECURITY_KEYS: tuple[ConfigKey, ...] = (
+    # TLS
+    key("ssl.allow.dn.changes", BOOLEAN, "false", LOW, idle=True,
+        doc="Whether a new certificate set with AlterConfigs may have another distinguished name than the one in use."),
+    key("ssl.allow.san.changes", BOOLEAN, "false", LOW, idle=True,
+        doc="Whether a new certificate set with AlterConfigs may lack subject alternative names of the one in use."),
+    key("ssl.cipher.suites", LIST, "", MEDIUM, PER_BROKER, idle=True,
+        doc="Cipher suites that may be negotiated, by Java's names; empty leaves the choice to OpenSSL."),
+    key("ssl.client.auth", STRING, "none", MEDIUM, PER_BROKER, valid=one_of("required", "requested", "none"), idle=True,
+        doc="Whether a client has to present a certificate (required), may (requested), or is not asked for one (none)."),
+    key("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", MEDIUM, PER_BROKER, idle=True,
+        doc="Versions of TLS that may be negotiated."),
+    key("ssl.endpoint.identification.algorithm", STRING, "https", LOW, PER_BROKER, idle=True,
+        doc="https: a broker that connects to another checks the host name in its certificate; empty: it does not."),
+    key("ssl.key.password", PASSWORD, None, MEDIUM, PER_BROKER, idle=True,
+        doc="Password of the private key: in a PKCS12 keystore, of the key's entry; in PEM, of an encrypted PKCS #8 key."),
+    key("ssl.keystore.certificate.chain", PASSWORD, None, MEDIUM, PER_BROKER, idle=True,
+        doc="Certificate and its issuers in PEM, instead of a keystore file."),
+    key("ssl.keystore.key", PASSWORD, None, MEDIUM, PER_BROKER, idle=True,
+        doc="Private key in PEM (PKCS #8), instead of a keystore file."),
+    key("ssl.keystore.location", STRING, None, MEDIUM, PER_BROKER, idle=True,
+        doc="File with the private key and certificate chain."),
+    key("ssl.keystore.password", PASSWORD, None, MEDIUM, PER_BROKER, idle=True,
+        doc="Password of a PKCS12 keystore."),
+    key("ssl.keystore.type", STRING, "JKS", MEDIUM, PER_BROKER, idle=True,
+        doc="PEM or PKCS12; a PKCS12 file is also read if this says JKS. A JKS file has to be converted."),
+    key("ssl.principal.mapping.rules", STRING, "DEFAULT", LOW, idle=True,
+        doc="Rules that make a user name of a client certificate's distinguished name."),
+    key("ssl.protocol", STRING, "TLSv1.3", MEDIUM, PER_BROKER, idle=True,
+        doc="Newest version of TLS to negotiate: TLSv1.3, TLSv1.2, or TLS for any."),
+    key("ssl.truststore.certificates", PASSWORD, None, MEDIUM, PER_BROKER, idle=True,
+        doc="Certificates of trusted authorities in PEM, instead of a truststore file."),
+    key("ssl.truststore.location", STRING, None, MEDIUM, PER_BROKER, idle=True,
+        doc="File with the certificates of trusted authorities."),
+    key("ssl.truststore.password", PASSWORD, None, MEDIUM, PER_BROKER, idle=True,
+        doc="Password of a PKCS12 truststore."),
+    key("ssl.truststore.type", STRING, "JKS", MEDIUM, PER_BROKER, idle=True,
+        doc="PEM or PKCS12; a PKCS12 file is also read if this says JKS."),
+    # SASL
+)
+# fmt: on
