@@ -1,0 +1,1 @@
+"""Quotas of clients, as Apache Kafka measures and enforces them. Pure: time is passed in."""
