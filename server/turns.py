@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+RowT = TypeVar("RowT")
 
 #: Work in steps that returns a T.
 Steps = Generator[None, None, T]
@@ -310,6 +312,22 @@ class Turns:
                     return
         finally:
             self._steps_left -= taken
+
+
+#: How many rows `each_in_steps` makes in one step.
+ROWS_IN_STEP = 256
+
+
+def each_in_steps(
+    make: Callable[[RowT], T], rows: Iterable[RowT]
+) -> Generator[None, None, list[T]]:
+    """Return `make` of each row, as `[make(row) for row in rows]` does, in steps."""
+    iterator = iter(rows)
+    made: list[T] = []
+    while some := [make(row) for row in islice(iterator, ROWS_IN_STEP)]:
+        made += some
+        yield
+    return made
 
 
 def exhaust(steps: Generator[None, None, T]) -> T:

@@ -122,6 +122,7 @@ class Found(NamedTuple):
     turn_s: float
     memory_mb: float
     outcome: str
+    said: str  # what the broker's watchdog says of the turn, if it was long
 
 
 def cases(
@@ -266,7 +267,10 @@ class Sweep:
         target.clear_turn()
         outcome = self.ask(case, body)
         grown = (peak_bytes(target.pid) - before) / MEGABYTE
-        found = Found(case, target.longest_turn_s(), grown, outcome)
+        lines = [line for line in target.log_tail(50).splitlines() if "a turn of the event" in line]
+        turn_s = target.longest_turn_s()
+        said = lines[-1].partition("event loop ")[2] if turn_s > TURN_GOAL_S and lines else ""
+        found = Found(case, turn_s, grown, outcome, said)
         self.found.append(found)
         return found
 
@@ -367,7 +371,7 @@ def main() -> None:
                 if found.turn_s > TURN_GOAL_S or found.memory_mb > MEMORY_GOAL:
                     note(
                         f"{case.api.name} {case}: {found.turn_s:.3f} s, {found.memory_mb:.0f} MB,"
-                        f" {found.outcome}"
+                        f" {found.outcome}; {found.said}"
                     )
         finally:
             report(sweep.found)

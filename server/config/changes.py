@@ -6,7 +6,7 @@ Source: ConfigAdminManager and ZkAdminManager of 3.9; codes and sentences are th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -19,6 +19,10 @@ from .tables import TOPIC, find_broker_key
 
 #: Dynamic in Apache Kafka; kwire opens its sockets once.
 NEED_RESTART = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
+
+
+#: How many keys are checked in one step.
+KEYS_IN_STEP = 256
 
 
 class ResourceType(IntEnum):
@@ -58,13 +62,18 @@ class Refused(Exception):
         self.message = message
 
 
-def check_changes(changes: Iterable[Change]) -> None:
-    """Refuse duplicate keys and missing values. Errors: Refused."""
-    changes = list(changes)
-    counts = Counter(change.name for change in changes)
-    if any(count > 1 for count in counts.values()):
-        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    absent = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
+def check_changes(changes: Iterable[Change]) -> Generator[None, None, None]:
+    """Refuse duplicate keys and missing values, in steps. Errors: Refused."""
+    names: set[str] = set()
+    absent: list[str] = []
+    for number, change in enumerate(changes, 1):
+        if number % KEYS_IN_STEP == 0:
+            yield
+        if change.name in names:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        names.add(change.name)
+        if change.value is None and change.operation != Operation.DELETE:
+            absent.append(change.name)
     if absent:
         message = f"Null value not supported for : {', '.join(absent)}"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
@@ -91,15 +100,16 @@ def changed(
     whichever comes first.
     """
     after = dict(current)
+    set_, delete = int(Operation.SET), int(Operation.DELETE)
     for change in changes:
-        check_operation(change)
         name, operation, value = change
         text = value if value is not None else ""
-        if operation == Operation.SET:
+        if operation == set_:
             after[name] = text
-        elif operation == Operation.DELETE:
+        elif operation == delete:
             after.pop(name, None)
         else:
+            check_operation(change)
             verb = "append" if operation == Operation.APPEND else "subtract"
             key = find_key(name)
             if key is None:
@@ -110,13 +120,24 @@ def changed(
             words = [word for word in after.get(name, key.default or "").split(",") if word]
             given = text.split(",")
             if operation == Operation.APPEND:
-                words += [word for word in given if word not in words]
+                there = set(words)
+                words += [word for word in given if word not in there]
             else:
-                for word in given:
-                    if word in words:
-                        words.remove(word)
+                words = subtracted(words, given)
             after[name] = ",".join(words)
     return after
+
+
+def subtracted(words: Iterable[str], given: Iterable[str]) -> list[str]:
+    """The words without those given; one that is given once is removed once, where it comes first."""
+    removed = Counter(given)
+    left = []
+    for word in words:
+        if removed[word]:
+            removed[word] -= 1
+        else:
+            left.append(word)
+    return left
 
 
 def find_topic_key(name: str) -> ConfigKey | None:

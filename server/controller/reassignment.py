@@ -15,6 +15,9 @@ from ..coordination.paths import ReplicaAssignment
 from ..metadata.image import PartitionImage
 from .refusal import Refusal
 
+#: More replicas than any cluster has brokers; so many are not looked at one by one.
+MOST_REPLICAS = 10_000
+
 NOT_IN_PROGRESS = Refusal(
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
     "No partition reassignment is in progress.",
@@ -83,6 +86,8 @@ def _invalid_replicas(
 ) -> Refusal | None:
     if not target:
         return _invalid("Empty replica list specified in partition reassignment.")
+    if len(target) > MOST_REPLICAS:
+        return _invalid(f"More than {MOST_REPLICAS} replica ids in partition reassignment.")
     listed = ", ".join(map(str, target))
     if len(set(target)) != len(target):
         return _invalid(

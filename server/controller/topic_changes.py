@@ -40,6 +40,8 @@ UNKNOWN_TOPIC = Refusal(
 #: How many new topics are written together, and how many are shown together: few enough for a turn of the loop.
 WRITTEN_AT_ONCE = 64
 SHOWN_AT_ONCE = 8
+#: How many topics are deleted together.
+DELETED_AT_ONCE = 16
 
 
 class TopicChanges:
@@ -216,14 +218,20 @@ class TopicChanges:
         """Delete topics: from the image at once, from the store when no replica is left."""
         active = self._active
         known = [name for name in dict.fromkeys(names) if name in active.image.topics]
-        for name in known:
-            try:
-                # a later controller continues from this request
-                await active.cluster.request_deletion(name)
-            except NodeExists:
-                pass
-        await self._begin_deletion(known)
-        return [None if name in known else UNKNOWN_TOPIC for name in names]
+        for first in range(0, len(known), DELETED_AT_ONCE):
+            # One commit for all of them; a later controller continues from these requests.
+            some = known[first : first + DELETED_AT_ONCE]
+            await asyncio.gather(*(self._request_deletion(name) for name in some))
+            await self._begin_deletion(some)
+            await active.pause()
+        found = set(known)
+        return [None if name in found else UNKNOWN_TOPIC for name in names]
+
+    async def _request_deletion(self, name: str) -> None:
+        try:
+            await self._active.cluster.request_deletion(name)
+        except NodeExists:
+            pass
 
     async def deletions_changed(self) -> None:
         """Start the deletions requested in ZooKeeper."""

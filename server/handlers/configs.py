@@ -52,7 +52,7 @@ from ..controller.topics import invalid_topic_name
 from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
 from ..security import acl
 from ..security.acl import AclOperation
-from ..turns import Steps
+from ..turns import Steps, each_in_steps
 from . import refusals
 from .authorization import DENIED
 from .context import Later, RequestContext
@@ -254,7 +254,12 @@ def alter_configs(
     for resource in request.resources:
         yield
         changes.append(
-            [Change(config.name, Operation.SET, config.value) for config in resource.configs]
+            (
+                yield from each_in_steps(
+                    lambda config: Change(config.name, Operation.SET, config.value),
+                    resource.configs,
+                )
+            )
         )
     return ctx.later(
         _alter(ctx, request.resources, changes, False, request.validate_only),
@@ -293,10 +298,12 @@ def incremental_alter_configs(
     for resource in request.resources:
         yield
         changes.append(
-            [
-                Change(config.name, config.config_operation, config.value)
-                for config in resource.configs
-            ]
+            (
+                yield from each_in_steps(
+                    lambda config: Change(config.name, config.config_operation, config.value),
+                    resource.configs,
+                )
+            )
         )
     return ctx.later(
         _alter(ctx, request.resources, changes, True, request.validate_only),
@@ -329,16 +336,21 @@ async def _alter(
     validate_only: bool,
 ) -> list[Outcome]:
     """Change each resource separately; `keep_others` is what makes it incremental."""
-    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    turns = ctx.services.turns
+    counts: Counter[tuple[int, str]] = Counter()
+    for resource in resources:
+        await turns.pause(ctx.connection)
+        counts[resource.resource_type, resource.resource_name] += 1
     outcomes = []
     for resource, wanted in zip(resources, changes, strict=True):
-        await ctx.services.turns.pause(ctx.connection)
+        await turns.pause(ctx.connection)
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 message = "Each resource must appear at most once."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
             _check_allowed(ctx, AclOperation.ALTER_CONFIGS, resource)
-            check_changes(wanted)
+            for _ in check_changes(wanted):
+                await turns.pause(ctx.connection)
             await _alter_resource(ctx, resource, wanted, keep_others, validate_only)
         except Refused as refused:
             outcomes.append((refused.error, refused.message))

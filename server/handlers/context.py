@@ -238,7 +238,7 @@ class RequestContext:
     def later(
         self,
         awaitable: Awaitable[T],
-        finish: Callable[[T], Generator[None, None, R | NoReply]],
+        finish: Callable[[T], Generator[None, None, R | NoReply | Later[R]]],
         on_disconnect: Callable[[], object] | None = None,
     ) -> Later[R]: ...
 

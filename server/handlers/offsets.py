@@ -126,13 +126,16 @@ def offset_commit(
 
 def some_rows(topics: list[TopicT]) -> Generator[list[TopicT], None, None]:
     """Cut the rows of a long request into parts; a short one is one part, the list itself."""
-    if sum(len(topic.partitions) for topic in topics) <= ROWS_IN_STEP:
+    if (
+        len(topics) <= ROWS_IN_STEP
+        and sum(len(topic.partitions) for topic in topics) <= ROWS_IN_STEP
+    ):
         yield topics
         return
     part: list[TopicT] = []
     room = ROWS_IN_STEP
     for topic in topics:
-        rows = topic.partitions
+        rows = topic.partitions  # one without rows has no part in it
         first = 0
         while first < len(rows):
             some = rows[first : first + room]

@@ -38,6 +38,7 @@ from ..controller.controller import Listed
 from ..controller.leadership import PREFERRED, UNCLEAN
 from ..controller.refusal import Refusal
 from ..metadata.topic_partition import TopicPartition
+from ..turns import ROWS_IN_STEP
 from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
@@ -164,7 +165,11 @@ def elect_leaders(
     else:
         for topic in asked:
             yield
-            wanted += [TopicPartition(topic.topic, number) for number in topic.partitions]
+            topic_name = topic.topic
+            for first in range(0, len(topic.partitions), ROWS_IN_STEP):
+                yield
+                some = topic.partitions[first : first + ROWS_IN_STEP]
+                wanted += [TopicPartition(topic_name, number) for number in some]
     return ctx.later(
         ctx.services.controller.elect_leaders(wanted, election),
         partial(_elected, everything=asked is None),

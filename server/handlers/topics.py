@@ -49,6 +49,7 @@ from ..coordination.cluster import random_id
 from ..coordination.paths import NewTopic
 from ..metadata.image import TopicImage
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from ..turns import Steps, each_in_steps
 from . import refusals
 from .context import Later, RequestContext
 from .registry import handles
@@ -70,13 +71,9 @@ def create_topics(
     """Create topics, or with validate_only say whether they could be created."""
     services = ctx.services
     if not services.controller.is_active:
-        return CreateTopicsResponse(
-            topics=[_refused_topic(topic.name, NOT_CONTROLLER) for topic in request.topics]
-        )
+        return (yield from _all_refused(request, NOT_CONTROLLER))
     if asks_for_too_many(request.topics, services.config.get_int("num.partitions")):
-        return CreateTopicsResponse(
-            topics=[_refused_topic(topic.name, TOO_MANY_PARTITIONS) for topic in request.topics]
-        )
+        return (yield from _all_refused(request, TOO_MANY_PARTITIONS))
     image = services.metadata()
     times = Counter(topic.name for topic in request.topics)
     rows: dict[str, NewTopic | Refusal] = {}
@@ -128,6 +125,13 @@ def _all_created(
     for topic in request.topics:
         yield
         topics.append(_created(ctx, topic.name, rows[topic.name], created=created))
+    return CreateTopicsResponse(topics=topics)
+
+
+def _all_refused(request: CreateTopicsRequest, refusal: Refusal) -> Steps[CreateTopicsResponse]:
+    topics = yield from each_in_steps(
+        lambda topic: _refused_topic(topic.name, refusal), request.topics
+    )
     return CreateTopicsResponse(topics=topics)
 
 
@@ -189,15 +193,16 @@ def delete_topics(
     ctx: RequestContext, request: DeleteTopicsRequest
 ) -> Generator[None, None, DeleteTopicsResponse | Later[DeleteTopicsResponse]]:
     """Delete topics by name, or from version 6 on by id."""
-    asked = _topics_to_delete(ctx, request)
+    asked = yield from _topics_to_delete(ctx, request)
     refused = _why_no_deletion(ctx, asked)
     if refused is not None:
-        return DeleteTopicsResponse(
-            responses=[
-                DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=refused)
-                for topic in asked
-            ]
+        made = yield from each_in_steps(
+            lambda topic: DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=refused
+            ),
+            asked,
         )
+        return DeleteTopicsResponse(responses=made)
     rows = []
     for topic in asked:
         yield
@@ -207,13 +212,14 @@ def delete_topics(
     if not names:
         return DeleteTopicsResponse(responses=rows)
 
-    def finish(results: Sequence[Refusal | None]) -> DeleteTopicsResponse:
+    def finish(results: Sequence[Refusal | None]) -> Steps[DeleteTopicsResponse]:
         failed = {
             name: result.error
             for name, result in zip(names, results, strict=True)
             if result is not None
         }
         for row in rows:
+            yield
             if row.name is not None and not row.error_code:
                 row.error_code = failed.get(row.name, ErrorCode.NONE)
         return DeleteTopicsResponse(responses=rows)
@@ -221,11 +227,17 @@ def delete_topics(
     return ctx.later(ctx.services.controller.delete_topics(names), finish)
 
 
-def _topics_to_delete(ctx: RequestContext, request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+def _topics_to_delete(
+    ctx: RequestContext, request: DeleteTopicsRequest
+) -> Steps[list[DeleteTopicState]]:
     """The rows in the form of version 6; in older versions they have only names."""
     if ctx.version >= 6:
         return request.topics
-    return [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    return (
+        yield from each_in_steps(
+            lambda name: DeleteTopicState(name=name, topic_id=ZERO_UUID), request.topic_names
+        )
+    )
 
 
 def _why_no_deletion(ctx: RequestContext, asked: list[DeleteTopicState]) -> ErrorCode | None:
@@ -291,29 +303,32 @@ def create_partitions(
             if not isinstance(row, Refusal):
                 room -= len(row)
     if request.validate_only or all(isinstance(row, Refusal) for row in rows.values()):
-        return _grown(rows)
-    return ctx.later(_grow(ctx, rows))
+        return (yield from _grown(rows))
+    return ctx.later(_grow(ctx, rows), _grown)
 
 
-async def _grow(
-    ctx: RequestContext, rows: dict[str, dict[int, tuple[int, ...]] | Refusal]
-) -> CreatePartitionsResponse:
+Growth = dict[str, dict[int, tuple[int, ...]] | Refusal]
+
+
+async def _grow(ctx: RequestContext, rows: Growth) -> Growth:
     for name, row in rows.items():
+        await ctx.services.turns.pause(ctx.connection)
         if not isinstance(row, Refusal):
             result = await ctx.services.controller.create_partitions(name, row)
             if isinstance(result, Refusal):
                 rows[name] = result
-    return _grown(rows)
+    return rows
 
 
-def _grown(rows: dict[str, dict[int, tuple[int, ...]] | Refusal]) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=[
+def _grown(rows: Growth) -> Steps[CreatePartitionsResponse]:
+    results = []
+    for name, row in rows.items():
+        yield
+        results.append(
             CreatePartitionsTopicResult(
                 name=name,
                 error_code=row.error if isinstance(row, Refusal) else 0,
                 error_message=row.message if isinstance(row, Refusal) else None,
             )
-            for name, row in rows.items()
-        ]
-    )
+        )
+    return CreatePartitionsResponse(results=results)

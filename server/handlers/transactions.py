@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.errors import ErrorCode
@@ -71,7 +72,7 @@ from .authorization import (
     group,
     transactional_id,
 )
-from .offsets import MAY_NOT_READ, UNKNOWN, errors_by_row, usable
+from .offsets import MAY_NOT_READ, UNKNOWN, errors_by_row, some_rows, usable
 from .registry import handles
 from .repeats import without_many_repeats
 from .transaction_verification import add_partitions, error_for_client, verify_offsets_partition
@@ -299,29 +300,44 @@ def txn_offset_commit(
     known, denied = yield from usable(ctx, asked)
     if not known:
         return (yield from offsets_response(ctx, asked, {}, UNKNOWN, denied))
+    coordinator = ctx.services.group_coordinator
+
+    def respond(responses: Iterable[TxnOffsetCommitResponse]) -> Steps[TxnOffsetCommitResponse]:
+        errors: dict[tuple[str, int], int] = {}
+        for response in responses:
+            yield
+            errors.update(errors_by_row(response))
+        # Unknown partitions have no answer of the coordinator.
+        return (yield from offsets_response(ctx, asked, errors, UNKNOWN, denied))
+
+    def commit(
+        error: ErrorCode,
+    ) -> Steps[TxnOffsetCommitResponse | Later[TxnOffsetCommitResponse]]:
+        answers: list[TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]] = []
+        for topics in some_rows(known):
+            yield
+            part = copy(request)
+            part.topics = topics
+            if error is ErrorCode.NONE:
+                answers.append(coordinator.commit_transactional_offsets(part))
+            else:
+                answers.append(transactional_commit_error(part, error))
+        done = [answer for answer in answers if isinstance(answer, TxnOffsetCommitResponse)]
+        if len(done) == len(answers):
+            return (yield from respond(done))
+
+        async def stored() -> list[TxnOffsetCommitResponse]:
+            return [
+                answer if isinstance(answer, TxnOffsetCommitResponse) else await answer
+                for answer in answers
+            ]
+
+        return ctx.later(stored(), respond)
+
     verified = verify_offsets(ctx, request)
-    request.topics = known  # unknown partitions have their answer already
-
-    def put_back(response: TxnOffsetCommitResponse) -> Steps[TxnOffsetCommitResponse]:
-        return offsets_response(ctx, asked, errors_by_row(response), UNKNOWN, denied)
-
-    def commit(error: ErrorCode) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-        if error is not ErrorCode.NONE:
-            return transactional_commit_error(request, error)
-        answer: TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]
-        answer = ctx.services.group_coordinator.commit_transactional_offsets(request)
-        return answer
-
-    async def commit_later(verified: Awaitable[ErrorCode]) -> TxnOffsetCommitResponse:
-        stored = commit(await verified)
-        return stored if isinstance(stored, TxnOffsetCommitResponse) else await stored
-
-    if not isinstance(verified, ErrorCode):
-        return ctx.later(commit_later(verified), put_back)
-    stored = commit(verified)
-    if isinstance(stored, TxnOffsetCommitResponse):
-        return (yield from put_back(stored))
-    return ctx.later(stored, put_back)
+    if isinstance(verified, ErrorCode):
+        return (yield from commit(verified))
+    return ctx.later(verified, commit)
 
 
 def verify_offsets(
