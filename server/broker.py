@@ -20,6 +20,7 @@ from .workers import WorkerLimits
 
 if TYPE_CHECKING:
     from .coordination.store import Store
+    from .http.listener import HttpListener
     from .net.network import Network
     from .watchdog import Watchdog
 
@@ -66,6 +67,9 @@ class Broker:
         self.failed: asyncio.Future[Exception] | None = None
         #: Measures the turns of the loop, if the process runs nothing but this broker.
         self.watchdog: Watchdog | None = None
+        #: Serves health and metrics, if an address is configured.
+        self.http: HttpListener | None = None
+        self._stopping = False
         self._cleanup = AsyncExitStack()
 
     async def start(self) -> None:
@@ -75,6 +79,12 @@ class Broker:
         """
         config, cleanup = self.config, self._cleanup
         self.failed = asyncio.get_running_loop().create_future()
+        if (endpoint := config.http_listener) is not None:
+            from .composition.http import open_http
+
+            self.http = open_http(
+                config, endpoint, self.seams, cleanup, not_ready=lambda: self.not_ready
+            )
         opened = self.opened = await open_world(
             config, self.seams, cleanup, fail=self._fail, directory_failed=self._directory_failed
         )
@@ -98,11 +108,29 @@ class Broker:
         Shape: may be called at any point of the start, and after a start that failed; it closes
         what was opened.
         """
+        self._stopping = True
         try:
             if self._serves and self.rooms is not None and self.rooms.clients is not None:
                 await self.rooms.clients.hand_over()
         finally:
             await self._cleanup.aclose()
+
+    @property
+    def not_ready(self) -> str | None:
+        """Why clients cannot be served, in words; None if they can."""
+        if self._stopping:
+            return "the broker is stopping"
+        if self.failed is not None and self.failed.done():
+            return f"the broker cannot continue: {self.failed.result()}"
+        if self.opened is None:
+            return "the store and the log directories are being opened"
+        if not self.opened.log_manager.is_open:
+            return "the logs are being read, or recovered after an unclean stop"
+        if self.rooms is None or not self.rooms.controller.knows_cluster:
+            return "no controller has told this broker of the cluster yet"
+        if self.serving is None:
+            return "the listeners are not open yet"
+        return None
 
     @property
     def _serves(self) -> bool:

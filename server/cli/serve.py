@@ -59,6 +59,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("--node-id", metavar="N", help="number of this broker (broker.id)")
     add(
+        "--http",
+        metavar="HOST:PORT",
+        help="serve metrics and health by HTTP; :PORT for every interface (default: nothing is served)",
+    )
+    add(
         "--log-format",
         choices=("text", "json"),
         help="form of the log on standard error (default text)",
@@ -132,6 +137,7 @@ def option_properties(options: Namespace) -> dict[str, str]:
         "log.dirs": options.data_dir,
         "zookeeper.connect": options.zookeeper,
         "broker.id": options.node_id,
+        "kwire.http.listener": options.http,
         "kwire.log.format": options.log_format,
         "kwire.log.level": options.log_level,
     }

@@ -22,7 +22,7 @@ from .definitions import (
     UpdateMode,
     Value,
 )
-from .endpoints import parse_endpoints, parse_protocol_map
+from .endpoints import parse_endpoints, parse_host_port, parse_protocol_map
 from .listener_settings import ListenerSettings
 from .requirements import check_broker_values, check_topic_values, connection_overrides, log_dirs
 from .tables import (
@@ -110,6 +110,13 @@ class BrokerConfig:
         """A string; None if it is not set and has no default."""
         return None if self.values[name] is None else self.get_str(name)
 
+    def get_list(self, name: str) -> list[str]:
+        """The words of a list."""
+        value = self.values[name]
+        if not isinstance(value, list):
+            raise TypeError(f"{name} is {value!r}, not a list")
+        return value
+
     # Settings that are more than one value
 
     @property
@@ -176,6 +183,17 @@ class BrokerConfig:
         """Address -> most connections."""
         return connection_overrides(self.get_str("max.connections.per.ip.overrides"))
 
+    @property
+    def http_listener(self) -> Endpoint | None:
+        """The address for HTTP; None if nothing is served. Shape: a port alone is one of the loopback interface."""
+        text = self.get_optional_str("kwire.http.listener")
+        if not text:
+            return None
+        if text.isdecimal():
+            text = f"localhost:{text}"
+        host, port = parse_host_port(text, "kwire.http.listener")
+        return Endpoint("HTTP", host, port)
+
     def listener(self, name: str) -> ListenerSettings:
         """The settings of one listener: its own (`listener.name.<listener>.<key>`) over the plain ones."""
         return ListenerSettings(self, name)
@@ -217,7 +235,7 @@ class BrokerConfig:
                     "advertised.listeners",
                     str(endpoint),
                 )
-        _ = self.inter_broker_listener
+        _ = self.inter_broker_listener, self.http_listener
 
     # Changes at run time
 

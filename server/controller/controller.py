@@ -142,6 +142,11 @@ class Controller:
             return False
         return True
 
+    @property
+    def knows_cluster(self) -> bool:
+        """Whether `known` would not have to wait."""
+        return self._known.is_set()
+
     async def shutdown(self) -> None:
         """Stop working; the owner of the store closes its session, and with it the registration."""
         self._step_down()

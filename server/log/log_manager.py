@@ -71,6 +71,11 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether all logs have been read, and recovered where that was necessary."""
+        return self._opened is not None or self._loaded
+
     # -- start -------------------------------------------------------------------------------------
 
     def lock(self) -> None:

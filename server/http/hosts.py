@@ -1,0 +1,42 @@
+"""Which names a client may use for this server: the protection against DNS rebinding.
+
+A page in a browser can have its own name resolved to this machine's address, and then read what is served here
+as if it came from the page's own server. Such requests carry the page's name in `Host`, so only names that belong to
+this server are accepted. An address cannot be rebound, so all addresses are.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+
+HOST = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:\[\]/\s]+))(?::[0-9]{1,5})?")
+#: Allows every name.
+ANY = "*"
+
+
+class AllowedHosts:
+    """Decides on the `Host` header. Shape: names are compared without regard to case."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = {name.lower().rstrip(".") for name in names if name} | {"localhost"}
+
+    def allows(self, host: str) -> bool:
+        """Whether a request with this `Host` header is answered."""
+        if ANY in self.names:
+            return True
+        match = HOST.fullmatch(host.strip())
+        if match is None:
+            return False
+        name = (match[1] or match[2]).lower().rstrip(".")
+        return name in self.names or is_address(name)
+
+
+def is_address(name: str) -> bool:
+    """Whether a host is an IP address in its usual form."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""The HTTP listener: accepts connections on the broker's loop, and bounds their number and time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from .connection import HttpConnection
+from .messages import Route
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..net.network import Acceptor, Address
+    from ..net.transport import Transport
+    from .hosts import AllowedHosts
+
+logger = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 32
+HOUSEKEEPING_S = 1.0
+
+
+class HttpListener:
+    """Serves `routes`, by path. Shape: routes may be added while it serves."""
+
+    def __init__(self, acceptor: Acceptor, hosts: AllowedHosts, clock: Clock) -> None:
+        self.routes: dict[str, Route] = {}
+        #: In the order in which they came.
+        self.connections: dict[HttpConnection, None] = {}
+        self._acceptor = acceptor
+        self._hosts = hosts
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it is bound to."""
+        return self._acceptor.port
+
+    def start(self) -> None:
+        """Accept connections."""
+        self._acceptor.start(self)
+
+    async def close(self) -> None:
+        """Stop accepting, and close all connections."""
+        self._acceptor.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        tasks = [each.task for each in self.connections if each.task is not None]
+        for connection in list(self.connections):
+            connection.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- ConnectionOwner, called by the acceptor
+
+    def may_accept(self) -> bool:
+        return True  # a probe must not wait because of clients that send nothing: those are closed
+
+    def cannot_accept(self, error: OSError) -> None:
+        logger.error("cannot accept an HTTP connection: %s", error)
+
+    def accepted(self, transport: Transport, local: Address, peer: Address) -> None:
+        if len(self.connections) >= MAX_CONNECTIONS and not self._make_room():
+            transport.close()
+            return
+        connection = HttpConnection(
+            transport, f"{peer[0]}:{peer[1]}", self.routes, self._hosts, self._clock, self._closed
+        )
+        self.connections[connection] = None
+        transport.start(connection)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._keep_house)
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection that is not being answered; False if all of them are."""
+        for connection in self.connections:
+            if connection.deadline_ms is not None:
+                connection.close()
+                return True
+        return False
+
+    def _closed(self, connection: HttpConnection) -> None:
+        self.connections.pop(connection, None)
+
+    def _keep_house(self) -> None:
+        self._timer = None
+        now_ms = self._clock.monotonic_ms()
+        for connection in list(self.connections):
+            connection.check(now_ms)
+        if self.connections:
+            self._timer = asyncio.get_running_loop().call_later(HOUSEKEEPING_S, self._keep_house)

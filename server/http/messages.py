@@ -1,0 +1,60 @@
+"""What a route gets and returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request. Shape: header names are in lower case; of a repeated header, the last one counts."""
+
+    method: str
+    path: str
+    query: Mapping[str, list[str]]
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @classmethod
+    def of(
+        cls, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> HttpRequest:
+        """The request with this target, such as `/metrics?names=jmx`."""
+        path, _, query = target.decode("latin-1").partition("?")
+        return cls(
+            method.decode("ascii"),
+            path,
+            parse_qs(query, keep_blank_values=True, max_num_fields=100),
+            {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
+            body,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """One response. Shape: `body` is complete, or comes in pieces that are made as the client reads them."""
+
+    status: int = 200
+    body: bytes | AsyncIterator[bytes] = b""
+    content_type: str = TEXT
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+Route = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
+
+
+def text(status: int, line: str) -> HttpResponse:
+    """A response of one line."""
+    return HttpResponse(status, f"{line}\n".encode())
+
+
+def as_json(status: int, value: Any) -> HttpResponse:
+    """A response that carries a JSON value."""
+    return HttpResponse(status, json.dumps(value).encode() + b"\n", JSON)
