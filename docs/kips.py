@@ -326,6 +326,11 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "SASL handshake, authentication, reauthentication",
             "SaslHandshake 0, SaslAuthenticate 0, SaslAuthenticate 1",
         ),
+        Kip(
+            "255, 342, 768",
+            "OAUTHBEARER: tokens, extensions, key sets",
+            test="security/test_oauthbearer.py",
+        ),
         Kip("48, 373", "delegation tokens", "CreateDelegationToken 1, CreateDelegationToken 3"),
         Kip(
             "11, 140, 290",

@@ -9,9 +9,11 @@ from __future__ import annotations
 from .definitions import ConfigKey, ConfigType, UpdateMode, one_of
 
 key = ConfigKey
-BOOLEAN, STRING, LIST, PASSWORD = (
+BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
     ConfigType.LIST,
     ConfigType.PASSWORD,
 )
@@ -58,5 +60,26 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     key("ssl.truststore.type", STRING, "JKS", MEDIUM, PER_BROKER, idle=True,
         doc="PEM or PKCS12; a PKCS12 file is also read if this says JKS."),
     # SASL
+    # OAUTHBEARER
+    key("sasl.oauthbearer.clock.skew.seconds", INT, "30", LOW,
+        doc="How far the clocks of this broker and of the issuer of tokens may be apart."),
+    key("sasl.oauthbearer.expected.audience", LIST, None, LOW,
+        doc="A token has to be for one of these (aud). Not set: a token that names an audience is refused."),
+    key("sasl.oauthbearer.expected.issuer", STRING, None, LOW,
+        doc="A token has to come from this issuer (iss). Not set: from any whose key is in the key set."),
+    key("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, "3600000", LOW,
+        doc="Age at which the key set is fetched again, by the next login."),
+    key("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, "10000", LOW,
+        doc="Longest wait after a key set could not be fetched."),
+    key("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, "100", LOW,
+        doc="First wait after a key set could not be fetched; it doubles with each failure."),
+    key("sasl.oauthbearer.jwks.endpoint.url", STRING, None, MEDIUM,
+        doc="URL (https:, http: or file:) of the JSON Web Key Set with the keys that tokens are signed with."),
+    key("sasl.oauthbearer.scope.claim.name", STRING, "scope", LOW,
+        doc="Claim with the scopes of a token."),
+    key("sasl.oauthbearer.sub.claim.name", STRING, "sub", LOW,
+        doc="Claim with the name of the user."),
+    key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM,
+        doc="Where this broker gets its token for logins at other brokers: an endpoint for client credentials, or a file."),
 )
 # fmt: on

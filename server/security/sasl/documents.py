@@ -1,0 +1,80 @@
+"""Small documents that OAUTHBEARER reads from a file or an HTTP server: key sets, and tokens for own logins.
+
+Everything here blocks, and is called in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
+
+#: Key sets and tokens have a few KiB; nothing larger is read.
+MAX_BYTES = 1 << 20
+#: How long one read or write of a connection may take, and the whole document.
+SOCKET_TIMEOUT_S = 5.0
+FETCH_TIMEOUT_MS = 10_000
+
+
+class FetchFailed(Exception):
+    """A document could not be read; the text names the URL without user, password and query."""
+
+
+def without_secrets(url: str) -> str:
+    """A URL for messages: without user, password, query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+class SameScheme(HTTPRedirectHandler):
+    """Follows redirects only where the scheme stays the same, as Java does: never from https: to http:."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
+            raise HTTPError(newurl, code, "a redirect to another scheme", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def read_url(url: str, monotonic_ms: Callable[[], int], ca_file: str | None = None) -> bytes:
+    """Read a small document at a file:, http: or https: URL; blocks, within the bounds above.
+
+    Shape: `ca_file` has the certificates (PEM) that a server's must be issued by; None: those of the system.
+    Errors: FetchFailed.
+    """
+    return read_request(Request(url), monotonic_ms, ca_file)
+
+
+def read_request(
+    request: Request, monotonic_ms: Callable[[], int], ca_file: str | None = None
+) -> bytes:
+    """The same for any request. Errors: FetchFailed."""
+    from http.client import HTTPException
+
+    shown = without_secrets(request.full_url)
+    deadline_ms = monotonic_ms() + FETCH_TIMEOUT_MS
+    data = bytearray()
+    try:
+        handlers: list[Any] = []
+        if request.type == "https":
+            import ssl
+
+            handlers.append(HTTPSHandler(context=ssl.create_default_context(cafile=ca_file)))
+        with build_opener(SameScheme, *handlers).open(
+            request, timeout=SOCKET_TIMEOUT_S
+        ) as response:
+            while part := response.read(16384):
+                data += part
+                if len(data) > MAX_BYTES:
+                    raise FetchFailed(f"{shown} is larger than {MAX_BYTES} bytes")
+                if monotonic_ms() > deadline_ms:
+                    raise FetchFailed(f"{shown} was not read within {FETCH_TIMEOUT_MS} ms")
+    except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError
+        raise FetchFailed(f"{shown} cannot be read: {type(error).__name__}: {error}") from error
+    return bytes(data)

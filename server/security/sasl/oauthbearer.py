@@ -1,0 +1,222 @@
+"""SASL OAUTHBEARER (RFC 7628): the client shows a token, which is a JSON Web Token (RFC 7519).
+
+A token that is not accepted is answered with a JSON object as a challenge; the client confirms it with
+\\x01, and the login fails with that object as its text. What is wrong with the token is told to the log only.
+Source: OAuthBearerSaslServer, OAuthBearerClientInitialResponse, OAuthBearerSaslClient (Java); KIP-255, KIP-342,
+KIP-768.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from .claims import InvalidToken, Token
+from .mechanism import Authenticated, Challenge, LoginFailed
+
+if TYPE_CHECKING:
+    from ...clock import Clock
+    from ...config.listener_settings import ListenerSettings
+    from ..jaas import LoginModule
+    from .jwks import InThread
+
+NAME = "OAUTHBEARER"
+CONFIRMATION = b"\x01"
+
+#: What a client is told whose message cannot be read.
+MALFORMED = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
+
+_SASLNAME = r"(?:[\x01-+\x2d-<>-\x7f]|=2C|=3D)+"
+_VALUE = r"[\x21-\x7e \t\r\n]+"
+_MESSAGE = re.compile(
+    rf"n,(?:a=(?P<authzid>{_SASLNAME}))?,\x01(?P<pairs>(?:[A-Za-z]+={_VALUE}\x01)*)\x01"
+)
+_AUTH = re.compile(r"(?P<scheme>\w+)[ ]+(?P<token>[-_.a-zA-Z0-9]+)", re.ASCII)
+_EXTENSION_NAME = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(_VALUE)
+
+#: The validators of signed tokens, by their names in 3.9 and in 4.x.
+SIGNED_VALIDATORS = frozenset(
+    {
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+    }
+)
+#: The validator of tokens that nobody has signed.
+UNSECURED_VALIDATOR = (
+    "org.apache.kafka.common.security.oauthbearer.internals.unsecured."
+    "OAuthBearerUnsecuredValidatorCallbackHandler"
+)
+
+
+class Validator(Protocol):
+    """Decides whether a token is accepted."""
+
+    def validate(self, token: str) -> Token | Awaitable[Token]:
+        """What the token says; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
+        ...
+
+
+class InitialResponse(NamedTuple):
+    """The client's message. Shape: `authorization_id` is empty if it was not given."""
+
+    token: str
+    authorization_id: str
+    extensions: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return "InitialResponse(token hidden)"
+
+
+def parse_initial_response(message: bytes) -> InitialResponse:
+    """Read the client's message. Errors: LoginFailed."""
+    match = _MESSAGE.fullmatch(message.decode("utf-8", "replace"))
+    if match is None:
+        raise LoginFailed(MALFORMED)
+    pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01") if pair)
+    auth = _AUTH.fullmatch(pairs.pop("auth", ""))
+    if auth is None or auth["scheme"].lower() != "bearer":
+        raise LoginFailed(MALFORMED)
+    return InitialResponse(auth["token"], match["authzid"] or "", pairs)
+
+
+def format_initial_response(token: str, extensions: Mapping[str, str] | None = None) -> bytes:
+    """The client's message. Errors: ValueError for a name or value that RFC 7628 does not allow."""
+    for name, value in (extensions or {}).items():
+        if name == "auth" or not _EXTENSION_NAME.fullmatch(name):
+            raise ValueError(f"Extension name {name} is invalid")
+        if not _EXTENSION_VALUE.fullmatch(value):
+            raise ValueError(f"Extension value for extension {name} is invalid")
+    pairs = "".join(f"\x01{name}={value}" for name, value in (extensions or {}).items())
+    return f"n,,\x01auth=Bearer {token}{pairs}\x01\x01".encode()
+
+
+def error_json(error: InvalidToken) -> str:
+    """The answer to a token that is not accepted, with Apache Kafka's blanks."""
+    scope = "" if error.scope is None else f', "scope":"{error.scope}"'
+    return f'{{"status":"{error.status}"{scope}}}'
+
+
+class OAuthBearerServer:
+    """One login, seen from the broker."""
+
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+        self._refused: LoginFailed | None = None
+
+    def evaluate(
+        self, response: bytes
+    ) -> Challenge | Authenticated | Awaitable[Challenge | Authenticated]:
+        """The answer to the client's message, and then to its confirmation of an error. Errors: LoginFailed."""
+        if self._refused is not None:
+            raise self._refused
+        message = parse_initial_response(response)
+        try:
+            token = self._validator.validate(message.token)
+        except InvalidToken as error:
+            return self._refuse(error)
+        if isinstance(token, Token):
+            return accepted(token, message.authorization_id)
+        return self._answer(token, message.authorization_id)
+
+    async def _answer(
+        self, validated: Awaitable[Token], authorization_id: str
+    ) -> Challenge | Authenticated:
+        try:
+            return accepted(await validated, authorization_id)
+        except InvalidToken as error:
+            return self._refuse(error)
+
+    def _refuse(self, error: InvalidToken) -> Challenge:
+        text = error_json(error)
+        self._refused = LoginFailed(text)
+        self._refused.__cause__ = error
+        return Challenge(text.encode())
+
+
+def accepted(token: Token, authorization_id: str) -> Authenticated:
+    """The end of a login with a valid token. Errors: LoginFailed if it was for somebody else."""
+    if authorization_id not in ("", token.subject):
+        raise LoginFailed(
+            f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
+            f"from the token's principal name ({token.subject})"
+        )
+    return Authenticated(b"", f"User:{token.subject}", token.expires_ms)
+
+
+class OAuthBearerClient:
+    """One login at another broker."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
+        self._message = format_initial_response(token, extensions)
+        self._refused = False
+
+    def start(self) -> bytes:
+        """The message with the token."""
+        return self._message
+
+    def evaluate(self, challenge: bytes) -> bytes | None:
+        """None for the empty answer that ends a login; an error is confirmed first. Errors: LoginFailed."""
+        if self._refused:
+            raise LoginFailed("the other broker does not accept the token")
+        if not challenge:
+            return None
+        self._refused = True
+        return CONFIRMATION
+
+
+class OAuthBearerMechanism:
+    """OAUTHBEARER on one listener."""
+
+    name = NAME
+
+    def __init__(self, validator: Validator) -> None:
+        self._validator = validator
+
+    def server(self) -> OAuthBearerServer:
+        """A new login."""
+        return OAuthBearerServer(self._validator)
+
+
+def mechanism_of(
+    settings: ListenerSettings, module: LoginModule | None, clock: Clock, in_thread: InThread
+) -> OAuthBearerMechanism:
+    """The mechanism as a listener's settings want it.
+
+    Shape: `settings` are those of the mechanism; `module` is its JAAS configuration, if there is one. Errors:
+    ConfigError.
+    """
+    if module is not None and module.class_name != "OAuthBearerLoginModule":
+        raise settings.refusal(
+            "sasl.jaas.config", f"OAUTHBEARER needs OAuthBearerLoginModule, not {module.class_name}"
+        )
+    handler = settings.get_optional_str("sasl.server.callback.handler.class")
+    validator: Validator
+    if handler == UNSECURED_VALIDATOR:
+        from .unsecured_tokens import UnsecuredTokens
+
+        validator = UnsecuredTokens.of(settings, module, clock.now_ms)
+    elif handler is None or handler in SIGNED_VALIDATORS:
+        if settings.get_optional_str("sasl.oauthbearer.jwks.endpoint.url") is None:
+            raise settings.refusal(
+                "sasl.oauthbearer.jwks.endpoint.url",
+                "OAUTHBEARER needs the keys that tokens are signed with: the URL of a JSON Web Key Set (https:, http:"
+                " or file:). To accept tokens that nobody has signed, which is for tests only, set "
+                f"sasl.server.callback.handler.class={UNSECURED_VALIDATOR}",
+            )
+        try:
+            from .signed_tokens import SignedTokens
+        except ImportError as error:
+            raise settings.refusal(
+                "sasl.enabled.mechanisms",
+                f"OAUTHBEARER needs a package that is not installed ({error}): pip install 'kwire[oauth]'",
+            ) from error
+        validator = SignedTokens.of(settings, clock, in_thread)
+    else:
+        raise settings.refusal(
+            "sasl.server.callback.handler.class",
+            "kwire cannot load Java classes; for OAUTHBEARER it has its own validator in place of "
+            + " and ".join(sorted(SIGNED_VALIDATORS)),
+        )
+    return OAuthBearerMechanism(validator)

@@ -1,0 +1,186 @@
+"""Tokens with a signature, checked with PyJWT against the keys of a JSON Web Key Set.
+
+Only signatures that need a private key are accepted: no `none`, and no HMAC, whose "secret" would be the
+public key. A key is used for algorithms of its own kind only.
+Source: BrokerJwtValidator, RefreshingHttpsJwksVerificationKeyResolver (Java); RFC 8725 (best current practices).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jwt
+
+from .claims import ClaimRules, InvalidToken, Token
+from .documents import FetchFailed, read_url, without_secrets
+from .jwks import InThread, KeySource, RefreshPolicy, RefreshTimes
+
+if TYPE_CHECKING:
+    from ...clock import Clock
+    from ...config.listener_settings import ListenerSettings
+
+_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+#: The algorithms of each kind of key, by (kty, crv).
+ALGORITHMS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("RSA", ""): _RSA,
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+    ("OKP", "Ed448"): ("EdDSA",),
+}
+#: RSA keys below this are refused (RFC 7518, section 3.3).
+MIN_RSA_BITS = 2048
+
+
+class VerificationKey(NamedTuple):
+    """One key of the set. Shape: `key_id` is empty if it has none; `key` is what PyJWT verifies with."""
+
+    key_id: str
+    algorithms: tuple[str, ...]
+    key: Any
+
+
+def parse_key_set(data: bytes, shown: str) -> tuple[VerificationKey, ...]:
+    """The keys that can verify signatures; others (secrets, keys for encryption) are passed over.
+
+    Errors: FetchFailed if this is no key set, or has no such key.
+    """
+    try:
+        rows = json.loads(data)["keys"]
+        keys = [key for row in rows for key in _key_of(row)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FetchFailed(f"{shown} is not a JSON Web Key Set") from error
+    if not keys:
+        raise FetchFailed(f"{shown} has no key that could verify a signature")
+    return tuple(keys)
+
+
+def _key_of(row: dict[str, Any]) -> list[VerificationKey]:
+    algorithms = ALGORITHMS.get((row.get("kty", ""), row.get("crv", "")), ())
+    if row.get("alg") is not None:
+        algorithms = tuple(each for each in algorithms if each == row["alg"])
+    if not algorithms or row.get("use", "sig") != "sig":
+        return []
+    public = {
+        name: value for name, value in row.items() if name not in ("d", "p", "q", "dp", "dq", "qi")
+    }
+    try:
+        key = jwt.PyJWK(public, algorithm=algorithms[0]).key
+    except jwt.PyJWTError:
+        return []
+    if row["kty"] == "RSA" and key.key_size < MIN_RSA_BITS:
+        return []
+    return [VerificationKey(str(row.get("kid") or ""), algorithms, key)]
+
+
+class SignedTokens:
+    """Accepts tokens that one of the keys has signed, and whose claims are as expected."""
+
+    def __init__(
+        self,
+        rules: ClaimRules,
+        source: KeySource[tuple[VerificationKey, ...]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._rules = rules
+        self._source = source
+        self._now_ms = now_ms
+        self._jws = jwt.PyJWS()
+
+    @classmethod
+    def of(cls, settings: ListenerSettings, clock: Clock, in_thread: InThread) -> SignedTokens:
+        """The validator as the settings of a listener and mechanism want it. Errors: ConfigError."""
+        url = settings.get_str("sasl.oauthbearer.jwks.endpoint.url")
+        if not url.lower().startswith(("https://", "http://", "file:/")):
+            raise settings.refusal(
+                "sasl.oauthbearer.jwks.endpoint.url",
+                "must be the URL of a key set: https:, http: or file:",
+            )
+        shown = without_secrets(url)
+
+        def fetch() -> tuple[VerificationKey, ...]:
+            return parse_key_set(read_url(url, clock.monotonic_ms), shown)
+
+        if url.lower().startswith("file:"):
+            try:
+                fetch()  # a file that is missing at the start is a mistake
+            except FetchFailed as error:
+                raise settings.refusal("sasl.oauthbearer.jwks.endpoint.url", str(error)) from error
+        times = RefreshTimes(
+            settings.get_int("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+            settings.get_int("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+            settings.get_int("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+        )
+        rules = ClaimRules(
+            frozenset(settings.get_list("sasl.oauthbearer.expected.audience")),
+            settings.get_optional_str("sasl.oauthbearer.expected.issuer") or "",
+            settings.get_str("sasl.oauthbearer.scope.claim.name"),
+            settings.get_str("sasl.oauthbearer.sub.claim.name"),
+            settings.get_int("sasl.oauthbearer.clock.skew.seconds") * 1000,
+        )
+        none: tuple[VerificationKey, ...] = ()
+        source = KeySource(fetch, none, RefreshPolicy(times), clock, in_thread)
+        return cls(rules, source, clock.now_ms)
+
+    def validate(self, token: str) -> Token | Awaitable[Token]:
+        """What the token says; an awaitable if keys have to be fetched. Errors: InvalidToken, here or there."""
+        key_id, algorithm = header_of(token)
+        if self._source.is_due():
+            return self._after_refresh(token, key_id, algorithm)
+        keys = self._keys_for(key_id, algorithm)
+        if not keys and self._source.may_look_for(key_id):
+            return self._after_refresh(token, key_id, algorithm)
+        return self._verify(token, keys, algorithm)
+
+    async def _after_refresh(self, token: str, key_id: str, algorithm: str) -> Token:
+        await self._source.refresh()
+        return self._verify(token, self._keys_for(key_id, algorithm), algorithm)
+
+    def _keys_for(self, key_id: str, algorithm: str) -> list[VerificationKey]:
+        """The keys that may have signed a token; all of the kind, if it names none."""
+        return [
+            key
+            for key in self._source.keys
+            if algorithm in key.algorithms and (not key_id or key.key_id == key_id)
+        ]
+
+    def _verify(self, token: str, keys: list[VerificationKey], algorithm: str) -> Token:
+        if not keys:
+            raise InvalidToken("no key of the key set may have signed the token")
+        for key in keys:
+            try:
+                payload = self._jws.decode(token, key.key, algorithms=[algorithm])
+            except jwt.InvalidSignatureError:
+                continue
+            except jwt.PyJWTError as error:
+                raise InvalidToken("the token is malformed") from error
+            return self._rules.check(claims_of(payload), self._now_ms())
+        raise InvalidToken("the signature is not that of the key")
+
+
+def header_of(token: str) -> tuple[str, str]:
+    """The key id (empty if there is none) and algorithm that a token names. Errors: InvalidToken."""
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.PyJWTError as error:
+        raise InvalidToken("the token is malformed") from error
+    algorithm, key_id = header.get("alg"), header.get("kid") or ""
+    if not any(algorithm in allowed for allowed in ALGORITHMS.values()):
+        raise InvalidToken("the token is not signed, or with an algorithm that is not accepted")
+    if not isinstance(key_id, str):
+        raise InvalidToken("the token is malformed")
+    return key_id, str(algorithm)
+
+
+def claims_of(payload: bytes) -> dict[str, Any]:
+    """The claims in the payload of a token. Errors: InvalidToken."""
+    try:
+        claims = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise InvalidToken("the token's payload is not JSON") from error
+    if not isinstance(claims, dict):
+        raise InvalidToken("the token's payload is not a JSON object")
+    return claims

@@ -1,0 +1,96 @@
+"""Tokens that nobody has signed (RFC 7519, section 6): whoever can connect can be anybody. For tests only.
+
+Apache Kafka accepts them if nothing else is set. Here they have to be switched on, by Apache Kafka's name of
+their validator.
+Source: OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerUnsecuredJws (Java); KIP-255.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .claims import InvalidToken, Token, UnsecuredClaimRules
+
+if TYPE_CHECKING:
+    from ...config.listener_settings import ListenerSettings
+    from ..jaas import LoginModule
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "unsecuredValidator"
+
+
+class UnsecuredTokens:
+    """Accepts every token whose claims are as expected, whoever has made it."""
+
+    def __init__(self, rules: UnsecuredClaimRules, now_ms: Callable[[], int]) -> None:
+        self._rules = rules
+        self._now_ms = now_ms
+
+    @classmethod
+    def of(
+        cls, settings: ListenerSettings, module: LoginModule | None, now_ms: Callable[[], int]
+    ) -> UnsecuredTokens:
+        """The validator with the options of a login module; says loudly what that means. Errors: ConfigError."""
+        options: Mapping[str, str] = {} if module is None else module.options
+        try:
+            skew_ms = int(options.get(f"{PREFIX}AllowableClockSkewMs", "").strip() or "0")
+        except ValueError:
+            skew_ms = -1
+        if skew_ms < 0:
+            raise settings.refusal(
+                "sasl.jaas.config", f"{PREFIX}AllowableClockSkewMs must be a number of milliseconds"
+            )
+        logger.warning(
+            "listener %s accepts OAUTHBEARER tokens that nobody has signed: whoever can connect to it can log in"
+            " as any user. This is for tests only",
+            settings.listener,
+        )
+        return cls(
+            UnsecuredClaimRules(
+                tuple(options.get(f"{PREFIX}RequiredScope", "").split()),
+                options.get(f"{PREFIX}ScopeClaimName", "").strip() or "scope",
+                options.get(f"{PREFIX}PrincipalClaimName", "").strip() or "sub",
+                skew_ms,
+            ),
+            now_ms,
+        )
+
+    def validate(self, token: str) -> Token:
+        """What the token says. Errors: InvalidToken."""
+        return self._rules.check(unsigned_claims(token), self._now_ms())
+
+
+def unsigned_claims(token: str) -> dict[str, Any]:
+    """The claims of a token without a signature. Errors: InvalidToken, also for one that has a signature."""
+    header, _, rest = token.partition(".")
+    payload, dot, signature = rest.partition(".")
+    if not dot or signature or _object(header).get("alg") != "none":
+        raise InvalidToken(
+            "this is not an unsecured token, of the algorithm none and without a signature"
+        )
+    return _object(payload)
+
+
+def unsigned_token(claims: Mapping[str, Any]) -> str:
+    """A token with these claims and no signature."""
+    parts = [{"alg": "none"}, claims]
+    return "".join(
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() + "."
+        for part in parts
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, binascii.Error, RecursionError) as error:
+        raise InvalidToken("the token is malformed") from error
+    if not isinstance(value, dict):
+        raise InvalidToken("the token is malformed")
+    return value
