@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 
 from ..clock import Clock
 from ..config import BrokerConfig
+from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.transaction.config import TransactionConfig
@@ -16,8 +18,13 @@ from ..metadata.image import BROKERS, MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ..metadata.publisher import MetadataPublisher
 from ..metadata.topic_partition import TopicPartition
+from ..quotas.clients import ClientQuotas
+from ..quotas.connections import ConnectionRates
+from ..quotas.entities import CLIENT_QUOTAS, CONNECTION_CREATION_RATE, IP_QUOTAS
 from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
 
 
 class TopicSettings:
@@ -74,6 +81,47 @@ class BrokerSettings:
         self._config.set_dynamic(
             broker=image.broker_config(self._node_id), default=image.default_broker_config()
         )
+
+
+class QuotaSettings:
+    """Applies the quotas that an image has for users, clients and addresses."""
+
+    def __init__(self, quotas: ClientQuotas, connections: ConnectionRates) -> None:
+        self._quotas = quotas
+        self._connections = connections
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Apply what has changed."""
+        for entity_type, name in after.changes_since(before).configs:
+            config = after.config(entity_type, name)
+            where = f"/config/{entity_type}/{name}"
+            if entity_type in (USERS, CLIENTS):
+                entity = entity_of(entity_type, name)
+                if entity is not None:
+                    self._quotas.set(entity, numbers(where, config, CLIENT_QUOTAS))
+            elif entity_type == IPS:
+                self._limit_address(where, name, numbers(where, config, IP_QUOTAS))
+
+    def _limit_address(self, where: str, name: str, values: Mapping[str, float]) -> None:
+        rate = values.get(CONNECTION_CREATION_RATE)
+        address = address_of(name)
+        if address is not None:
+            self._connections.limit_address(address, None if rate is None else int(rate))
+        elif rate is not None:
+            logger.warning("%s has no effect: kwire limits only addresses, not host names", where)
+
+
+def numbers(where: str, config: Mapping[str, str], keys: Iterable[str]) -> dict[str, float]:
+    """The quotas among the configs of an entity; its node may hold anything else as well."""
+    values = {}
+    for key in keys:
+        text = config.get(key)
+        if text is not None:
+            try:
+                values[key] = float(text)
+            except ValueError:
+                logger.error("%s: %s is %r, which is no number, and ignored", where, key, text)
+    return values
 
 
 class LogLoading:

@@ -30,12 +30,21 @@ from ..metadata.endpoint import WILDCARDS
 from ..metadata.image import BrokerRegistration
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ..metadata.publisher import ImageListener, MetadataPublisher
+from ..quotas.arithmetic import Window
+from ..quotas.clients import ClientQuotas
+from ..quotas.connections import ConnectionRates
 from ..replication.fetch_session import FetchSessionCache
 from ..replication.membership import Membership
 from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
 from ..turns import Turns
-from .following import BrokerSettings, CoordinatorTopics, LogLoading, TopicSettings
+from .following import (
+    BrokerSettings,
+    CoordinatorTopics,
+    LogLoading,
+    QuotaSettings,
+    TopicSettings,
+)
 from .opened import Opened
 
 if TYPE_CHECKING:
@@ -73,6 +82,7 @@ class Rooms:
     peers: PeerWatch | None
     image_listeners: tuple[ImageListener, ...]
     acls: AclStore | None
+    connection_rates: ConnectionRates
 
 
 def build_rooms(
@@ -189,6 +199,13 @@ def build_rooms(
             allow_if_no_acl_is_found=config.get_bool("allow.everyone.if.no.acl.found"),
         )
         acls = AclStore(opened.store, decides, clock)
+    window = quota_window(config, "quota.window.num", "quota.window.size.seconds")
+    controller_window = quota_window(
+        config, "controller.quota.window.num", "controller.quota.window.size.seconds"
+    )
+    quotas = ClientQuotas(window, controller_window)
+    own_listener = None if alone else config.inter_broker_listener.listener
+    connection_rates = ConnectionRates(window, own_listener if len(config.listeners) > 1 else None)
     handlers = HandlerTable(HANDLERS, ceiling)
     services = Services(
         node_id=node_id,
@@ -220,6 +237,7 @@ def build_rooms(
         ),
         authorizer=authorizer,
         acls=acls,
+        quotas=quotas,
         topics=AutoTopics(
             controller,
             publisher,
@@ -235,10 +253,12 @@ def build_rooms(
         config, node_id, replicas, groups, transactions, transaction_config
     )
     loading = LogLoading(logs, settings, clock)
+    quota_settings = QuotaSettings(quotas, connection_rates)
     image_listeners: tuple[ImageListener, ...]
     if clients is None:
         image_listeners = (
             own_settings.on_image,
+            quota_settings.on_image,
             loading.on_image,
             replicas.on_image,
             topics.on_image,
@@ -251,6 +271,7 @@ def build_rooms(
             markers.on_image,
             verifier.on_image,
             own_settings.on_image,
+            quota_settings.on_image,
             loading.on_image,
             clients.quotas.on_image,  # uses the settings that `own_settings` has applied
             replicas.on_image,
@@ -281,12 +302,19 @@ def build_rooms(
             clock,
             turns=turns,
             max_decoded_bytes=config.get_int("kwire.request.decoded.max.bytes"),
+            quotas=quotas,
         ),
         clients=clients,
         peers=peers,
         image_listeners=image_listeners,
         acls=acls,
+        connection_rates=connection_rates,
     )
+
+
+def quota_window(config: BrokerConfig, samples: str, seconds: str) -> Window:
+    """Over how much time rates are measured, by the names of two settings."""
+    return Window(config.get_int(samples), 1000 * config.get_int(seconds))
 
 
 def controller_settings(config: BrokerConfig) -> ControllerSettings:

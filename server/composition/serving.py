@@ -8,6 +8,7 @@ import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from ..clock import Clock
 from ..config import BrokerConfig
 from ..descriptors import budget
 from ..log.log_config import LogConfig
@@ -15,6 +16,7 @@ from ..metadata.endpoint import WILDCARDS
 from ..net.limits import ConnectionQuotas, NetLimits
 from ..net.listener import Listener, frame_memory, output_memory
 from ..net.rotation import Rotation
+from ..quotas.connections import ConnectionRates
 from .opened import Opened
 from .rooms import Rooms
 
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 CLEANER_START_S = 2.0
 STOP_GRACE_S = 0.5
+
+CONNECTION_RATE = "max.connection.creation.rate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ async def serve(
     memory = frame_memory(opened.limits, clock)
     output = output_memory(opened.limits, clock)
     rotation = Rotation()
-    quotas = ConnectionQuotas(opened.limits, budget().connections)
+    limit_connection_rates(config, rooms.connection_rates, clock.monotonic_ms())
+    quotas = ConnectionQuotas(opened.limits, budget().connections, rooms.connection_rates)
     listeners = tuple(
         Listener(
             acceptor,
@@ -63,7 +68,9 @@ async def serve(
         cleanup.callback(listener.stop_accepting)
     report_addresses(config, opened)
     await open_logs(config, opened, cleanup)
-    cleanup.callback(config.subscribe(lambda changed: take_up(changed, config, rooms, quotas)))
+    cleanup.callback(
+        config.subscribe(lambda changed: take_up(changed, config, rooms, quotas, clock))
+    )
     if rooms.acls is not None:
         await rooms.acls.load()
         following = asyncio.create_task(rooms.acls.follow())
@@ -112,14 +119,28 @@ async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStac
 
 
 def take_up(
-    changed: frozenset[str], config: BrokerConfig, rooms: Rooms, quotas: ConnectionQuotas
+    changed: frozenset[str],
+    config: BrokerConfig,
+    rooms: Rooms,
+    quotas: ConnectionQuotas,
+    clock: Clock,
 ) -> None:
     """Apply settings that were changed at run time."""
+    if any(name.endswith(CONNECTION_RATE) for name in changed):
+        limit_connection_rates(config, rooms.connection_rates, clock.monotonic_ms())
     if any(name.startswith("max.connections") for name in changed):
         quotas.limits = NetLimits.of(config)
     if "unclean.leader.election.enable" in changed:
         allowed = config.get_bool("unclean.leader.election.enable")
         rooms.controller.reconfigure(unclean_leader_election=allowed)
+
+
+def limit_connection_rates(config: BrokerConfig, rates: ConnectionRates, now_ms: int) -> None:
+    """Apply the limits of the broker and of its listeners."""
+    rates.limit_broker(config.get_int(CONNECTION_RATE), now_ms)
+    for endpoint in config.listeners:
+        rate = config.listener(endpoint.listener).get_int(CONNECTION_RATE)
+        rates.limit_listener(endpoint.listener, rate, now_ms)
 
 
 async def clean(config: BrokerConfig, opened: Opened) -> None:

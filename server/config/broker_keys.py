@@ -69,6 +69,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Maximum number of connections from one address."),
     key("max.connections.per.ip.overrides", STRING, "", MEDIUM, CLUSTER_WIDE,
         doc="Other limits for some addresses, as host:count,host:count."),
+    key("max.connection.creation.rate", INT, "2147483647", MEDIUM, CLUSTER_WIDE, valid=at_least(0),
+        doc="Maximum number of connections that are accepted each second; with the prefix of a listener, on that listener."),
     key("socket.listen.backlog.size", INT, "50", MEDIUM, valid=at_least(1),
         doc="Length of the kernel's queue of connections waiting to be accepted."),
     key("socket.receive.buffer.bytes", INT, "102400", HIGH,
@@ -226,6 +228,13 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Number of samples for measuring the rate of throttled replicas."),
     key("replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1),
         doc="Length of such a sample."),
+    # Quotas of clients
+    key("quota.window.num", INT, "11", LOW, valid=at_least(1),
+        doc="Number of samples for measuring the rates of clients and of new connections."),
+    key("quota.window.size.seconds", INT, "1", LOW, valid=at_least(1), doc="Length of such a sample."),
+    key("controller.quota.window.num", INT, "11", LOW, valid=at_least(1),
+        doc="Number of samples for the quota of partitions created and deleted."),
+    key("controller.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1), doc="Length of such a sample."),
     # Groups and offsets
     key("group.initial.rebalance.delay.ms", INT, "3000", MEDIUM,
         doc="How long the first rebalance of an empty group waits for more members."),

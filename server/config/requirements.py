@@ -90,6 +90,15 @@ def check_broker_values(values: Mapping[str, Value]) -> None:
             "kwire has no such class",
             ", ".join(AUTHORIZERS),
         )
+    callback = values["client.quota.callback.class"]
+    if callback:
+        raise ConfigError(
+            f"Invalid value {callback} for configuration client.quota.callback.class: kwire cannot run Java classes",
+            "client.quota.callback.class",
+            str(callback),
+            "kwire cannot run Java classes; its quotas are those of the default callback",
+            "no value",
+        )
     super_users = str(values["super.users"] or "")
     try:
         parse_super_users(super_users)

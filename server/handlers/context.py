@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
     from ..metadata.topic_partition import TopicPartition
+    from ..quotas.clients import ClientQuotas
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
     from ..turns import Turns
     from .authorization import AclOperation, Authorizer, Check, ResourceType
     from .ceilings import ApiRange
+    from .gate import Charge
 
 __all__ = [
     "NO_REPLY",
@@ -147,6 +149,7 @@ class Services:
     authorizer: Authorizer
     #: The ACLs, which clients may change; None without an authorizer.
     acls: AclStore | None
+    quotas: ClientQuotas
 
 
 class RequestContext:
@@ -154,11 +157,12 @@ class RequestContext:
 
     Shape: `message` is the decoded request, for use after the handler has returned; None if it
     holds views into the frame, which must not outlive the handler. `began_us` and `handled_us` are
-    the times for an observer, 0 without one.
+    the times for an observer, 0 without one. `charge` is None while nobody has a quota.
     """
 
     __slots__ = (
         "began_us",
+        "charge",
         "client_id",
         "connection",
         "correlation_id",
@@ -190,6 +194,7 @@ class RequestContext:
         self.services = services
         self.message = message
         self.began_us = self.handled_us = 0
+        self.charge: Charge | None = None
 
     def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Whether this connection's principal may do this to a resource."""

@@ -32,10 +32,11 @@ from ..clock import Clock
 from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Later
+from ..quotas.clients import ClientQuotas
 from ..turns import Turns, exhaust
 from .api_versions import unsupported_version_response
 from .context import Encoded, NoReply, RequestContext, Services
-from .gate import Durations, Observer, RequestQuotas
+from .gate import Charge, Durations, Observer, throttle_time_ms, timed
 from .registry import HandlerTable
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class RequestDispatcher:
         turns: Turns | None = None,
         max_decoded_bytes: int = DECODED_BYTES,
         observer: Observer | None = None,
-        quotas: RequestQuotas | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self.handlers = handlers
         self.turns = turns or Turns(clock.monotonic_us)
@@ -88,6 +89,10 @@ class RequestDispatcher:
             return self._not_served(request, connection)
         observer = self._observer
         began_us = 0 if observer is None else self._clock.monotonic_us()
+        quotas = self._quotas
+        charge = None
+        if quotas is not None and quotas.active:
+            charge = Charge(len(request.frame), self._clock.monotonic_us())
 
         # Decode. Left-over bytes are ignored, as Apache Kafka ignores them: librdkafka's Metadata
         # v12 for all topics has three bytes too many.
@@ -103,6 +108,8 @@ class RequestDispatcher:
             message,
         )
         ctx.began_us = began_us
+        if charge is not None:
+            ctx.charge = charge
         if message is None:
             # A view of its own keeps the frame while the session lets go of it.
             steps = self._decode_in_turns(ctx, request.frame[:], request.body_offset)
@@ -125,6 +132,8 @@ class RequestDispatcher:
             ctx.message = None  # its records are views into the frame, which must not live on
         if observer is not None:
             ctx.handled_us = self._clock.monotonic_us()
+        if charge is not None:
+            charge.stop(self._clock.monotonic_us())
         return answer  # type: ignore[no-any-return]
 
     def complete(
@@ -134,6 +143,8 @@ class RequestDispatcher:
         if future.cancelled():  # the broker is stopping
             return Close("")
         ctx = later.ctx
+        if ctx.charge is not None:
+            ctx.charge.go_on(self._clock.monotonic_us())
         try:
             answer = future.result()
             if type(answer) is Ready:
@@ -150,6 +161,8 @@ class RequestDispatcher:
 
     def _in_turns(self, ctx: RequestContext, steps: Steps) -> Reply | Later[Any]:
         """Answer with what the steps return, at once if they end within their first slice."""
+        if ctx.charge is not None:
+            steps = timed(ctx.charge, steps, self._clock.monotonic_us)
         started = self.turns.start(ready(steps), ctx.connection)
         if type(started) is Ready:
             return started.reply
@@ -219,8 +232,8 @@ class RequestDispatcher:
         """Encode the response, and report it to the observer."""
         observer = self._observer
         answered_us = 0 if observer is None else self._clock.monotonic_us()
-        if self._quotas is not None and ctx.handler.throttled:
-            answer = throttled(ctx, answer, self._quotas.throttle_time_ms(ctx))
+        if ctx.charge is not None:
+            answer = self._throttle(ctx, ctx.charge, answer)
         version = ctx.version
         reply: Reply
         if type(answer) is NoReply:
@@ -244,8 +257,8 @@ class RequestDispatcher:
         if type(answer) is NoReply or type(answer) is Encoded:
             return self._reply(ctx, answer)
         answered_us = 0 if self._observer is None else self._clock.monotonic_us()
-        if self._quotas is not None and ctx.handler.throttled:
-            answer = throttled(ctx, answer, self._quotas.throttle_time_ms(ctx))
+        if ctx.charge is not None:
+            answer = self._throttle(ctx, ctx.charge, answer)
         version = ctx.version
         try:
             parts = yield from encode_steps(answer, version)
@@ -256,6 +269,17 @@ class RequestDispatcher:
         if self._observer is not None:
             self._observe(ctx, answer, ErrorCode.NONE, answered_us)
         return response_frame(ctx.correlation_id, version >= ctx.handler.flexible_from, parts)
+
+    def _throttle(self, ctx: RequestContext, charge: Charge, answer: Any) -> Any:
+        """Count the request for the quotas of its client, and throttle that if it is over one."""
+        assert self._quotas is not None
+        answered = type(answer) is not NoReply
+        throttle_ms = throttle_time_ms(ctx, charge, self._quotas, self._clock, answered=answered)
+        if not throttle_ms:
+            return answer
+        if ctx.connection.on_throttle is not None:
+            ctx.connection.on_throttle(throttle_ms)
+        return throttled(ctx, answer, throttle_ms)
 
     def _observe(
         self, ctx: RequestContext, response: object, error: ErrorCode, answered_us: int

@@ -6,7 +6,8 @@ appended or max_wait_ms is over; a topic that does not exist does not end the wa
 partition with data always gives one batch, even one larger than allowed (KIP-74). Incremental
 sessions as in KIP-227. A follower reads up to the log end, and its fetch offset shows its progress;
 a consumer may read from a follower, or be sent to one in its rack (KIP-392). A throttled follower
-that is not in sync gets no records while the quota is used up (KIP-73).
+that is not in sync gets no records while the quota is used up (KIP-73). A consumer that is over a quota
+gets an answer without partitions, and the read bytes do not count (KIP-219).
 Versions: below 4 (2) batches are converted to magic 1 (0), see old_fetch.py; below 10 topics with
 compression.type=zstd are refused; from 12 on a diverging epoch is answered; from 13 on topics are
 named by id; from 16 on a client that asks the wrong broker is told the leader (KIP-951).
@@ -53,6 +54,7 @@ from . import refusals
 from .authorization import AllowAll
 from .context import Later, RequestContext
 from .endpoints import add_endpoint, leader_of
+from .gate import fetch_throttle_time_ms, quota_user
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
 from .registry import handles
 
@@ -60,6 +62,10 @@ Steps = Generator[None, None, Any]
 
 #: Fetches of more partitions than this are answered in turns of the loop.
 MANY_PARTITIONS = 512
+
+#: About how much an answer has besides records, and each partition in it.
+ANSWER_BYTES = 12
+ROW_BYTES = 60
 
 READS_ZSTD_SINCE = 10
 
@@ -93,6 +99,12 @@ def fetch(
     state = request.replica_state
     replica_id = request.replica_id if state is None else state.replica_id
     allowed = max_bytes = min(request.max_bytes, services.config.get_int("fetch.max.bytes"))
+    charge = ctx.charge
+    if charge is not None:
+        if replica_id >= 0:
+            charge.throttle_ms = 0
+        else:
+            allowed = max_bytes = _within_quota(ctx, allowed)
     refuse = convert = None
     if version < READS_ZSTD_SINCE:
         refuse = partial(refuses_old, ctx)
@@ -165,6 +177,9 @@ def _answer_many(
     ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
 ) -> Generator[None, None, FetchResponse]:
     """Make an answer with many rows in steps."""
+    throttled = _throttled(ctx, context, reading)
+    if throttled is not None:
+        return throttled
     whole: FetchResponse | None = None
     topics: dict[tuple[str, bytes], FetchableTopicResponse] = {}
     first = 0
@@ -208,6 +223,39 @@ def _brokers_in_rack(ctx: RequestContext, request: FetchRequest) -> tuple[int, .
     return tuple(b.id for b in brokers if b.rack == request.rack_id)
 
 
+def _within_quota(ctx: RequestContext, max_bytes: int) -> int:
+    """At most what a consumer may read without being throttled for certain, which could go on for ever."""
+    services = ctx.services
+    now_ms = services.clock.monotonic_ms()
+    most = services.quotas.fetch.max_in_window(quota_user(ctx), ctx.client_id or "", now_ms)
+    return max_bytes if most is None else int(min(max_bytes, most))
+
+
+def _throttled(
+    ctx: RequestContext, context: FetchContext, reading: Reading
+) -> FetchResponse | None:
+    """Count what would be sent, and return the answer to a consumer that is over a quota.
+
+    Shape: the quotas are asked once for a request. A session that it would have begun is not kept, because its
+    partitions have not been answered. Source: FullFetchContext.getThrottledResponse.
+    """
+    charge, services, session = ctx.charge, ctx.services, context.session
+    if charge is None or charge.throttle_ms is not None:
+        return None
+    rows = [len(result.data) for _, _, _, result in reading.rows if len(result.data)]
+    size = ANSWER_BYTES + sum(rows) + len(rows) * ROW_BYTES
+    if not fetch_throttle_time_ms(ctx, charge, services.quotas, services.clock, size):
+        return None
+    close_slices(reading)
+    session_id = 0
+    if session is not None:
+        if context.incremental:
+            session_id = session.id
+        else:
+            services.fetch_sessions.sessions.pop(session.id, None)
+    return FetchResponse(session_id=session_id, responses=[])
+
+
 def _answer(
     ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
 ) -> FetchResponse:
@@ -215,6 +263,10 @@ def _answer(
     if session is not None and context.overtaken:
         close_slices(reading)
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    if ctx.charge is not None:
+        throttled = _throttled(ctx, context, reading)
+        if throttled is not None:
+            return throttled
     response = FetchResponse(session_id=0 if session is None else session.id, responses=[])
     topics = response.responses
     by_name: dict[tuple[str, bytes], FetchableTopicResponse] = {}

@@ -5,12 +5,21 @@ Without them, requests pay nothing for them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
+
+from kwire.api import ApiKey
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
 
+    from ..clock import Clock
+    from ..quotas.clients import ClientQuotas
     from .context import RequestContext
+
+T = TypeVar("T")
+
+PRODUCE = int(ApiKey.PRODUCE)
 
 
 class Durations(NamedTuple):
@@ -44,9 +53,102 @@ class Observer(Protocol):
         ...
 
 
-class RequestQuotas(Protocol):
-    """Says how long clients are throttled; asked only for handlers that are `throttled`."""
+class Charge:
+    """What one request has cost its client so far, while anybody has a quota.
 
-    def throttle_time_ms(self, ctx: RequestContext) -> int:
-        """The throttle time for the response; 0 if the client is within its quota."""
-        ...
+    Shape: `throttle_ms` is the throttle time of a handler that has found it itself, request quota included;
+    otherwise the gate does. Until `throttled_until_ms`, by the monotonic clock, the client is throttled
+    for changes that it has made in the cluster.
+    Unit: `size` is in bytes; `used_us` is the loop's time, `since_us` since when it goes on to count.
+    """
+
+    __slots__ = ("since_us", "size", "throttle_ms", "throttled_until_ms", "used_us")
+
+    def __init__(self, size: int, now_us: int) -> None:
+        self.size = size
+        self.used_us = 0
+        self.since_us: int | None = now_us
+        self.throttle_ms: int | None = None
+        self.throttled_until_ms = 0
+
+    def stop(self, now_us: int) -> None:
+        """The request waits, or others have their turn."""
+        if self.since_us is not None:
+            self.used_us += now_us - self.since_us
+            self.since_us = None
+
+    def go_on(self, now_us: int) -> None:
+        """The loop works for the request again."""
+        self.stop(now_us)
+        self.since_us = now_us
+
+
+def timed(
+    charge: Charge, steps: Generator[None, None, T], now_us: Callable[[], int]
+) -> Generator[None, None, T]:
+    """Step a generator, and count the time of its steps alone."""
+    charge.stop(now_us())
+    try:
+        while True:
+            charge.go_on(now_us())
+            try:
+                next(steps)
+            except StopIteration as end:
+                charge.stop(now_us())
+                return cast(T, end.value)
+            charge.stop(now_us())
+            yield
+    finally:
+        steps.close()
+
+
+def throttle_time_ms(
+    ctx: RequestContext, charge: Charge, quotas: ClientQuotas, clock: Clock, *, answered: bool
+) -> int:
+    """Count a request and return for how long its client is throttled: the longest of all its quotas.
+
+    Shape: a request that gets no answer (acks=0) is exempt from the request quota, as are handlers that are not
+    `throttled` from every quota. Source: KafkaApis, RequestHandlerHelper.sendMaybeThrottle.
+    """
+    if charge.throttle_ms is not None:
+        return charge.throttle_ms
+    handler = ctx.handler
+    if not handler.throttled:
+        return 0
+    now_ms = clock.monotonic_ms()
+    user, client_id = quota_user(ctx), ctx.client_id or ""
+    throttle_ms = max(0, charge.throttled_until_ms - now_ms)
+    if quotas.request.limits and answered:
+        charge.go_on(clock.monotonic_us())
+        throttle_ms = max(
+            throttle_ms, quotas.request.record(user, client_id, charge.used_us, now_ms)
+        )
+    if handler.api_key == PRODUCE and quotas.produce.limits:
+        throttle_ms = max(throttle_ms, quotas.produce.record(user, client_id, charge.size, now_ms))
+    return throttle_ms
+
+
+def fetch_throttle_time_ms(
+    ctx: RequestContext, charge: Charge, quotas: ClientQuotas, clock: Clock, size: int
+) -> int:
+    """Do the same for a consumer's Fetch, whose answer would have this size in bytes.
+
+    Shape: a throttled Fetch is answered without records, so that the bytes do not count.
+    """
+    now_ms = clock.monotonic_ms()
+    user, client_id = quota_user(ctx), ctx.client_id or ""
+    throttle_ms = 0
+    if quotas.request.limits:
+        charge.go_on(clock.monotonic_us())
+        throttle_ms = quotas.request.record(user, client_id, charge.used_us, now_ms)
+    if quotas.fetch.limits:
+        throttle_ms = max(throttle_ms, quotas.fetch.record(user, client_id, size, now_ms))
+        if throttle_ms:
+            quotas.fetch.take_back(user, client_id, size, now_ms)
+    charge.throttle_ms = throttle_ms
+    return throttle_ms
+
+
+def quota_user(ctx: RequestContext) -> str:
+    """The name of the principal, without its type, as in the names of quotas."""
+    return ctx.connection.principal.partition(":")[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class ConnectionInfo:
     """One connection as handlers see it.
@@ -21,6 +23,7 @@ class ConnectionInfo:
         "listener",
         "local_host",
         "local_port",
+        "on_throttle",
         "principal",
         "security_protocol",
     )
@@ -47,6 +50,8 @@ class ConnectionInfo:
         self.principal = principal
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
+        #: Takes up no more requests for so many ms (KIP-219); None without a session.
+        self.on_throttle: Callable[[int], None] | None = None
 
     @property
     def id(self) -> str:

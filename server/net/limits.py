@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..quotas.connections import ConnectionRates
+
 if TYPE_CHECKING:
     from ..config import BrokerConfig
 
@@ -66,11 +68,15 @@ class NetLimits:
 class ConnectionQuotas:
     """Counts the connections of a broker by address. Source: kafka.network.ConnectionQuotas.
 
-    Shape: `most` limits their number in addition to `max.connections`, unless it is None.
+    Shape: `most` limits their number in addition to `max.connections`, unless it is None. `rates` limit how fast
+    they come.
     """
 
-    def __init__(self, limits: NetLimits, most: int | None = None) -> None:
+    def __init__(
+        self, limits: NetLimits, most: int | None = None, rates: ConnectionRates | None = None
+    ) -> None:
         self.limits = limits  # replaced when a setting changes
+        self.rates = rates or ConnectionRates()
         self._most = most
         self._by_host: Counter[str] = Counter()
         self.count = 0

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 HOUSEKEEPING_S = 1.0
 #: While connections wait for memory.
 SHORT_HOUSEKEEPING_S = 0.1
+#: How many connections that come too fast from their address are kept until they are closed; more are closed at
+#: once. Those that are kept keep their clients from connecting again.
+MAX_REFUSED_KEPT = 100
 
 
 class Listener:
@@ -64,6 +67,9 @@ class Listener:
         self._accepted = 0
         self._idle_checked_ms = clock.monotonic_ms()
         self._emptied: asyncio.Future[None] | None = None
+        #: A connection that has to wait because too many came lately; no other is accepted before it.
+        self._held_back: tuple[Transport, asyncio.TimerHandle] | None = None
+        self._refused: dict[Transport, asyncio.TimerHandle] = {}
 
     @property
     def port(self) -> int:
@@ -81,6 +87,15 @@ class Listener:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._held_back is not None:
+            transport, timer = self._held_back
+            timer.cancel()
+            transport.close()
+            self._held_back = None
+        for transport, timer in self._refused.items():
+            timer.cancel()
+            transport.close()
+        self._refused.clear()
         for session in list(self.sessions):
             session.finish()
         if self.sessions:
@@ -100,6 +115,8 @@ class Listener:
     # -- ConnectionOwner, called by the acceptor
 
     def may_accept(self) -> bool:
+        if self._held_back is not None:
+            return False
         if not self.quotas.full:
             return True
         self._limiter.log(
@@ -115,8 +132,40 @@ class Listener:
         self._limiter.log(logging.ERROR, "accept", "cannot accept: %s", error)
 
     def accepted(self, transport: Transport, local: Address, peer: Address) -> None:
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = self.quotas.rates.wait_ms(self.endpoint.listener, now_ms)
+        if not wait_ms:
+            self._admit(transport, local, peer)
+            return
+
+        def admit() -> None:
+            self._held_back = None
+            self._admit(transport, local, peer)
+            self._resume_accepting()
+
+        self._held_back = transport, asyncio.get_running_loop().call_later(wait_ms / 1000, admit)
+        self._limiter.log(
+            logging.WARNING,
+            "rate",
+            "connections to listener %s come too fast (max.connection.creation.rate): they wait",
+            self.endpoint.listener,
+        )
+
+    def _admit(self, transport: Transport, local: Address, peer: Address) -> None:
         local_host, local_port = local
         client_host, client_port = peer
+        now_ms = self._clock.monotonic_ms()
+        refused_ms = self.quotas.rates.refused_ms(self.endpoint.listener, client_host, now_ms)
+        if refused_ms:
+            self._keep_refused(transport, refused_ms)
+            self._limiter.log(
+                logging.WARNING,
+                ("rate", client_host),
+                "refused connection of %s:%d: too many came from this address (connection_creation_rate)",
+                client_host,
+                client_port,
+            )
+            return
         refused = self.quotas.enter(client_host)
         if refused is not None:
             transport.close()
@@ -161,8 +210,21 @@ class Listener:
         if self._emptied is not None and not self.sessions and not self._emptied.done():
             self._emptied.set_result(None)
 
+    def _keep_refused(self, transport: Transport, refused_ms: int) -> None:
+        """Close a connection after a time, so that its client cannot connect at once again."""
+        if len(self._refused) >= MAX_REFUSED_KEPT:
+            transport.close()
+            return
+
+        def close() -> None:
+            del self._refused[transport]
+            transport.close()
+
+        loop = asyncio.get_running_loop()
+        self._refused[transport] = loop.call_later(refused_ms / 1000, close)
+
     def _resume_accepting(self) -> None:
-        if not self.quotas.full:
+        if not self.quotas.full and self._held_back is None:
             self._acceptor.resume()
 
     # -- housekeeping

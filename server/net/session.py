@@ -1,8 +1,9 @@
 """Drives one connection: requests from its transport to the dispatcher, replies back in order.
 
 Requests are taken up one at a time. The next one waits while a request without `overlap` has no reply yet,
-while too many replies are missing or held up by an earlier one, while the peer does not read its replies, or
-until the other connections have had their turn (`rotation.py`).
+while too many replies are missing or held up by an earlier one, while the peer does not read its replies, until
+the other connections have had their turn (`rotation.py`), or while its client is throttled: a reply that says so is
+sent at once, and nothing is read before that time is over (KIP-219).
 What the peer sends meanwhile stays in the kernel, except for what was received together with the last request.
 """
 
@@ -36,6 +37,7 @@ WAITS_FOR_OVERLAPPING = 2
 WAITS_FOR_READER = 4
 WAITS_FOR_TURN = 8
 ENDS = 16
+WAITS_FOR_QUOTA = 32
 
 #: Replies at least this long are sent before the next request of the same batch is taken up.
 CORK_BYTES = 64 * 1024
@@ -56,6 +58,7 @@ class Session:
         "_overlapping",
         "_pending",
         "_rotation",
+        "_throttle",
         "_waits",
         "closed",
         "info",
@@ -95,6 +98,8 @@ class Session:
         self._held = 0  # memory of what its peer has not read, when last counted
         self._overlapping = 0
         self._pending: dict[Later[Any], None] = {}
+        self._throttle: asyncio.TimerHandle | None = None
+        info.on_throttle = self.throttle
 
     # -- Receiver, called by the transport
 
@@ -221,6 +226,23 @@ class Session:
     def _next_turn(self) -> None:
         self._go_on(WAITS_FOR_TURN)
 
+    def throttle(self, throttle_ms: int) -> None:
+        """Take up no more requests for so long; longer, if the client is throttled for longer already."""
+        if self.closed:
+            return
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + throttle_ms / 1000
+        if self._throttle is not None:
+            if self._throttle.when() >= end_s:
+                return
+            self._throttle.cancel()
+        self._waits |= WAITS_FOR_QUOTA
+        self._throttle = loop.call_at(end_s, self._throttled)
+
+    def _throttled(self) -> None:
+        self._throttle = None
+        self._go_on(WAITS_FOR_QUOTA)
+
     def _go_on(self, reason: int) -> None:
         """One reason to wait is gone: process the requests that were received, then resume reading."""
         self._waits &= ~reason
@@ -335,6 +357,10 @@ class Session:
             return
         self.closed = True
         self._waits |= ENDS
+        self.info.on_throttle = None
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
         self._connection.frames.close()
         self._output.release(self)
         pending, self._pending = self._pending, {}
@@ -351,7 +377,7 @@ class Session:
     def check_idle(self, now_ms: int) -> None:
         """Close if nothing was sent or received for `connections.max.idle.ms`."""
         idle_ms = now_ms - self.last_active_ms
-        if idle_ms < self._limits.idle_ms:
+        if idle_ms < self._limits.idle_ms or self._waits & WAITS_FOR_QUOTA:
             return
         if self.transport.unsent_bytes:
             self.close(f"has not read its replies for {idle_ms} ms", "idle")

@@ -44,6 +44,8 @@ CLIENT_QUOTAS = (
     REQUEST_PERCENTAGE,
     CONTROLLER_MUTATION_RATE,
 )
+#: What the quotas of addresses are called; whole numbers.
+IP_QUOTAS = (CONNECTION_CREATION_RATE,)
 
 
 class Match(NamedTuple):

@@ -24,6 +24,8 @@ from server.handlers.context import NO_REPLY, NoReply, RequestContext
 from server.handlers.dispatch import RequestDispatcher, take_apart
 from server.handlers.registry import HandlerTable, handles
 from server.net.session import Session
+from server.quotas.clients import ClientQuotas
+from server.quotas.entities import Entity
 from server.turns import Turns, exhaust
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
@@ -374,12 +376,13 @@ def test_long_generator_is_observed_and_throttled_once() -> None:
             def observe(self, ctx: Any, response: Any, error: ErrorCode, durations: Any) -> None:
                 observed.append(error)
 
-        class Quotas:
-            def throttle_time_ms(self, ctx: RequestContext) -> int:
-                return 250
+        quotas = ClientQuotas()
+        quotas.set(Entity("ANONYMOUS", None), {"controller_mutation_rate": 1.0})
 
         @handles(HeartbeatRequest, versions="0-4", authorize=None)
         def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+            assert ctx.charge is not None
+            ctx.charge.throttled_until_ms = clock.monotonic_ms() + 250
             return (yield from steps(1000, HeartbeatResponse()))
 
         clock = ManualClock()
@@ -389,7 +392,7 @@ def test_long_generator_is_observed_and_throttled_once() -> None:
             clock,
             turns=Turns(clock.monotonic_us, slice_steps=100),
             observer=Notes(),
-            quotas=Quotas(),
+            quotas=quotas,
         )
         transport, _ = connect(dispatcher)
         transport.receive(request(1))

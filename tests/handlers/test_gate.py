@@ -26,6 +26,8 @@ from server.handlers.registry import HandlerTable, handles
 from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo
 from server.net.dispatcher import Close, Later
+from server.quotas.clients import ClientQuotas
+from server.quotas.entities import DEFAULT, Entity
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 
@@ -259,50 +261,94 @@ def test_every_api_has_a_response_that_carries_one_error(
 # Throttling
 
 
-class Quota:
-    """A quota that throttles everybody for a given time."""
+def throttling(**values: float) -> ClientQuotas:
+    """Quotas of everybody, used up for some time if a value is given."""
+    quotas = ClientQuotas()
+    quotas.set(Entity(DEFAULT, None), values)
+    return quotas
 
-    def __init__(self, throttle_ms: int) -> None:
-        self.throttle_ms = throttle_ms
-        self.asked: list[str] = []
 
-    def throttle_time_ms(self, ctx: RequestContext) -> int:
-        self.asked.append(ctx.handler.name)
-        return self.throttle_ms
+#: A token bucket that a request has overdrawn by 42 ms.
+def throttled_42_ms(ctx: RequestContext) -> None:
+    assert ctx.charge is not None
+    ctx.charge.throttled_until_ms = ManualClock().monotonic_ms() + 42
 
 
 def heartbeat_with(answer: Any, **declared: Any) -> Handler[Any]:
-    return handles(HeartbeatRequest, versions="0-4", **{"authorize": None, **declared})(
-        lambda ctx, request: answer
-    )
+    def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        if ctx.charge is not None:
+            throttled_42_ms(ctx)
+        return answer
+
+    return handles(HeartbeatRequest, versions="0-4", **{"authorize": None, **declared})(heartbeat)
+
+
+ACTIVE = {"controller_mutation_rate": 1.0}
 
 
 def test_throttle_time_is_told_where_the_version_has_a_place_for_it() -> None:
     for version, told in ((0, 0), (1, 42), (4, 42)):
         handler = heartbeat_with(HeartbeatResponse(error_code=27))
-        response = dispatch(handler, HeartbeatRequest(), version, quotas=Quota(42))
+        response = dispatch(handler, HeartbeatRequest(), version, quotas=throttling(**ACTIVE))
         assert (response.throttle_time_ms, response.error_code) == (told, 27)
 
 
+def test_without_quotas_a_request_is_not_charged() -> None:
+    handler = heartbeat_with(HeartbeatResponse())
+    assert dispatch(handler, HeartbeatRequest(), 4, quotas=throttling()).throttle_time_ms == 0
+
+
 def test_exempt_request_is_not_throttled() -> None:
-    quota = Quota(42)
     handler = heartbeat_with(HeartbeatResponse(), throttled=False)
-    assert dispatch(handler, HeartbeatRequest(), 4, quotas=quota).throttle_time_ms == 0
-    assert quota.asked == []
+    response = dispatch(handler, HeartbeatRequest(), 4, quotas=throttling(**ACTIVE))
+    assert response.throttle_time_ms == 0
     assert {handler.name for handler in HANDLERS if not handler.throttled} == EXEMPT
+
+
+class TickingClock(ManualClock):
+    """Each look at the microseconds finds the time 100 ms later than the one before."""
+
+    def monotonic_us(self) -> int:
+        return self.advance(100) * 1000
+
+
+def test_request_that_takes_the_loop_for_too_long_is_throttled() -> None:
+    quotas = throttling(request_percentage=0.1)
+    response = dispatch(
+        heartbeat_with(HeartbeatResponse()),
+        HeartbeatRequest(),
+        4,
+        quotas=quotas,
+        clock=TickingClock(1_700_000_000_000_000),
+    )
+    assert response.throttle_time_ms == 1000
+    assert quotas.request.sensors.get(("ANONYMOUS", ""), 1000, 0)._rate._sum == 100_000
 
 
 def test_refusal_is_throttled_too() -> None:
     (handler,) = (each for each in HANDLERS if each.name == "Heartbeat")
-    response = dispatch(handler, HeartbeatRequest(), 4, authorizer=Refuser(), quotas=Quota(42))
-    assert (response.throttle_time_ms, response.error_code) == (42, GROUP_DENIED)
+    response = dispatch(
+        handler,
+        HeartbeatRequest(),
+        4,
+        authorizer=Refuser(),
+        quotas=throttling(request_percentage=0.0001),
+        clock=TickingClock(),
+    )
+    assert (response.throttle_time_ms, response.error_code) == (1000, GROUP_DENIED)
 
 
 def test_kept_answer_tells_one_client_its_throttle_time_and_not_the_next() -> None:
     kept = Encoded(encode(MetadataResponse(cluster_id="c"), 12))
-    handler = handles(MetadataRequest, versions="0-12", authorize=None)(lambda ctx, request: kept)
-    for throttle_ms in (42, 0):
-        response = dispatch(handler, MetadataRequest(topics=None), 12, quotas=Quota(throttle_ms))
+
+    @handles(MetadataRequest, versions="0-12", authorize=None)
+    def metadata(ctx: RequestContext, request: MetadataRequest) -> Encoded:
+        if ctx.charge is not None:
+            throttled_42_ms(ctx)
+        return kept
+
+    for quotas, throttle_ms in ((throttling(**ACTIVE), 42), (throttling(), 0)):
+        response = dispatch(metadata, MetadataRequest(topics=None), 12, quotas=quotas)
         assert (response.throttle_time_ms, response.cluster_id) == (throttle_ms, "c")
 
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from server.handlers.authorization import AllowAll
 from server.handlers.context import Services
+from server.quotas.clients import ClientQuotas
 from server.turns import Turns
 
 
@@ -26,10 +27,15 @@ class Missing:
 def services_of(**rooms: Any) -> Services:
     """Build `Services` from those that a test provides; the others fail when they are used.
 
-    Everything is allowed, and there are no ACLs, if the test provides no authorizer.
+    Everything is allowed, and there are no ACLs, if the test provides no authorizer. Nobody has a quota.
     """
     missing = {each.name: Missing(each.name) for each in fields(Services)}
-    plain = {"authorizer": AllowAll(), "acls": None, "turns": Turns(lambda: 0)}
+    plain = {
+        "authorizer": AllowAll(),
+        "acls": None,
+        "quotas": ClientQuotas(),
+        "turns": Turns(lambda: 0),
+    }
     return Services(**{**missing, **plain, **rooms})
 
 

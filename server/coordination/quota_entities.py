@@ -1,0 +1,59 @@
+"""Where the quotas of an entity are stored: below /config/users, /config/clients and /config/ips; pure.
+
+Shape: names of users and clients are sanitized, `<default>` stands for all others. Addresses are as they are.
+Source: ZkAdminManager.parseAndSanitizeQuotaEntity, ConfigHandler (3.9).
+"""
+
+from __future__ import annotations
+
+from ..quotas.entities import DEFAULT, Entity, Part
+from . import paths
+
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+DEFAULT_NAME = DEFAULT.value
+
+
+def node_of(entity: Entity) -> tuple[str, str]:
+    """The entity type and name of the config node with an entity's quotas. Errors: ValueError without a part."""
+    if entity.user is not None:
+        name = sanitized(entity.user)
+        if entity.client_id is not None:
+            name += f"/{CLIENTS}/{sanitized(entity.client_id)}"
+        return USERS, name
+    if entity.client_id is None:
+        raise ValueError("neither a user nor a client")
+    return CLIENTS, sanitized(entity.client_id)
+
+
+def entity_of(entity_type: str, name: str) -> Entity | None:
+    """The entity whose quotas a config node of users or clients has; None for a path that is of no entity."""
+    if entity_type == CLIENTS:
+        return None if "/" in name else Entity(None, desanitized(name))
+    user, *rest = name.split("/")
+    if not rest:
+        return Entity(desanitized(user), None)
+    if len(rest) != 2 or rest[0] != CLIENTS:
+        return None
+    return Entity(desanitized(user), desanitized(rest[1]))
+
+
+def sanitized(part: Part) -> str:
+    """A name as it is in paths."""
+    return DEFAULT_NAME if part is None or part is DEFAULT else paths.sanitize(str(part))
+
+
+def desanitized(name: str) -> Part:
+    """The reverse."""
+    return DEFAULT if name == DEFAULT_NAME else paths.desanitize(name)
+
+
+def address_of(name: str) -> Part:
+    """The address that the name of an `ips` node stands for, as connections have it; None for a host name."""
+    if name == DEFAULT_NAME:
+        return DEFAULT
+    from ipaddress import ip_address
+
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return None
