@@ -13,6 +13,7 @@ from ..config import BrokerConfig
 from ..descriptors import budget
 from ..log.log_config import LogConfig
 from ..metadata.endpoint import WILDCARDS
+from ..metadata.image import BROKERS
 from ..net.limits import ConnectionQuotas, NetLimits
 from ..net.listener import Listener, frame_memory, output_memory
 from ..net.rotation import Rotation
@@ -76,6 +77,7 @@ async def serve(
         following = asyncio.create_task(rooms.acls.follow())
         cleanup.push_async_callback(end, following)
     await rooms.controller.start(opened.kept_cluster_id)
+    await encode_passwords_again(config, opened.node_id, rooms)
     for listener in listeners:
         listener.start()
     if rooms.clients is not None:
@@ -116,6 +118,17 @@ async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStac
 
     cleanup.push_async_callback(give_up)
     await asyncio.shield(opening)
+
+
+async def encode_passwords_again(config: BrokerConfig, node_id: int, rooms: Rooms) -> None:
+    """Replace stored passwords that were encoded with password.encoder.old.secret."""
+    if config["password.encoder.old.secret"] is None:
+        return
+    stored = rooms.controller.image.broker_config(node_id)
+    if config.passwords.encode_again(stored) != stored:
+        change = config.passwords.encode_again
+        await rooms.controller.alter_config(BROKERS, str(node_id), change)
+        logger.info("Passwords in the store are encoded with password.encoder.secret again")
 
 
 def take_up(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
 from ..security.identity import ANONYMOUS, parse_super_users
@@ -34,10 +34,14 @@ from .tables import (
     broker_synonyms,
     find_broker_key,
     is_newer_name,
+    is_password,
     listener_base,
     nearest,
 )
 from .topic_keys import SERVER_SYNONYMS
+
+if TYPE_CHECKING:
+    from .stored_passwords import StoredPasswords
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +75,9 @@ class BrokerConfig:
         self.effective = self.static
         self.values = _parse(self.static)
         check_broker_values(self.values)
+        self._passwords: StoredPasswords | None = None
+        if self.values["password.encoder.secret"] is not None:
+            _ = self.passwords  # refuses settings that it cannot encode with
         self._check_endpoints()
 
     # Typed access
@@ -237,6 +244,15 @@ class BrokerConfig:
                 )
         _ = self.inter_broker_listener, self.http_listener
 
+    @property
+    def passwords(self) -> StoredPasswords:
+        """Decodes and encodes the passwords among stored configs."""
+        if self._passwords is None:
+            from .stored_passwords import StoredPasswords
+
+            self._passwords = StoredPasswords(self.values)
+        return self._passwords
+
     # Changes at run time
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -257,9 +273,9 @@ class BrokerConfig:
         broker from starting. Returns the names whose effective value changed.
         """
         if broker is not None:
-            self.dynamic_broker = usable_dynamic(broker, per_broker=True)
+            self.dynamic_broker = self.usable_dynamic(broker, per_broker=True)
         if default is not None:
-            self.dynamic_default = usable_dynamic(default, per_broker=False)
+            self.dynamic_default = self.usable_dynamic(default, per_broker=False)
         effective = overlay(self.static, self.dynamic_default, self.dynamic_broker)
         try:
             values = _parse(effective)
@@ -275,6 +291,24 @@ class BrokerConfig:
             for listener in tuple(self._listeners):
                 listener(changed)
         return changed
+
+    def usable_dynamic(self, stored: Properties, *, per_broker: bool) -> dict[str, str]:
+        """A stored dynamic layer with plain passwords, and without invalid entries, which are logged."""
+        usable: dict[str, str] = {}
+        for name, text in stored.items():
+            try:
+                _check_dynamic_names({name: text}, per_broker)
+            except ConfigError as error:
+                logger.error("A stored dynamic config is invalid and ignored: %s", error)
+            else:
+                usable[name] = text
+        return self.passwords.decode(usable) if any(map(is_password, usable)) else usable
+
+    def to_stored(self, proposed: Properties, stored: Properties) -> dict[str, str]:
+        """A dynamic layer as it is stored, with encoded passwords. Shape: `stored` is what it replaces. Errors: NoSecret."""
+        if any(map(is_password, proposed)):
+            return self.passwords.encode(proposed, stored)
+        return dict(proposed)
 
     def check_dynamic(self, proposed: Properties, *, per_broker: bool) -> None:
         """Whether a whole dynamic layer may be stored. Errors: ConfigError, as AlterConfigs gives it.
@@ -431,19 +465,6 @@ def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
     if number is not None:
         static["broker.id"] = static["node.id"] = number
     return static
-
-
-def usable_dynamic(stored: Properties, *, per_broker: bool) -> dict[str, str]:
-    """A stored dynamic layer without its invalid entries, which are logged."""
-    usable: dict[str, str] = {}
-    for name, text in stored.items():
-        try:
-            _check_dynamic_names({name: text}, per_broker)
-        except ConfigError as error:
-            logger.error("A stored dynamic config is invalid and ignored: %s", error)
-        else:
-            usable[name] = text
-    return usable
 
 
 def _check_dynamic_names(proposed: Properties, per_broker: bool) -> None:

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode
 from .broker_config import BrokerConfig, Properties
 from .definitions import ConfigError, ConfigKey, ConfigType, UnknownConfigError
 from .requirements import TopicConflict
-from .tables import TOPIC, find_broker_key
+from .tables import TOPIC
 
 #: Dynamic in Apache Kafka; kwire opens its sockets once.
 NEED_RESTART = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
@@ -163,16 +163,25 @@ def check_broker(config: BrokerConfig, proposed: Properties, *, per_broker: bool
         config.check_dynamic(proposed, per_broker=per_broker)
     except ConfigError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, error.wire_message) from None
-    for name in proposed:
-        key = find_broker_key(name)
-        if key is not None and key.sensitive:
-            # Kafka encrypts them with password.encoder.secret; unencrypted, everybody could read them.
-            message = f"kwire does not store passwords: {name} can be set only in the broker's file"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
     fixed = sorted(NEED_RESTART.intersection(proposed))
     if fixed:
         message = f"kwire reads {', '.join(fixed)} only at start, from its file or command line"
         raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def stored_broker(
+    config: BrokerConfig, name: str, after: Properties, before: Properties
+) -> Properties:
+    """Dynamic configs of a broker as they are stored: with encoded passwords. Errors: Refused.
+
+    Unlike in Apache Kafka, a change that is only validated is refused for want of a secret, too.
+    """
+    try:
+        return config.to_stored(after, before)
+    except ConfigError as error:
+        resource = f"ConfigResource(type=BROKER, name='{name}')"
+        message = f"Invalid config value for resource {resource}: {error}"
+        raise Refused(ErrorCode.INVALID_CONFIG, message) from None
 
 
 def own_broker_id(name: str, node_id: int, what: str, expected: str) -> None:

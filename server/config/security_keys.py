@@ -6,7 +6,7 @@ of logins for one of its mechanisms: read them with `BrokerConfig.listener`.
 
 from __future__ import annotations
 
-from .definitions import ConfigKey, ConfigType, UpdateMode, one_of
+from .definitions import ConfigKey, ConfigType, UpdateMode, at_least, one_of
 
 key = ConfigKey
 BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
@@ -59,6 +59,19 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         doc="Password of a PKCS12 truststore."),
     key("ssl.truststore.type", STRING, "JKS", MEDIUM, PER_BROKER, idle=True,
         doc="PEM or PKCS12; a PKCS12 file is also read if this says JKS."),
+    # Passwords set at run time
+    key("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", LOW,
+        doc="Cipher that encrypts passwords set at run time: AES/CBC/PKCS5Padding or AES/GCM/NoPadding."),
+    key("password.encoder.iterations", INT, "4096", LOW, valid=at_least(1024),
+        doc="Iterations that make the cipher's key of password.encoder.secret; at most 200000."),
+    key("password.encoder.key.length", INT, "128", LOW, valid=at_least(8),
+        doc="Length of the cipher's key in bits: 128, 192 or 256."),
+    key("password.encoder.keyfactory.algorithm", STRING, None, LOW,
+        doc="PBKDF2WithHmacSHA512 if not set, or the same with SHA1, SHA224, SHA256 or SHA384."),
+    key("password.encoder.old.secret", PASSWORD, None, MEDIUM,
+        doc="The secret before the present one: at start, passwords encoded with it are encoded again."),
+    key("password.encoder.secret", PASSWORD, None, MEDIUM,
+        doc="Encrypts passwords set at run time; without it, they are refused."),
     # SASL
     # OAUTHBEARER
     key("sasl.oauthbearer.clock.skew.seconds", INT, "30", LOW,

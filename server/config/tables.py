@@ -84,6 +84,12 @@ def find_broker_key(name: str) -> ConfigKey | None:
     return key
 
 
+def is_password(name: str) -> bool:
+    """Whether a broker key is a password, also for one listener or mechanism: never show its value."""
+    key = find_broker_key(name)
+    return key is not None and key.sensitive
+
+
 def is_newer_name(name: str) -> bool:
     """Whether Apache Kafka after 3.9 knows the key."""
     return name in NEWER_NAMES

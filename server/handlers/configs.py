@@ -7,8 +7,7 @@ answers. Refusing one resource never affects another, except that an unknown res
 whole DescribeConfigs.
 Versions: DescribeConfigs v0 has is_default, always false, as in Apache Kafka; v1 sources and
 synonyms, v3 types and documentation.
-Omitted: broker loggers (8), client metrics (16), groups (32), config policies, and passwords set at
-    run time.
+Omitted: broker loggers (8), client metrics (16), groups (32), and config policies.
 Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
 """
 
@@ -31,7 +30,7 @@ from kwire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-from ..config.broker_config import Properties, usable_dynamic
+from ..config.broker_config import Properties
 from ..config.changes import (
     Change,
     Operation,
@@ -45,6 +44,7 @@ from ..config.changes import (
     find_topic_key,
     own_broker_id,
     replaced,
+    stored_broker,
 )
 from ..config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from ..config.tables import find_broker_key
@@ -380,10 +380,10 @@ async def _alter_resource(
             return after
         for each in wanted:
             check_operation(each)
-        base = usable_dynamic(stored, per_broker=per_broker)
+        base = config.usable_dynamic(stored, per_broker=per_broker)
         after = changed(base, wanted, find_broker_key) if keep_others else replaced(wanted)
         check_broker(config, after, per_broker=per_broker)
-        return after
+        return stored_broker(config, name, after, stored)
 
     if validate_only:
         change((await ctx.services.cluster.configs([entity])).get(entity, {}))

@@ -67,8 +67,8 @@ class MemoryController:
 class Bench:
     """A broker 0 with the topic "plain", as handlers see it."""
 
-    def __init__(self) -> None:
-        self.config = BrokerConfig({"broker.id": "0"})
+    def __init__(self, **settings: str) -> None:
+        self.config = BrokerConfig({"broker.id": "0", **settings})
         self.cluster = MemoryCluster()
         image = MetadataImage().with_topics([TopicImage("plain", bytes(16), {})])
         self.services = services_of(
@@ -301,12 +301,37 @@ def test_validate_only_changes_nothing(bench: Bench) -> None:
     assert bench.cluster.stored == {}
 
 
-def test_password_is_not_stored(bench: Bench) -> None:
-    name = "listener.name.plaintext.ssl.key.password"
-    ((error, message),) = bench.alter(BROKER, "0", {name: "secret"})
-    assert error == REFUSED
-    assert message is not None and "does not store passwords" in message
-    assert "secret" not in message
+PASSWORD = "listener.name.plaintext.ssl.key.password"
+
+
+def test_password_is_refused_without_a_secret(bench: Bench) -> None:
+    for outcome in (
+        bench.alter(BROKER, "0", {PASSWORD: "hush"}),
+        bench.incremental(BROKER, "0", [(PASSWORD, 0, "hush")], True),
+    ):
+        resource = "ConfigResource(type=BROKER, name='0')"
+        assert outcome == [
+            (
+                INVALID,
+                f"Invalid config value for resource {resource}: Password encoder secret not configured",
+            )
+        ]
+    assert bench.cluster.stored == {}
+
+
+def test_password_is_stored_encoded_and_not_described() -> None:
+    bench = Bench(**{"password.encoder.secret": "s"})
+    assert bench.incremental(BROKER, "0", [(PASSWORD, 0, "hush")]) == [(0, None)]
+    stored = bench.cluster.stored["brokers", "0"][PASSWORD]
+    assert "hush" not in stored
+    # Another change keeps it.
+    assert bench.incremental(BROKER, "0", [("log.roll.ms", 0, "5")]) == [(0, None)]
+    assert bench.cluster.stored["brokers", "0"] == {PASSWORD: stored, "log.roll.ms": "5"}
+    assert bench.config.listener("PLAINTEXT")["ssl.key.password"] == "hush"
+    described = bench.describe(BROKER, "0", keys=[PASSWORD], include_synonyms=True)
+    (row,) = described.configs
+    assert (row.value, row.is_sensitive) == (None, True)
+    assert all(synonym.value is None for synonym in row.synonyms)
 
 
 def test_listeners_are_not_changed_at_run_time(bench: Bench) -> None:
