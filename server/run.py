@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: How many new objects start a collection of the youngest generation, and how many collections of a generation
-#: start one of the next. A collection of 10,000 objects takes 1 to 2 ms; one of the second generation looks at up to
-#: 50,000; a full one at up to 150,000, and at older ones that the watchdog has not yet exempted.
+#: start one of the next. A collection of 10,000 objects takes 1 to 4 ms; one of the second generation looks at up to
+#: 50,000. If that takes long, the watchdog exempts what is left, so that full ones stay small too.
 GC_THRESHOLDS = (10_000, 4, 2)
 
 #: A signal this soon after the first counts as the same one: a terminal, `timeout` and service

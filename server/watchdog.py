@@ -26,9 +26,9 @@ SAMPLE_MS = 20
 #: At most one line is logged in this time.
 LINE_S = 1.0
 STACK_DEPTH = 4
-#: The number of the oldest generation, which a full collection includes.
-OLDEST = 2
-#: Objects are exempt from further collections once a full one has taken this part of a long turn.
+#: Objects that have survived twice, so at least a collection of this generation, are exempt from further collections
+#: if that one took this part of a long turn.
+EXEMPTED = 1
 EXEMPTS = 10
 NANOSECONDS = 1_000_000
 
@@ -112,8 +112,8 @@ class Watchdog:
     def _collects(self, phase: str, info: dict[str, int]) -> None:
         """Measure the time of garbage collections.
 
-        A full one looks at all objects in one turn. If that takes a good part of a slice, what is left is kept
-        from further collections: it is the broker's state, which is freed when nothing refers to it any more.
+        If one takes long, what is left is kept from further collections: it is the broker's state, or a long
+        request, and is freed when nothing refers to it any more.
         """
         now_ns = time.thread_time_ns()
         if phase == "start":
@@ -123,7 +123,7 @@ class Watchdog:
         else:
             took_ns = now_ns - self._collecting_ns
             self._collected_ns += took_ns
-            if info["generation"] == OLDEST and took_ns * EXEMPTS > self.limit_ns:
+            if info["generation"] >= EXEMPTED and took_ns * EXEMPTS > self.limit_ns:
                 gc.freeze()
 
 
