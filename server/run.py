@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import logging
 import os
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 #: 50,000. If that takes long, the watchdog exempts what is left, so that full ones stay small too.
 GC_THRESHOLDS = (10_000, 4, 2)
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 #: A signal this soon after the first counts as the same one: a terminal, `timeout` and service
 #: managers send it both to the process and to its group.
 AGAIN_S = 0.5
@@ -51,8 +54,17 @@ def run_until_stopped(broker: Broker) -> int:
     """
     gc.set_threshold(*GC_THRESHOLDS)
     watchdog = broker.watchdog = Watchdog(broker.config.get_int("kwire.long.turn.ms"))
-    with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
-        return runner.run(_run(broker))
+    try:
+        with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+            return runner.run(_run(broker))
+    finally:
+        atexit.register(ignore_signals)
+
+
+def ignore_signals() -> None:
+    """Let nothing change the exit status any more: the interpreter ends, and resets its handlers."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def raise_descriptor_limit() -> None:
@@ -97,10 +109,15 @@ async def _run(broker: Broker) -> int:
         told_at = loop.time()
         stopping.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    def received(number: int, _: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop, number)
+
+    for number in STOP_SIGNALS:
         # nohup makes a process ignore SIGHUP, so that it outlives its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop, number)
+            # Not a handler of the loop, whose end would give the signal its default effect again.
+            signal.signal(number, received)
     told = loop.create_task(stopping.wait())
     starting = loop.create_task(broker.start())
     try:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import gc
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -43,7 +46,7 @@ from server.config import BrokerConfig, ConfigError
 from server.coordination.embedded import EmbeddedStore
 from server.executor import Executor
 from server.log.log_directory import InconsistentBrokerId, InconsistentClusterId, LogDirInUse
-from server.run import run_until_stopped
+from server.run import STOP_SIGNALS, ignore_signals, run_until_stopped
 
 from .handlers.fetches import fetch_request, rows
 from .support.replicas import UnsyncedFiles, batch, values
@@ -533,7 +536,11 @@ def test_broker_whose_directories_all_fail_cannot_go_on(tmp_path: Path) -> None:
 def process_settings() -> Iterator[None]:
     """The settings of the process that running a broker changes."""
     threshold = gc.get_threshold()
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     yield
+    atexit.unregister(ignore_signals)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     gc.set_threshold(*threshold)
     gc.unfreeze()
     gc.collect()  # the objects frozen along with the broker's
@@ -567,6 +574,37 @@ def test_broker_says_when_it_is_ready_and_stops_when_told(
     assert run_until_stopped(broker) == 0  # type: ignore[arg-type]
     assert capsys.readouterr().out == "kwire ready 127.0.0.1:9092\n"
     assert broker.stopped == 1
+
+
+AFTER_THE_END = """
+import asyncio, atexit, os, signal, sys
+from server.config import BrokerConfig
+from server.run import run_until_stopped
+
+class Stub:
+    address = "127.0.0.1:9092"
+    config = BrokerConfig({})
+
+    async def start(self):
+        self.failed = asyncio.get_running_loop().create_future()
+        kill()
+
+    async def stop(self):
+        pass
+
+def kill():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+atexit.register(kill)  # runs last
+status = run_until_stopped(Stub())
+kill()
+sys.exit(status)
+"""
+
+
+def test_signals_after_the_broker_has_stopped_do_not_change_the_exit_status() -> None:
+    ended = subprocess.run([sys.executable, "-c", AFTER_THE_END], capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr.decode()
 
 
 def test_broker_that_is_still_starting_can_be_stopped(

@@ -401,12 +401,6 @@ class BrokerConfig:
             sentences.append(
                 f"super.users has no effect on clients: nobody logs in, so all of them are {ANONYMOUS}"
             )
-        if not self.get_bool("allow.everyone.if.no.acl.found"):
-            sentences.append(
-                f"Clients, and the other brokers of a cluster, may do only what ACLs allow {ANONYMOUS}; while"
-                " there are no ACLs, nobody can add any. To add the first ones, start once with"
-                " allow.everyone.if.no.acl.found=true"
-            )
         return sentences
 
 

@@ -174,6 +174,12 @@ class AclStore:
                     ]
                     found.update(await self._read(patterns))
             self._authorizer.replace_all(found)
+        if self._authorizer.allows_super_users_only:
+            logger.warning(
+                "There are no ACLs: clients, and the other brokers of a cluster, may do nothing unless super.users"
+                " names them. If it names nobody who can connect, start once with"
+                " allow.everyone.if.no.acl.found=true to add the first ACLs"
+            )
 
     async def follow(self) -> None:
         """Take up changes until cancelled, or until the store is closed."""

@@ -40,6 +40,9 @@ from .runtime import CoordinatorLog, CoordinatorRuntime
 #: string of the protocol (32767 bytes).
 MEMBER_ID_PREFIX = 8000
 
+#: How many protocols (assignors) a member may name. Clients name a handful; each is looked at with every rebalance.
+MOST_PROTOCOLS = 1000
+
 
 class FetchedGroup(NamedTuple):
     """What OffsetFetch found in one group: an error, or rows by topic."""
@@ -164,6 +167,8 @@ class GroupCoordinator:
         can_skip_assignment: bool,
     ) -> JoinGroupResponse | WaitingJoin:
         """Take a member in; see `Joining` for what depends on the version."""
+        if len(request.protocols) > MOST_PROTOCOLS:
+            return join_error(request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         partition, shard = self.find(request.group_id)
         if isinstance(shard, ErrorCode):
             return join_error(request.member_id, shard)
@@ -291,6 +296,11 @@ class GroupCoordinator:
         if isinstance(shard, ErrorCode):
             return FetchedGroup(shard, [])
         return FetchedGroup(ErrorCode.NONE, shard.fetch_offsets(group_id, topics, require_stable))
+
+    def committed_partitions(self, group_id: str) -> list[tuple[str, list[int]]]:
+        """Return the partitions, by topic, of which a group has offsets; none if it cannot be asked here."""
+        _, shard = self.find(group_id, may_be_empty=True)
+        return [] if isinstance(shard, ErrorCode) else shard.committed_partitions(group_id)
 
     def delete_offsets(
         self, request: OffsetDeleteRequest

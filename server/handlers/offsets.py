@@ -56,6 +56,7 @@ from kwire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic, TxnOff
 
 from ..coordinator.group.offsets import FetchedOffset
 from ..coordinator.group_coordinator import FetchedGroup
+from ..turns import each_in_steps
 from . import refusals
 from .authorization import AclOperation, ResourceType, group
 from .registry import handles
@@ -274,7 +275,7 @@ def _partitions(
     """The partitions asked for; None for all."""
     if topics is None:
         return None
-    asked = [(topic.name, topic.partition_indexes) for topic in topics]
+    asked = yield from each_in_steps(lambda topic: (topic.name, topic.partition_indexes), topics)
     return (yield from partitions_without_many_repeats(asked))
 
 
@@ -293,8 +294,9 @@ def _fetch(
     if not ctx.allows(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
         return FetchedGroup(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     if topics is None:
-        error, every = coordinator.fetch_offsets(group_id, None, require_stable)
-        return FetchedGroup(error, [each for each in every if may_describe(ctx, each[0])])
+        topics = coordinator.committed_partitions(group_id)
+        yield
+        topics = [each for each in topics if may_describe(ctx, each[0])]
     found: list[tuple[str, list[FetchedOffset]]] = []
     error, _ = coordinator.fetch_offsets(group_id, (), require_stable)
     for topic, numbers in topics:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TypeVar
 
+from ..turns import each_in_steps
+
 RowT = TypeVar("RowT")
 
 #: How many rows are looked at in one step.
@@ -44,7 +46,10 @@ def partitions_without_many_repeats(
     topics: Sequence[tuple[str, Sequence[int]]],
 ) -> Generator[None, None, Sequence[tuple[str, Sequence[int]]]]:
     """Return topics with their partitions, in steps; if there are very many, each partition only once."""
-    if sum(len(partitions) for _, partitions in topics) <= ANSWERED_AS_ASKED:
+    if (
+        len(topics) <= ANSWERED_AS_ASKED
+        and sum(len(partitions) for _, partitions in topics) <= ANSWERED_AS_ASKED
+    ):
         return topics
     once: dict[str, dict[int, None]] = {}
     for topic, partitions in topics:
@@ -53,4 +58,4 @@ def partitions_without_many_repeats(
         for first in range(0, len(partitions), STEP):
             yield
             kept.update(dict.fromkeys(partitions[first : first + STEP]))
-    return [(topic, list(partitions)) for topic, partitions in once.items()]
+    return (yield from each_in_steps(lambda item: (item[0], list(item[1])), once.items()))

@@ -75,6 +75,11 @@ class AclAuthorizer:
         self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
         self._decided.clear()
 
+    @property
+    def allows_super_users_only(self) -> bool:
+        """Whether nobody else may do anything, because there are no ACLs."""
+        return not self._entries and not self._allow_if_none
+
     def patterns(self) -> list[ResourcePattern]:
         """The patterns that have entries."""
         return list(self._entries)

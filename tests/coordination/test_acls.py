@@ -185,6 +185,22 @@ def test_everything_is_read_again_after_a_lost_session(run: Run) -> None:
     run(body)
 
 
+def test_closed_broker_without_acls_says_whom_it_serves(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(maker: StoreMaker) -> None:
+        first = await start(maker)
+        assert "There are no ACLs" in caplog.text
+        await first.acls.create([AclBinding(TOPIC, READ)])
+        caplog.clear()
+        second = await start(maker)
+        assert "There are no ACLs" not in caplog.text
+        first.stop()
+        second.stop()
+
+    run(body)
+
+
 def test_node_that_cannot_be_read_keeps_a_broker_from_starting(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         broker = await start(maker)

@@ -353,14 +353,20 @@ def fetch_offsets(
     if group is None or group.state is GroupState.DEAD:
         group = None
     if topics is None:
-        by_topic: dict[str, list[int]] = {}
-        for tp in group.offsets.committed if group is not None else ():
-            by_topic.setdefault(tp.topic, []).append(tp.partition)
-        topics = list(by_topic.items())
+        topics = committed_partitions(group)
     return [
         (topic, [fetch_offset(group, topic, p, require_stable) for p in partitions])
         for topic, partitions in topics
     ]
+
+
+def committed_partitions(group: Group | None) -> list[tuple[str, list[int]]]:
+    """Return the partitions, by topic, of which a group has offsets."""
+    by_topic: dict[str, list[int]] = {}
+    if group is not None and group.state is not GroupState.DEAD:
+        for tp in group.offsets.committed:
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return list(by_topic.items())
 
 
 def fetch_offset(

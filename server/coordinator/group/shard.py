@@ -221,6 +221,10 @@ class GroupShard:
         """Read committed offsets; see offsets.fetch_offsets."""
         return offsets.fetch_offsets(self.groups.get(group_id), topics, require_stable)
 
+    def committed_partitions(self, group_id: str) -> list[tuple[str, list[int]]]:
+        """Return what a group has offsets of; see offsets.committed_partitions."""
+        return offsets.committed_partitions(self.groups.get(group_id))
+
     def delete_offsets(
         self, request: OffsetDeleteRequest, token: int, now_ms: int
     ) -> Result[OffsetDeleteResponse]:
