@@ -75,8 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = options.run(options)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stopped:
+        return getattr(stopped, "exit_code", 130)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone; what it wanted it has got.
         sys.stderr.close()

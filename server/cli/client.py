@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -11,7 +13,9 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
+
+from .client_properties import UsageError, client_arguments, read_properties
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
@@ -30,9 +34,41 @@ def add_bootstrap(parser: ArgumentParser) -> None:
         "--bootstrap-server",
         metavar="HOST:PORT",
         type=bootstrap_address,
-        default=BOOTSTRAP,
-        help=f"a broker to connect to first (default {BOOTSTRAP})",
+        default=os.environ.get("KWIRE_BOOTSTRAP") or BOOTSTRAP,
+        help=f"a broker to connect to first (default: $KWIRE_BOOTSTRAP, or else {BOOTSTRAP})",
     )
+    parser.add_argument(
+        "-X",
+        metavar="KEY=VALUE",
+        dest="properties",
+        type=key_value,
+        action="append",
+        default=[],
+        help="client property, such as security.protocol=SASL_SSL; repeatable",
+    )
+    parser.add_argument(
+        "--command-config",
+        "--consumer.config",
+        "--producer.config",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="file of client properties, for passwords above all; repeatable",
+    )
+
+
+def connection(options: Namespace, client: type[Any]) -> dict[str, Any]:
+    """The arguments that all clients of kafka-python share. Errors: UsageError."""
+    properties, idle = read_properties(options.command_config, options.properties)
+    if idle:
+        print(f"kwire: no effect here: {', '.join(idle)}", file=sys.stderr)
+    arguments = {
+        "bootstrap_servers": options.bootstrap,
+        "client_id": "kwire-cli",
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        **client_arguments(properties),
+    }
+    return {key: value for key, value in arguments.items() if key in client.DEFAULT_CONFIG}
 
 
 def bootstrap_address(text: str) -> str:
@@ -101,15 +137,31 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
     from kafka.errors import KafkaError
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         await_broker(options.bootstrap)
         return command(options)
+    except UsageError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 2
     except CommandError as error:
         print(f"kwire: {error}", file=sys.stderr)
     except KafkaError as error:
         said = NOT_AUTHORIZED.get(getattr(error, "errno", 0))
         print(f"kwire: {options.bootstrap}: {said or error}", file=sys.stderr)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 1
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: the command ends as by Ctrl-C, so that a consumer leaves its group."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+def terminate(*_: object) -> NoReturn:
+    raise Terminated
 
 
 def administering(command: Callable[[Namespace], int], options: Namespace) -> int:
@@ -144,11 +196,7 @@ def admin_client(options: Namespace) -> Iterator[Any]:
     """A KafkaAdminClient that is closed at the end."""
     from kafka import KafkaAdminClient
 
-    client = KafkaAdminClient(
-        bootstrap_servers=options.bootstrap,
-        client_id="kwire-cli",
-        bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
-    )
+    client = KafkaAdminClient(**connection(options, KafkaAdminClient))
     try:
         yield client
     finally:
@@ -182,11 +230,22 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 class Progress:
-    """A progress bar on standard error if that is a terminal; otherwise it does nothing."""
+    """A progress bar on standard error if that is a terminal; otherwise it does nothing.
 
-    def __init__(self, label: str, total: int | None, unit: str, bytes_too: bool = False) -> None:
+    Shape: `shown` is false where the terminal already has what the command reads or prints.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None,
+        unit: str,
+        *,
+        bytes_too: bool = False,
+        shown: bool = True,
+    ) -> None:
         self._bar: Any = None
-        if sys.stderr.isatty():
+        if shown and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(

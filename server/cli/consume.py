@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from .client import (
-    BOOTSTRAP_TIMEOUT_MS,
     CommandError,
     Progress,
     add_bootstrap,
+    connection,
     reporting,
     whole_number,
 )
+from .client_properties import UsageError
+from .positions import Position, position, resolve
+from .record_format import FormatError, formatter
+
+#: How long a group that has nothing to read is waited for with --exit. Unit: seconds.
+QUIET_S = 2
+BEGINNING, END = Position(word="beginning"), Position(word="end")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,10 +34,32 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="consume as a member of this group and commit (default: every partition, no group)",
     )
     parser.add_argument(
+        "-p",
+        "--partition",
+        type=whole_number,
+        action="append",
+        metavar="N",
+        help="only this partition; repeatable",
+    )
+    parser.add_argument(
         "-b",
         "--from-beginning",
         action="store_true",
         help="begin with the oldest record (with a group: where it has no offset yet)",
+    )
+    parser.add_argument(
+        "-o",
+        "--offset",
+        metavar="WHERE",
+        type=position,
+        help="begin in each partition at: beginning, end (default), an offset, -N (the last N), or a time as"
+        " @2025-01-31T12:00:00, @-15m or @MILLISECONDS",
+    )
+    parser.add_argument(
+        "--until",
+        metavar="WHERE",
+        type=position,
+        help="stop before this place, given in the same way",
     )
     parser.add_argument(
         "-n",
@@ -47,9 +75,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-f",
         "--format",
-        choices=("value", "key-value", "json"),
         default="value",
-        help="(default value)",
+        metavar="FORM",
+        help="value (default), key-value, json, or kcat's format string: %%t topic, %%p partition, %%o offset,"
+        " %%k key, %%s value, %%h headers, %%T timestamp, %%K %%S lengths, \\n line end",
+    )
+    parser.add_argument(
+        "--base64",
+        action="store_true",
+        help="in JSON, give all bytes as base64, not only what is no text",
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_uncommitted", "read_committed"),
+        help="whether records of open and aborted transactions are shown (default read_uncommitted)",
     )
 
 
@@ -62,94 +101,110 @@ def consume(options: Namespace) -> int:
     """Print records as they arrive."""
     from kafka import KafkaConsumer
 
+    check(options)
     consumer = KafkaConsumer(
-        bootstrap_servers=options.bootstrap,
-        client_id="kwire-cli",
-        bootstrap_timeout_ms=BOOTSTRAP_TIMEOUT_MS,
-        group_id=options.group,
-        auto_offset_reset="earliest" if options.from_beginning else "latest",
-        enable_auto_commit=False,
+        **{
+            **connection(options, KafkaConsumer),
+            "group_id": options.group,
+            "auto_offset_reset": "earliest" if options.from_beginning else "latest",
+            "enable_auto_commit": False,
+            **({"isolation_level": options.isolation_level} if options.isolation_level else {}),
+        }
     )
     try:
-        return follow(consumer, options)
+        if options.group is not None:
+            consumer.subscribe(options.topics)
+            return follow(consumer, options, {})
+        return follow(consumer, options, begin(consumer, options))
     finally:
         consumer.close()
 
 
-def follow(consumer: Any, options: Namespace) -> int:
-    """Read from the position in the options; commit a group's offsets after printing."""
-    remaining: dict[Any, int] = {}
+def check(options: Namespace) -> None:
+    """Errors: UsageError for options that contradict each other, and for a form that does not exist."""
+    try:
+        options.formatter = formatter(options.format, options.base64)
+    except FormatError as error:
+        raise UsageError(f"--format: {error}") from None
     if options.group is not None:
-        consumer.subscribe(options.topics)
-    else:
-        remaining = begin_everywhere(consumer, options)
+        for name in ("partition", "offset", "until"):
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    f"--{name} and --group: a group reads all partitions from where it is;"
+                    " `kwire groups reset` moves it"
+                )
+    if options.from_beginning and options.offset is not None:
+        raise UsageError("--from-beginning and --offset: only one can be meant")
+
+
+def begin(consumer: Any, options: Namespace) -> dict[Any, int | None]:
+    """Assign partitions and seek; returns where each ends, None if it goes on for ever."""
+    tps = partitions(consumer, options)
+    consumer.assign(tps)
+    where = BEGINNING if options.from_beginning else options.offset or END
+    start = resolve(consumer, tps, where)
+    for tp in tps:
+        consumer.seek(tp, start[tp])
+    stop: dict[Any, int | None] = dict.fromkeys(tps)
+    if options.until is not None and (options.exit or options.until.offset is None):
+        stop |= resolve(consumer, tps, options.until)
+    elif options.until is not None:  # an offset may be one that will be written
+        stop |= dict.fromkeys(tps, options.until.offset)
+    elif options.exit:
+        stop |= consumer.end_offsets(tps)
+    return stop
+
+
+def partitions(consumer: Any, options: Namespace) -> list[Any]:
+    """The partitions to read. Errors: CommandError for those that do not exist."""
+    from kafka.structs import TopicPartition
+
+    tps = []
+    for topic in options.topics:
+        found = consumer.partitions_for_topic(topic)
+        if not found:
+            raise CommandError(f"{topic}: no such topic, or not authorized to see it")
+        for partition in options.partition or ():
+            if partition not in found:
+                raise CommandError(f"{topic}: no partition {partition}; it has {len(found)}")
+        tps += [TopicPartition(topic, each) for each in options.partition or sorted(found)]
+    return tps
+
+
+def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> int:
+    """Print from the consumer's positions up to `stop`; commit a group's offsets after printing."""
     output = sys.stdout.buffer
     left = options.max
     quiet_since = time.monotonic()
-    total = sum(remaining.values()) if options.exit and remaining else options.max
-    with Progress("records", total, "rec") as progress:
+    ends = {tp: end for tp, end in stop.items() if end is not None}
+    total = sum(max(0, end - consumer.position(tp)) for tp, end in ends.items())
+    with Progress("records", total or left, "rec", shown=not sys.stdout.isatty()) as progress:
         while left is None or left > 0:
-            if options.exit and options.group is None and not any(remaining.values()):
+            for tp in [tp for tp, end in ends.items() if consumer.position(tp) >= end]:
+                del ends[tp]
+                consumer.pause(tp)
+            if stop and not ends and None not in stop.values():
                 break
             batches = consumer.poll(timeout_ms=500, max_records=min(left or 500, 500))
             for tp, records in batches.items():
+                end = ends.get(tp)
+                if end is not None:
+                    records = [record for record in records if record.offset < end]
                 for record in records:
-                    output.write(format_record(record, options.format) + b"\n")
+                    output.write(options.formatter(record))
                 if left is not None:
                     left -= len(records)
-                remaining[tp] = max(0, remaining.get(tp, 0) - len(records))
-                if records and consumer.position(tp) >= (consumer.highwater(tp) or 0):
-                    remaining[tp] = 0
                 progress.advance(len(records))
             output.flush()
             if batches:
                 quiet_since = time.monotonic()
                 if options.group is not None:
                     consumer.commit()
-            elif options.exit and consumer.assignment() and time.monotonic() - quiet_since > 2:
+            elif (
+                options.exit
+                and options.group is not None
+                and consumer.assignment()
+                and time.monotonic() - quiet_since > QUIET_S
+            ):
                 break
     return 0
-
-
-def begin_everywhere(consumer: Any, options: Namespace) -> dict[Any, int]:
-    """Assign every partition; returns how many offsets each has before its end."""
-    from kafka.structs import TopicPartition
-
-    tps = []
-    for topic in options.topics:
-        partitions = consumer.partitions_for_topic(topic)
-        if not partitions:
-            raise CommandError(f"{topic}: no such topic, or not authorized to see it")
-        tps += [TopicPartition(topic, partition) for partition in sorted(partitions)]
-    consumer.assign(tps)
-    end = consumer.end_offsets(tps)
-    if not options.from_beginning:
-        consumer.seek_to_end(*tps)
-        return dict.fromkeys(tps, 0)
-    consumer.seek_to_beginning(*tps)
-    first = consumer.beginning_offsets(tps)
-    return {tp: end[tp] - first[tp] for tp in tps}
-
-
-def format_record(record: Any, form: str) -> bytes:
-    """One record as a line, without the line end."""
-    if form == "json":
-        entry = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-            "key": to_text(record.key),
-            "value": to_text(record.value),
-            "headers": {key: to_text(value) for key, value in record.headers},
-        }
-        return json.dumps(entry, ensure_ascii=False).encode()
-    value: bytes = record.value if record.value is not None else b""
-    if form == "key-value":
-        return (record.key if record.key is not None else b"") + b"\t" + value
-    return value
-
-
-def to_text(data: bytes | None) -> str | None:
-    """Bytes as text; bytes that are not UTF-8 are shown with escapes."""
-    return None if data is None else data.decode("utf-8", "backslashreplace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +30,6 @@ from server.cli.client import (
     reporting,
     whole_number,
 )
-from server.cli.consume import format_record
 from server.cli.groups import reset_target, target_offset
 from server.cli.produce import split_lines
 from server.cli.topics import as_kafka_writes_it
@@ -126,32 +126,6 @@ def test_topic_ids_are_written_as_kafka_does() -> None:
     assert as_kafka_writes_it(None) == "-"
 
 
-RECORD = SimpleNamespace(
-    topic="t", partition=1, offset=2, timestamp=3, key=b"k", value=b"\xff", headers=[("h", b"x")]
-)
-
-
-@pytest.mark.parametrize(
-    ("form", "expected"),
-    [
-        ("value", b"\xff"),
-        ("key-value", b"k\t\xff"),
-        (
-            "json",
-            b'{"topic": "t", "partition": 1, "offset": 2, "timestamp": 3, "key": "k",'
-            b' "value": "\\\\xff", "headers": {"h": "x"}}',
-        ),
-    ],
-)
-def test_records_are_printed_in_each_form(form: str, expected: bytes) -> None:
-    assert format_record(RECORD, form) == expected
-
-
-def test_tombstone_without_key_is_an_empty_line() -> None:
-    record = SimpleNamespace(**{**vars(RECORD), "key": None, "value": None})
-    assert format_record(record, "key-value") == b"\t"
-
-
 def test_target_of_a_reset_is_a_word_an_offset_or_a_time() -> None:
     assert target_offset(reset_target("17")) == 17
     assert target_offset(reset_target("2025-01-31T12:00:00+00:00")) == 1738324800000
@@ -200,8 +174,41 @@ def test_what_is_produced_is_consumed(broker: KwireBroker) -> None:
     printed = kwire(broker, "consume", "lines", "-b", "-e", "-f", "json").splitlines()
     rows = [json.loads(row) for row in printed]
     assert sorted(f"{row['key']}:{row['value']}" for row in rows) == sorted(lines)
-    assert {tuple(row["headers"].items()) for row in rows} == {(("a", "b"),)}
+    assert all(row["headers"] == [{"key": "a", "value": "b"}] for row in rows)
     assert len(kwire(broker, "consume", "lines", "-b", "-n", "10").splitlines()) == 10
+    last = kwire(broker, "consume", "lines", "-p", "1", "-o", "-2", "-e", "-f", r"%o\n")
+    offsets = sorted(row["offset"] for row in rows if row["partition"] == 1)
+    assert [int(offset) for offset in last.split()] == offsets[-2:]
+    kwire(broker, "topics", "create", "copy", "-p", "2")
+    printed_text = "\n".join(printed)
+    kwire(broker, "produce", "copy", "-f", "json", "--same-partition", text=printed_text)
+    copied = kwire(broker, "consume", "copy", "-b", "-e", "-f", "json")
+    assert sorted(copied.replace('"copy"', '"lines"').splitlines()) == sorted(printed)
+
+
+@pytest.mark.e2e
+def test_what_was_written_before_a_bad_line_is_told(broker: KwireBroker) -> None:
+    said = kwire(
+        broker, "produce", "half", "-f", "json", text='{"value": "a"}\n{"vlue": 1}\n', code=1
+    )
+    assert said.startswith(
+        "kwire: 1 record was written before this:\nkwire: line 2: 'vlue' is none of "
+    )
+
+
+@pytest.mark.e2e
+def test_consumer_that_is_terminated_leaves_its_group(broker: KwireBroker) -> None:
+    kwire(broker, "produce", "left", text="a\n")
+    command = [sys.executable, "-m", "server", "consume", "--bootstrap", broker.bootstrap]
+    with subprocess.Popen(
+        [*command, "left", "-b", "-g", "leaving"], cwd=ROOT, stdout=subprocess.PIPE
+    ) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline() == b"a\n"
+        consumer.terminate()
+        assert consumer.wait(20) == 128 + signal.SIGTERM
+    described = kwire(broker, "groups", "describe", "leaving")
+    assert described.startswith("leaving  Empty  0 members")
 
 
 @pytest.mark.e2e

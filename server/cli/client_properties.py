@@ -1,0 +1,211 @@
+"""Client properties of the commands, by the names of Apache Kafka's clients, as what kafka-python takes.
+
+They come from `-X KEY=VALUE` and from files (`--command-config`), such as those of Apache Kafka's tools.
+librdkafka's names for a user, a password and PEM files are taken, too.
+Source: SaslConfigs, SslConfigs, CommonClientConfigs; librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..config.properties import PropertiesError, parse_properties
+from ..security.jaas import JaasError, parse_jaas_config
+
+#: Those that kafka-python can log in with from properties alone.
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: Property -> argument of kafka-python, for those that are passed on as they are.
+AS_THEY_ARE = {
+    "client.id": "client_id",
+    "client.rack": "client_rack",
+    "group.instance.id": "group_instance_id",
+    "isolation.level": "isolation_level",
+    "compression.type": "compression_type",
+    "transactional.id": "transactional_id",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+    "sasl.kerberos.service.name": "sasl_kerberos_service_name",
+    "ssl.ca.location": "ssl_cafile",
+    "ssl.certificate.location": "ssl_certfile",
+    "ssl.key.location": "ssl_keyfile",
+    "ssl.key.password": "ssl_password",
+    "ssl.crl.location": "ssl_crlfile",
+}
+#: The same for whole numbers.
+NUMBERS = {
+    name: name.replace(".", "_")
+    for name in (
+        "auto.commit.interval.ms",
+        "batch.size",
+        "connections.max.idle.ms",
+        "delivery.timeout.ms",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "heartbeat.interval.ms",
+        "linger.ms",
+        "max.block.ms",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.request.size",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "session.timeout.ms",
+    )
+}
+
+
+class UsageError(Exception):
+    """What was asked for cannot be meant; the command ends with exit code 2. The message holds no secret."""
+
+
+def read_properties(
+    files: Iterable[str], pairs: Iterable[tuple[str, str]]
+) -> tuple[dict[str, str], list[str]]:
+    """The properties of files, then those of the command line, which win; and keys of files without effect.
+
+    Errors: UsageError for a file that cannot be read, and for a key of the command line without effect.
+    """
+    result: dict[str, str] = {}
+    for file in files:
+        try:
+            result |= parse_properties(Path(file).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, PropertiesError) as error:
+            said = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"{file}: {said}") from None
+    idle = sorted(result.keys() - KNOWN)
+    for key in idle:
+        del result[key]
+    for key, value in pairs:
+        if key not in KNOWN:
+            raise UsageError(f"-X {key}: no such property{nearest(key)}")
+        result[key] = value
+    return result, idle
+
+
+def nearest(key: str) -> str:
+    """A hint at the property that was probably meant, or nothing."""
+    found = difflib.get_close_matches(key, KNOWN, 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments for kafka-python's clients. Errors: UsageError, which names the property."""
+    result: dict[str, Any] = {}
+    for key, value in properties.items():
+        if key in AS_THEY_ARE:
+            result[AS_THEY_ARE[key]] = value
+        elif key in NUMBERS:
+            result[NUMBERS[key]] = whole(key, value)
+        else:
+            READERS[key](key, value, result)
+    protocol = result.get("security_protocol", "PLAINTEXT")
+    if protocol.startswith("SASL_"):
+        check_login(result)
+    elif "sasl_mechanism" in result or "sasl_plain_username" in result:
+        raise UsageError(
+            f"security.protocol={protocol} has no login; with a user it is SASL_SSL or SASL_PLAINTEXT"
+        )
+    return result
+
+
+def whole(key: str, value: str) -> int:
+    """A whole number. Errors: UsageError."""
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{key}={value}: not a whole number") from None
+
+
+def read_protocol(key: str, value: str, result: dict[str, Any]) -> None:
+    if value.upper() not in PROTOCOLS:
+        raise UsageError(f"{key}={value}: none of {', '.join(PROTOCOLS)}")
+    result["security_protocol"] = value.upper()
+
+
+def read_mechanism(key: str, value: str, result: dict[str, Any]) -> None:
+    if value not in MECHANISMS:
+        raise UsageError(f"{key}={value}: none of {', '.join(MECHANISMS)}")
+    result["sasl_mechanism"] = value
+
+
+def read_jaas(key: str, value: str, result: dict[str, Any]) -> None:
+    try:
+        module = parse_jaas_config(value)
+        if module.class_name in ("PlainLoginModule", "ScramLoginModule"):
+            if module.get("tokenauth") == "true":
+                raise UsageError(f"{key}: a login by delegation token is not supported here")
+            result["sasl_plain_username"] = module.require("username")
+            result["sasl_plain_password"] = module.require("password")
+        elif module.class_name == "Krb5LoginModule":
+            service = module.get("serviceName")
+            if service:
+                result.setdefault("sasl_kerberos_service_name", service)
+        else:
+            raise UsageError(
+                f"{key}: {module.class_name} is none of PlainLoginModule, ScramLoginModule, Krb5LoginModule"
+            )
+    except JaasError as error:
+        raise UsageError(f"{key}: {error}") from None
+
+
+def read_pem(argument: str) -> Callable[[str, str, dict[str, Any]], None]:
+    """A reader of a store's location, which has to be a PEM file."""
+
+    def read(key: str, value: str, result: dict[str, Any]) -> None:
+        try:
+            beginning = Path(value).read_bytes()[:65536]
+        except OSError as error:
+            raise UsageError(f"{key}={value}: {error.strerror}") from None
+        if b"-----BEGIN " not in beginning:
+            what = "-nokeys" if argument == "ssl_cafile" else "-nodes"
+            raise UsageError(
+                f"{key}={value}: not a PEM file, which kwire's commands need. To convert a PKCS12 store:"
+                f" openssl pkcs12 -in {value} {what} -out FILE.pem"
+                " (a JKS store first: keytool -importkeystore -deststoretype PKCS12)"
+            )
+        result[argument] = value
+
+    return read
+
+
+def read_host_name_check(key: str, value: str, result: dict[str, Any]) -> None:
+    result["ssl_check_hostname"] = value not in ("", "none")
+
+
+def read_nothing(key: str, value: str, result: dict[str, Any]) -> None:
+    """A property that says in a file what is found out by itself here, such as the type of a store."""
+
+
+READERS: dict[str, Callable[[str, str, dict[str, Any]], None]] = {
+    "security.protocol": read_protocol,
+    "sasl.mechanism": read_mechanism,
+    "sasl.mechanisms": read_mechanism,
+    "sasl.jaas.config": read_jaas,
+    "ssl.truststore.location": read_pem("ssl_cafile"),
+    "ssl.keystore.location": read_pem("ssl_certfile"),
+    "ssl.endpoint.identification.algorithm": read_host_name_check,
+    "ssl.truststore.type": read_nothing,
+    "ssl.keystore.type": read_nothing,
+}
+KNOWN = frozenset((*AS_THEY_ARE, *NUMBERS, *READERS))
+
+
+def check_login(arguments: Mapping[str, Any]) -> None:
+    """Errors: UsageError if something is missing for a login."""
+    mechanism = arguments.get("sasl_mechanism")
+    if mechanism is None:
+        raise UsageError(f"sasl.mechanism is missing: one of {', '.join(MECHANISMS)}")
+    if mechanism != "GSSAPI" and not {"sasl_plain_username", "sasl_plain_password"} <= set(
+        arguments
+    ):
+        raise UsageError(
+            f"a login by {mechanism} needs sasl.jaas.config, or sasl.username and sasl.password"
+        )

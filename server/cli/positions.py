@@ -1,0 +1,77 @@
+"""Where `kwire consume` begins and ends: an offset, a number of records from the end, or a time."""
+
+from __future__ import annotations
+
+import re
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+WORDS = {
+    "beginning": "beginning",
+    "earliest": "beginning",
+    "start": "beginning",
+    "end": "end",
+    "latest": "end",
+}
+
+
+class Position(NamedTuple):
+    """A place in every partition. Exactly one field is set.
+
+    Shape: `word` is beginning or end. Unit: `before_end` is a number of offsets, `time_ms` Unix time.
+    """
+
+    word: str | None = None
+    offset: int | None = None
+    before_end: int | None = None
+    time_ms: int | None = None
+
+
+def position(text: str) -> Position:
+    """Parse beginning, end, N, -N, @MILLISECONDS, @2025-01-31T12:00:00 or @-15m. Errors: ArgumentTypeError."""
+    if text in WORDS:
+        return Position(word=WORDS[text])
+    if re.fullmatch("[0-9]+", text):
+        return Position(offset=int(text))
+    if re.fullmatch("-[0-9]+", text):
+        return Position(before_end=int(text[1:]))
+    if text.startswith("@"):
+        return Position(time_ms=unix_ms(text[1:]))
+    raise ArgumentTypeError(
+        f"{text!r} is neither beginning, end, an offset, -N (the last N) nor @TIME"
+    )
+
+
+def unix_ms(text: str) -> int:
+    """Parse milliseconds since 1970, an ISO time (local unless it says otherwise) or -15m. Errors: ArgumentTypeError."""
+    if re.fullmatch("[0-9]+", text):
+        return int(text)
+    ago = re.fullmatch("-([0-9]+)([smhd])", text)
+    if ago:
+        return int((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{text!r} is neither a time such as 2025-01-31T12:00:00, milliseconds since 1970, nor -15m"
+        ) from None
+
+
+def resolve(consumer: Any, tps: Sequence[Any], where: Position) -> dict[Any, int]:
+    """The offset of a position in each partition, within what the partition has.
+
+    Shape: `consumer` is a KafkaConsumer. The offset of a time is that of the first record at or after it.
+    """
+    first, end = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+    if where.word is not None:
+        return dict(end if where.word == "end" else first)
+    if where.offset is not None:
+        return {tp: min(max(where.offset, first[tp]), end[tp]) for tp in tps}
+    if where.before_end is not None:
+        return {tp: max(end[tp] - where.before_end, first[tp]) for tp in tps}
+    found = consumer.offsets_for_times(dict.fromkeys(tps, where.time_ms))
+    return {tp: end[tp] if found[tp] is None else min(found[tp].offset, end[tp]) for tp in tps}

@@ -1,0 +1,116 @@
+"""The forms of `kwire consume`, and the JSON that `kwire produce` reads back."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.cli.record_format import FormatError, JsonRecord, formatter, from_json
+
+
+def record(**changes: Any) -> Any:
+    plain: dict[str, Any] = {
+        "topic": "t",
+        "partition": 1,
+        "offset": 2,
+        "timestamp": 3,
+        "timestamp_type": 0,
+        "key": b"k",
+        "value": b"\xff",
+        "headers": [("h", b"x"), ("h", None)],
+    }
+    return SimpleNamespace(**{**plain, **changes})
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [
+        ("value", b"\xff\n"),
+        ("key-value", b"k\t\xff\n"),
+        (r"%t[%p]@%o %T %k(%K)=%s(%S) %h 100%%\n", b"t[1]@2 3 k(1)=\xff(1) h=x,h=NULL 100%\n"),
+        (r"%R%s\x00\t\\", b"\0\0\0\1\xff\0\t\\"),
+    ],
+)
+def test_record_is_printed_in_each_form(form: str, printed: bytes) -> None:
+    assert formatter(form)(record()) == printed
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [("key-value", b"\t\n"), ("%k%s|%K %S", b"|-1 -1"), ("%R", b"\xff\xff\xff\xff")],
+)
+def test_tombstone_without_key_is_printed_in_each_form(form: str, printed: bytes) -> None:
+    assert formatter(form)(record(key=None, value=None)) == printed
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("jsn", "'jsn' is neither value, key-value, json nor"),
+        ("%q", "%q is none of %s %S"),
+        ("%s%", "% is none of"),
+        (r"%s\q", r"\\q is none of"),
+    ],
+)
+def test_form_that_cannot_be_meant_is_refused(form: str, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        formatter(form)
+
+
+def test_bytes_that_are_no_text_are_not_mistaken_for_text() -> None:
+    one, other = record(value=b"\xff"), record(value=rb"\xff")
+    assert json.loads(formatter("json")(one))["value_base64"] == "/w=="
+    assert json.loads(formatter("json")(other))["value"] == r"\xff"
+
+
+def test_headers_with_the_same_key_are_all_printed() -> None:
+    assert json.loads(formatter("json")(record()))["headers"] == [
+        {"key": "h", "value": "x"},
+        {"key": "h", "value": None},
+    ]
+
+
+DATA = st.none() | st.binary(max_size=8)
+
+
+@given(DATA, DATA, st.lists(st.tuples(st.text(max_size=3), DATA), max_size=3), st.booleans())
+def test_printed_json_is_read_back_as_the_same_record(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    all_base64: bool,
+) -> None:
+    headers = [(name.encode("utf-8", "ignore").decode(), data) for name, data in headers]
+    printed = formatter("json", all_base64)(record(key=key, value=value, headers=headers))
+    assert from_json(printed) == JsonRecord(key, value, headers, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b'{"vlue": "a"}', "'vlue' is none of key"),
+        (
+            b'{"value": {"a": 1}}',
+            "value: not a text or null; JSON inside a value is given as a text",
+        ),
+        (b'{"value": "a", "value_base64": "YQ=="}', "only one can be meant"),
+        (b'{"key_base64": "!"}', "key_base64: not base64"),
+        (b'{"key_base64": 1}', "key_base64: not base64"),
+        (b'{"value": "\\ud800"}', "half of a surrogate pair"),
+        (b'{"headers": {"a": "b"}}', "headers: not a list"),
+        (b'{"headers": [{"value": "b"}]}', "key of a header is not a text"),
+        (b'{"partition": true}', "partition: not a whole number"),
+        (b'{"timestamp": "now"}', "timestamp: not a whole number"),
+    ],
+)
+def test_line_that_is_no_record_is_refused_with_the_reason(line: bytes, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        from_json(line)
