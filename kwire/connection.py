@@ -35,6 +35,8 @@ _FIRST_PART_BYTES = 4096
 #: The largest response that a client accepts; Apache Kafka's clients have no limit but memory.
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MAX_CORRELATION_ID = 0x7FFFFFFF
+#: The API key of what comes without a header.
+BARE_TOKEN = -1
 
 _METHODS = (
     b"GET ",
@@ -131,6 +133,11 @@ class ServerConnection:
         self._slots.append(request)
         return request
 
+    def expect_tokens(self, bare: bool) -> None:
+        """Say whether the frames to come are bare SASL tokens, which have no header; see TokenConnection."""
+        # A change of class, so that the way of every request has no question about it.
+        self.__class__ = TokenConnection if bare else ServerConnection
+
     def reply(self, request: RequestReceived, parts: Sequence[Part] = ()) -> None:
         """Fill a request's slot with a whole response frame, or with nothing."""
         slots = self._slots
@@ -156,6 +163,21 @@ class ServerConnection:
     def pending(self) -> int:
         """Number of requests without a reply, or whose reply waits for an earlier one."""
         return len(self._slots)
+
+
+class TokenConnection(ServerConnection):
+    """The broker's end of a connection on which bare SASL tokens come, as after SaslHandshake v0 (KIP-43)."""
+
+    __slots__ = ()
+
+    def next_request(self) -> RequestReceived | None:
+        """Return the next token as a request without an API; its frame is the token."""
+        frame = self.frames.next_frame()
+        if frame is None:
+            return None
+        request = RequestReceived(BARE_TOKEN, 0, 0, None, frame, 0)
+        self._slots.append(request)
+        return request
 
 
 class _Sent(NamedTuple):

@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..descriptors import budget
 from ..log.log_config import LogConfig
 from ..metadata.endpoint import WILDCARDS
-from ..metadata.image import BROKERS
+from ..metadata.image import BROKERS, EMPTY, USERS
 from ..net.limits import ConnectionQuotas, NetLimits
 from ..net.listener import Listener, frame_memory, output_memory
 from ..net.rotation import Rotation
 from ..quotas.connections import ConnectionRates
 from .opened import Opened
 from .rooms import Rooms
+
+if TYPE_CHECKING:
+    from ..handlers.login import SaslLogins
+    from ..metadata.endpoint import Endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +37,14 @@ CONNECTION_RATE = "max.connection.creation.rate"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What clients connect to. Shape: `quotas` count the connections of all listeners."""
+    """What clients connect to. Shape: `quotas` count the connections of all listeners.
+
+    `logins` are those of the SASL listeners, by listener; each counts them (`LoginCounts`).
+    """
 
     listeners: tuple[Listener, ...]
     quotas: ConnectionQuotas
+    logins: Mapping[str, SaslLogins]
 
 
 async def serve(
@@ -47,6 +57,11 @@ async def serve(
     rotation = Rotation()
     limit_connection_rates(config, rooms.connection_rates, clock.monotonic_ms())
     quotas = ConnectionQuotas(opened.limits, budget().connections, rooms.connection_rates)
+    logins = {
+        endpoint.listener: logins_of(endpoint, config, rooms)
+        for endpoint in opened.endpoints
+        if endpoint.has_logins
+    }
     listeners = tuple(
         Listener(
             acceptor,
@@ -58,6 +73,7 @@ async def serve(
             output=output,
             rotation=rotation,
             quotas=quotas,
+            logins=logins.get(endpoint.listener),
         )
         for acceptor, endpoint in zip(opened.acceptors, opened.endpoints, strict=True)
     )
@@ -72,6 +88,8 @@ async def serve(
     cleanup.callback(
         config.subscribe(lambda changed: take_up(changed, config, rooms, quotas, clock))
     )
+    for each in logins.values():
+        cleanup.callback(config.subscribe(each.take_up))
     if rooms.acls is not None:
         await rooms.acls.load()
         following = asyncio.create_task(rooms.acls.follow())
@@ -90,7 +108,7 @@ async def serve(
         cleanup.push_async_callback(end, cleaning)
     cleanup.callback(rooms.upkeep.close)
     rooms.upkeep.start()
-    return Serving(listeners, quotas)
+    return Serving(listeners, quotas, logins)
 
 
 async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStack) -> None:
@@ -129,6 +147,23 @@ async def encode_passwords_again(config: BrokerConfig, node_id: int, rooms: Room
         change = config.passwords.encode_again
         await rooms.controller.alter_config(BROKERS, str(node_id), change)
         logger.info("Passwords in the store are encoded with password.encoder.secret again")
+
+
+def logins_of(endpoint: Endpoint, config: BrokerConfig, rooms: Rooms) -> SaslLogins:
+    """The logins at a listener. Errors: ConfigError."""
+    from ..coordination.paths import sanitize
+    from ..handlers.login import SaslLogins
+    from ..security.sasl.mechanisms import Sources
+
+    services = rooms.services
+    sources = Sources(
+        user_configs=lambda: services.metadata().configs.get(USERS, EMPTY),
+        sanitize=sanitize,
+        token=lambda mechanism, token_id: None,
+        now_ms=services.clock.now_ms,
+        in_thread=services.executor.in_thread,
+    )
+    return SaslLogins(config.listener(endpoint.listener), sources, rooms.dispatcher, services.clock)
 
 
 def take_up(

@@ -24,6 +24,7 @@ from .definitions import (
 )
 from .endpoints import parse_endpoints, parse_host_port, parse_protocol_map
 from .listener_settings import ListenerSettings
+from .logins import check_mechanisms
 from .requirements import check_broker_values, check_topic_values, connection_overrides, log_dirs
 from .tables import (
     BROKER,
@@ -243,6 +244,9 @@ class BrokerConfig:
                     str(endpoint),
                 )
         _ = self.inter_broker_listener, self.http_listener
+        for endpoint in listeners:
+            if endpoint.has_logins:
+                check_mechanisms(self.listener(endpoint.listener))
 
     @property
     def passwords(self) -> StoredPasswords:

@@ -73,6 +73,16 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     key("password.encoder.secret", PASSWORD, None, MEDIUM,
         doc="Encrypts passwords set at run time; without it, they are refused."),
     # SASL
+    key("connection.failed.authentication.delay.ms", INT, "100", LOW, valid=at_least(0),
+        doc="How long the connection of a failed login is kept open before it is answered and closed."),
+    key("connections.max.reauth.ms", LONG, "0", MEDIUM,
+        doc="How long a client is logged in before it has to log in again; 0 is for ever."),
+    key("sasl.enabled.mechanisms", LIST, "GSSAPI", MEDIUM, PER_BROKER,
+        doc="Mechanisms by which clients may log in."),
+    key("sasl.jaas.config", PASSWORD, None, MEDIUM, PER_BROKER,
+        doc="Login module of one mechanism: listener.name.<listener>.<mechanism>.sasl.jaas.config."),
+    key("sasl.server.max.receive.size", INT, "524288", MEDIUM,
+        doc="How long a request may be before the client has logged in."),
     # OAUTHBEARER
     key("sasl.oauthbearer.clock.skew.seconds", INT, "30", LOW,
         doc="How far the clocks of this broker and of the issuer of tokens may be apart."),

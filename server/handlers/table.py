@@ -34,6 +34,7 @@ from .reassignments import (
     list_partition_reassignments,
 )
 from .registry import Handler
+from .sasl import sasl_authenticate, sasl_handshake
 from .topic_partitions import describe_topic_partitions
 from .topics import create_partitions, create_topics, delete_topics
 from .transactions import (
@@ -64,6 +65,7 @@ HANDLERS: tuple[Handler[Any], ...] = (
     sync_group,
     describe_groups,
     list_groups,
+    sasl_handshake,
     api_versions,
     create_topics,
     delete_topics,
@@ -81,6 +83,7 @@ HANDLERS: tuple[Handler[Any], ...] = (
     describe_configs,
     alter_configs,
     describe_log_dirs,
+    sasl_authenticate,
     create_partitions,
     delete_groups,
     elect_leaders,

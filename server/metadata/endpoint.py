@@ -9,7 +9,7 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Hosts to listen on that mean every interface.
 WILDCARDS = ("", "0.0.0.0", "::")
 #: Those that this broker supports.
-SPOKEN_PROTOCOLS = ("PLAINTEXT",)
+SPOKEN_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 class Endpoint(NamedTuple):
@@ -28,6 +28,11 @@ class Endpoint(NamedTuple):
     def address(self) -> str:
         """HOST:PORT, an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether clients have to log in with SASL."""
+        return self.security_protocol.startswith("SASL_")
 
     def __str__(self) -> str:
         return f"{self.listener}://{self.address}"

@@ -22,6 +22,7 @@ EPOCH_DURING_DELETE = -2
 DEFAULT_ENTITY = "<default>"
 TOPICS = "topics"
 BROKERS = "brokers"
+USERS = "users"
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..security.sasl.authenticator import Authenticator
 
 
 class ConnectionInfo:
@@ -11,10 +15,12 @@ class ConnectionInfo:
     Shape: `connection_id` is unique while the broker runs, in Kafka's form
     `local:port-remote:port-n`; `local_host` is the address by which the client reached this broker; the
     software name and version come from ApiVersions v3 and are "unknown" before it (KIP-511). `listener`
-    and `security_protocol` are those of the endpoint; `principal` is the client's identity.
+    and `security_protocol` are those of the endpoint; `principal` is the client's identity. `login` is the
+    SASL login in progress; `by_token` says that the client has logged in with a delegation token.
     """
 
     __slots__ = (
+        "by_token",
         "client_host",
         "client_port",
         "client_software_name",
@@ -23,6 +29,7 @@ class ConnectionInfo:
         "listener",
         "local_host",
         "local_port",
+        "login",
         "on_throttle",
         "principal",
         "security_protocol",
@@ -48,6 +55,8 @@ class ConnectionInfo:
         self.listener = listener
         self.security_protocol = security_protocol
         self.principal = principal
+        self.login: Authenticator | None = None
+        self.by_token = False
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         #: Takes up no more requests for so many ms (KIP-219); None without a session.

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kwire.connection import Part, RequestReceived
 
 from .connection_info import ConnectionInfo
 
+if TYPE_CHECKING:
+    from .session import Session
+
 R = TypeVar("R")
 
 
 class Close:
-    """Close the connection instead of replying; `reason` is logged unless it is empty."""
+    """Close the connection instead of replying, or after `reply`; `reason` is logged unless it is empty."""
 
-    __slots__ = ("kind", "reason")
+    __slots__ = ("kind", "reason", "reply")
 
-    def __init__(self, reason: str, kind: object = None) -> None:
+    def __init__(self, reason: str, kind: object = None, reply: Sequence[Part] = ()) -> None:
         self.reason = reason
         self.kind = kind
+        self.reply = reply
 
 
 class Later(Generic[R]):
@@ -67,4 +71,20 @@ class Dispatcher(Protocol):
 
         Shape: a Later if it has to wait again.
         """
+        ...
+
+
+class Logins(Protocol):
+    """Has the clients of one listener log in."""
+
+    def begin(self, session: Session) -> None:
+        """A connection has been accepted: answer its requests until the client has logged in."""
+        ...
+
+    def gone(self, session: Session) -> None:
+        """A connection has ended, whether its client had logged in or not."""
+        ...
+
+    def tick(self, now_ms: int) -> None:
+        """Time has passed: end logins that take too long."""
         ...

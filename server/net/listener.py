@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..metadata.endpoint import Endpoint
 from .connection_info import ConnectionInfo
-from .dispatcher import Dispatcher
+from .dispatcher import Dispatcher, Logins
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter
@@ -35,7 +35,7 @@ class Listener:
     """Drives the connections that come to one endpoint until they are closed.
 
     Shape: `acceptor` is bound to `endpoint`. `memory`, `output`, `rotation` and `quotas` are shared by the
-    listeners of a broker.
+    listeners of a broker. `logins` is None if clients do not log in.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Listener:
         output: OutputMemory | None = None,
         rotation: Rotation | None = None,
         quotas: ConnectionQuotas | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.limits = limits
@@ -61,6 +62,7 @@ class Listener:
         self.sessions: dict[Session, None] = {}
         self._acceptor = acceptor
         self._dispatcher = dispatcher
+        self._logins = logins
         self._clock = clock
         self._limiter = LineLimiter(logger, clock.monotonic_ms)
         self._timer: asyncio.TimerHandle | None = None
@@ -201,10 +203,14 @@ class Listener:
             rotation=self.rotation,
         )
         self.sessions[session] = None
+        if self._logins is not None:
+            self._logins.begin(session)
         transport.start(session)
 
     def _closed(self, session: Session) -> None:
         self.sessions.pop(session, None)
+        if self._logins is not None:
+            self._logins.gone(session)
         self.quotas.leave(session.info.client_host)
         self._resume_accepting()
         if self._emptied is not None and not self.sessions and not self._emptied.done():
@@ -243,6 +249,8 @@ class Listener:
     def _keep_house(self, now_ms: int) -> None:
         self.memory.tick(now_ms)
         self.output.tick()
+        if self._logins is not None:
+            self._logins.tick(now_ms)
         if now_ms - self._idle_checked_ms >= max(1000, self.limits.idle_ms // 20):
             self._idle_checked_ms = now_ms
             for session in list(self.sessions):

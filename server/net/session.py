@@ -158,6 +158,21 @@ class Session:
         """Requests without a reply."""
         return self._connection.pending
 
+    def serve(self, dispatcher: Dispatcher, max_request_bytes: int | None = None) -> None:
+        """Have the next requests answered by another dispatcher; within `dispatch`, from the next batch on.
+
+        Shape: longer requests than `max_request_bytes` end the connection; None: `socket.request.max.bytes`.
+        """
+        limit = self._limits.request_max_bytes
+        if max_request_bytes is not None:
+            limit = min(limit, max_request_bytes)
+        self._dispatcher = dispatcher
+        self._connection.frames.max_frame_bytes = limit
+
+    def expect_tokens(self, bare: bool) -> None:
+        """Say whether bare SASL tokens come next, instead of requests."""
+        self._connection.expect_tokens(bare)
+
     def _process(self) -> None:
         """Take up requests that have arrived, as far as they may start, and send what is ready."""
         connection = self._connection
@@ -175,7 +190,7 @@ class Session:
                 if isinstance(result, Later):
                     self._wait_for(request, result)
                 elif isinstance(result, Close):
-                    self._refuse(result)
+                    self._refuse(request, result)
                     return
                 else:
                     connection.reply(request, result)
@@ -306,7 +321,7 @@ class Session:
             self.close("", None)
             return
         if isinstance(result, Close):
-            self._refuse(result)
+            self._refuse(request, result)
         elif isinstance(result, Later):
             self._wait_for(request, result)
         else:
@@ -326,7 +341,9 @@ class Session:
         else:
             self.close(f"not a Kafka request: {error}", "header")
 
-    def _refuse(self, result: Close) -> None:
+    def _refuse(self, request: RequestReceived, result: Close) -> None:
+        if result.reply:
+            self._connection.reply(request, result.reply)
         self._connection.frames.close()
         self._send()
         self.close(result.reason, result.kind)

@@ -32,11 +32,17 @@ class Authenticated(NamedTuple):
 
 
 class LoginFailed(Exception):
-    """The login has failed. `str(error)` is what the client is told.
+    """The login has failed. `str(error)` is what the client is told, with SASL_AUTHENTICATION_FAILED.
 
-    The text must hold no secret, and be the same for an unknown user and for a wrong password. It is sent
-    with the error SASL_AUTHENTICATION_FAILED.
+    Shape: the text must hold no secret, and be the same for an unknown user and for a wrong password. If it is
+    empty, the client is told what Apache Kafka tells it in most cases: that the credentials are invalid.
+    `user` (as the client gave it) and `reason` are for the log only.
     """
+
+    def __init__(self, message: str = "", *, user: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.user = user
+        self.reason = reason
 
 
 class SaslServer(Protocol):

@@ -1,0 +1,31 @@
+"""Whether clients can log in at a listener, as its settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from ..metadata.image import EMPTY
+
+if TYPE_CHECKING:
+    from .listener_settings import ListenerSettings
+
+
+def check_mechanisms(settings: ListenerSettings) -> None:
+    """Make the mechanisms of a SASL listener as the broker will make them. Errors: ConfigError."""
+    from ..security.sasl.mechanisms import Sources, build_mechanisms
+
+    def nothing(*_: object) -> None:
+        return None
+
+    def no_thread(*_: object) -> Awaitable[Any]:
+        raise RuntimeError("mechanisms are only checked")
+
+    sources = Sources(
+        user_configs=lambda: EMPTY,
+        sanitize=str,
+        token=nothing,
+        now_ms=lambda: 0,
+        in_thread=no_thread,
+    )
+    build_mechanisms(settings, sources)

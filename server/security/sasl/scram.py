@@ -1,0 +1,374 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512: the formulas, stored credentials, messages, and the broker's side of a login.
+
+    client  n,,n=alice,r=<client nonce>
+    server  r=<client nonce><server nonce>,s=<salt>,i=<iterations>
+    client  c=biws,r=<both nonces>,p=<proof>
+    server  v=<signature>
+
+The broker keeps no password, only what is needed to check a proof (`ScramCredential`), and computes no PBKDF2: a login
+costs it a few hashes. A user that does not exist is given a salt that looks like one of a user, always the same, and
+fails at the same message as a wrong password does. (Apache Kafka fails at the first message, which tells who exists.)
+
+Source: RFC 5802, RFC 7677; ScramSaslServer, ScramMessages, ScramFormatter, ScramCredentialUtils (Java).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, NamedTuple
+
+from .mechanism import Authenticated, Challenge, LoginFailed, SaslServer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The hash of each mechanism.
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+#: Mechanisms as DescribeUserScramCredentials numbers them. Source: ScramMechanism (Java).
+TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16384
+#: The extension with which a client logs in by a delegation token (KIP-48).
+TOKEN_EXTENSION = "tokenauth"
+NOT_THE_USER = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
+
+
+# -- formulas
+
+
+def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """What both sides derive from a password. This is the slow step: about 2 ms for 4096 iterations."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+
+
+def keyed_hash(mechanism: str, key: bytes, data: bytes) -> bytes:
+    """HMAC with the mechanism's hash."""
+    return hmac.digest(key, data, HASHES[mechanism])
+
+
+def plain_hash(mechanism: str, data: bytes) -> bytes:
+    """H of the RFC."""
+    return hashlib.new(HASHES[mechanism], data).digest()
+
+
+def exclusive_or(one: bytes, other: bytes) -> bytes:
+    """Byte by byte; both are of one length."""
+    return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).to_bytes(len(one), "big")
+
+
+# -- stored credentials
+
+
+class BadCredential(ValueError):
+    """A stored text that is no credential; the message does not contain it."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScramCredential:
+    """What the broker keeps of a user's password, for one mechanism. Who has it can pose as the broker, but not log in."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def of(
+        cls, mechanism: str, salt: bytes, salted_password: bytes, iterations: int
+    ) -> ScramCredential:
+        """From the salted password, which is also what AlterUserScramCredentials carries."""
+        client_key = keyed_hash(mechanism, salted_password, b"Client Key")
+        server_key = keyed_hash(mechanism, salted_password, b"Server Key")
+        return cls(salt, plain_hash(mechanism, client_key), server_key, iterations)
+
+    @classmethod
+    def parse(cls, text: str) -> ScramCredential:
+        """Read what `text()` has written. Errors: BadCredential."""
+        fields = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
+        try:
+            if set(fields) != {"salt", "stored_key", "server_key", "iterations"}:
+                raise ValueError
+            salt, stored_key, server_key = (
+                b64decode(fields[name], validate=True)
+                for name in ("salt", "stored_key", "server_key")
+            )
+            return cls(salt, stored_key, server_key, int(fields["iterations"]))
+        except ValueError:
+            raise BadCredential(
+                "not a SCRAM credential (salt=..,stored_key=..,server_key=..,iterations=..)"
+            ) from None
+
+    def text(self) -> str:
+        """As Apache Kafka stores it, under the mechanism's name, in the config of the user."""
+        salt, stored_key, server_key = (
+            b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key)
+        )
+        return (
+            f"salt={salt},stored_key={stored_key},server_key={server_key}"
+            f",iterations={self.iterations}"
+        )
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations}, keys hidden)"
+
+
+class KnownUser(NamedTuple):
+    """Whom a login is for, and what it is checked against. Shape: `principal` as in Authenticated."""
+
+    principal: str
+    credential: ScramCredential
+    #: When the credential itself ends, as a delegation token does; wall-clock milliseconds.
+    expires_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"KnownUser({self.principal})"
+
+
+#: User name -> what its login is checked against; None if there is no such user (or token).
+Lookup = Callable[[str], KnownUser | None]
+
+
+def imitation(mechanism: str, user: str, like: ScramCredential | None) -> ScramCredential:
+    """A credential for a user that does not exist: always the same for a name, and nobody has its password.
+
+    Shape: `like` is a credential of a real user. Its keys are the secret from which the salt is made, so that nobody
+    can find out how a salt was made; every broker of a cluster makes the same.
+    """
+    secret = b"no users" if like is None else like.stored_key + like.server_key
+    made = keyed_hash("SCRAM-SHA-512", secret, f"{mechanism} {user}".encode())
+    length = DEFAULT_SALT_BYTES if like is None else min(len(like.salt), len(made))
+    size = hashlib.new(HASHES[mechanism]).digest_size
+    iterations = MIN_ITERATIONS if like is None else like.iterations
+    return ScramCredential(made[:length], made[:size], made[:size], iterations)
+
+
+#: As long as the salts that Apache Kafka's tools make: 130 bits in base 36, as text.
+DEFAULT_SALT_BYTES = 25
+
+
+# -- messages
+
+_SAFE = r"[\x01-\x2b\x2d-\x7f]"  # anything but a comma
+_SASL_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
+_BASE64 = r"(?:[a-zA-Z0-9/+]{4})*(?:[a-zA-Z0-9/+]{3}=|[a-zA-Z0-9/+]{2}==)?"
+_EXTENSIONS = rf"(?:,[A-Za-z]+={_SAFE}+)*"
+_CLIENT_FIRST = re.compile(
+    rf"n,(?:a=(?P<authzid>{_SASL_NAME}))?,"
+    rf"(?P<bare>(?:m={_SAFE}+,)?n=(?P<name>{_SASL_NAME}),r=(?P<nonce>{_PRINTABLE})(?P<extensions>{_EXTENSIONS}))"
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<without_proof>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
+#: Longer messages are refused before they are looked at.
+MAX_MESSAGE_BYTES = 16 * 1024
+
+
+class ClientFirst(NamedTuple):
+    """The first message of a client. Shape: `bare` is what is signed."""
+
+    user: str
+    nonce: str
+    authorization_id: str
+    extensions: Mapping[str, str]
+    bare: str
+
+
+def parse_client_first(message: bytes) -> ClientFirst:
+    """Errors: LoginFailed."""
+    match = _CLIENT_FIRST.fullmatch(_text(message))
+    if match is None:
+        raise LoginFailed(reason="not a first message of SCRAM")
+    extensions = dict(
+        part.split("=", 1) for part in match["extensions"].removeprefix(",").split(",") if part
+    )
+    user = unescape_name(match["name"])
+    # Apache Kafka compares the name as it is in the message with the authorization id as it is there.
+    return ClientFirst(user, match["nonce"], match["authzid"] or "", extensions, match["bare"])
+
+
+def _text(message: bytes) -> str:
+    if len(message) > MAX_MESSAGE_BYTES:
+        raise LoginFailed(reason=f"a message of {len(message)} bytes")
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise LoginFailed(reason="a message that is not UTF-8") from None
+
+
+def escape_name(user: str) -> str:
+    """A user name as it stands in a message."""
+    return user.replace("=", "=3D").replace(",", "=2C")
+
+
+def unescape_name(name: str) -> str:
+    """A user name from a message; other uses of `=` do not occur there."""
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+# -- the broker's side
+
+
+class ScramServer:
+    """One login. Shape: `imitate` gives a credential for a user that does not exist."""
+
+    __slots__ = (
+        "_auth_message",
+        "_by_token",
+        "_exists",
+        "_imitate",
+        "_known",
+        "_mechanism",
+        "_new_nonce",
+        "_nonce",
+        "_step",
+        "_tokens",
+        "_user",
+        "_users",
+    )
+
+    def __init__(
+        self,
+        mechanism: str,
+        users: Lookup,
+        tokens: Lookup,
+        imitate: Callable[[str], ScramCredential],
+        new_nonce: Callable[[], str],
+    ) -> None:
+        self._mechanism = mechanism
+        self._users = users
+        self._tokens = tokens
+        self._imitate = imitate
+        self._new_nonce = new_nonce
+        self._step = self._first
+        self._user = self._nonce = self._auth_message = ""
+        self._by_token = self._exists = False
+        self._known: KnownUser | None = None
+
+    def evaluate(self, response: bytes) -> Challenge | Authenticated:
+        """See SaslServer."""
+        step, self._step = self._step, self._over
+        return step(response)
+
+    def _first(self, response: bytes) -> Challenge | Authenticated:
+        first = parse_client_first(response)
+        self._user = first.user
+        self._by_token = first.extensions.get(TOKEN_EXTENSION, "").lower() == "true"
+        known = (self._tokens if self._by_token else self._users)(first.user)
+        # Made in any case, so that it takes the same time whether there is such a user.
+        imitated = KnownUser("", self._imitate(first.user))
+        self._exists = known is not None and known.credential.iterations >= MIN_ITERATIONS
+        chosen = known if self._exists and known is not None else imitated
+        if first.authorization_id and first.authorization_id != first.user:
+            raise LoginFailed(NOT_THE_USER, user=first.user)
+        credential = chosen.credential
+        self._known = chosen
+        self._nonce = first.nonce + self._new_nonce()
+        salt = b64encode(credential.salt).decode()
+        server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._auth_message = f"{first.bare},{server_first},"
+        self._step = self._final
+        return Challenge(server_first.encode())
+
+    def _final(self, response: bytes) -> Challenge | Authenticated:
+        known = self._known
+        assert known is not None
+        match = _CLIENT_FINAL.fullmatch(_text(response))
+        if match is None:
+            raise LoginFailed(user=self._user, reason="not a final message of SCRAM")
+        if match["nonce"] != self._nonce:
+            raise LoginFailed(user=self._user, reason="another nonce in the final message")
+        mechanism, credential = self._mechanism, known.credential
+        signed = (self._auth_message + match["without_proof"]).encode()
+        signature = keyed_hash(mechanism, credential.stored_key, signed)
+        proof = b64decode(match["proof"])
+        if len(proof) != len(signature):
+            raise LoginFailed(user=self._user, reason="a proof of the wrong length")
+        client_key = exclusive_or(signature, proof)
+        proved = hmac.compare_digest(plain_hash(mechanism, client_key), credential.stored_key)
+        if not (proved and self._exists):
+            raise LoginFailed(user=self._user)
+        server_signature = keyed_hash(mechanism, credential.server_key, signed)
+        self._known = None
+        return Authenticated(
+            b"v=" + b64encode(server_signature),
+            known.principal,
+            known.expires_ms,
+            by_token=self._by_token,
+        )
+
+    def _over(self, response: bytes) -> Challenge | Authenticated:
+        raise LoginFailed(user=self._user, reason="a message after the end of the exchange")
+
+
+class ScramUsers:
+    """The SCRAM credentials of all users, as the current metadata image has them.
+
+    Shape: `configs()` maps sanitized user name -> config; each new image has a new mapping if anything has changed.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        configs: Callable[[], Mapping[str, Mapping[str, str]]],
+        sanitize: Callable[[str], str],
+    ) -> None:
+        self._mechanism = mechanism
+        self._configs = configs
+        self._sanitize = sanitize
+        self._seen: Mapping[str, Mapping[str, str]] | None = None
+        self._example: ScramCredential | None = None
+
+    def find(self, user: str) -> KnownUser | None:
+        """What a login of this user is checked against."""
+        text = self._configs().get(self._sanitize(user), {}).get(self._mechanism)
+        if text is None:
+            return None
+        try:
+            return KnownUser(f"User:{user}", ScramCredential.parse(text))
+        except BadCredential as error:
+            raise LoginFailed(user=user, reason=str(error)) from None
+
+    def imitate(self, user: str) -> ScramCredential:
+        """What a login is checked against if there is no such user."""
+        configs = self._configs()
+        if configs is not self._seen:
+            self._seen, self._example = configs, self._first_of(configs)
+        return imitation(self._mechanism, user, self._example)
+
+    def _first_of(self, configs: Mapping[str, Mapping[str, str]]) -> ScramCredential | None:
+        for name in sorted(configs):
+            text = configs[name].get(self._mechanism)
+            if text is not None:
+                try:
+                    return ScramCredential.parse(text)
+                except BadCredential:
+                    continue
+        return None
+
+
+class ScramMechanism:
+    """SCRAM for one listener."""
+
+    def __init__(self, name: str, users: ScramUsers, tokens: Lookup) -> None:
+        self.name = name
+        self._users = users
+        self._tokens = tokens
+
+    def server(self) -> SaslServer:
+        """See Mechanism."""
+        users = self._users
+        return ScramServer(self.name, users.find, self._tokens, users.imitate, new_nonce)
+
+
+def new_nonce() -> str:
+    """The server's half of the nonce."""
+    return token_hex(16)

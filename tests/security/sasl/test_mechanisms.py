@@ -1,0 +1,61 @@
+"""Which mechanisms a listener has, and which settings are refused, by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.config import BrokerConfig, ConfigError
+
+PLAIN_MODULE = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="s3cret";'
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+PLAIN_JAAS = "listener.name.clients.plain.sasl.jaas.config"
+SCRAM_JAAS = "listener.name.clients.scram-sha-256.sasl.jaas.config"
+BASE = {
+    "listeners": "PLAINTEXT://:0,CLIENTS://:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+}
+ENABLED = "sasl.enabled.mechanisms"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {ENABLED: "SCRAM-SHA-256"},
+        {ENABLED: "SCRAM-SHA-256,SCRAM-SHA-512"},
+        {ENABLED: "SCRAM-SHA-256", SCRAM_JAAS: SCRAM_MODULE},
+        {ENABLED: "PLAIN", PLAIN_JAAS: PLAIN_MODULE},
+        {"listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-512"},
+    ],
+)
+def test_settings_that_work(settings: dict[str, str]) -> None:
+    BrokerConfig({**BASE, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({ENABLED: "FOO"}, "FOO for configuration sasl.enabled.mechanisms: kwire has no FOO"),
+        ({ENABLED: ""}, "a SASL listener needs a mechanism"),
+        ({ENABLED: "PLAIN"}, f"set {PLAIN_JAAS}="),
+        # As in Apache Kafka, only the name with listener and mechanism counts.
+        ({ENABLED: "PLAIN", "sasl.jaas.config": PLAIN_MODULE}, f"set {PLAIN_JAAS}="),
+        (
+            {ENABLED: "PLAIN", PLAIN_JAAS: SCRAM_MODULE},
+            f"{PLAIN_JAAS}: PLAIN needs PlainLoginModule, not ScramLoginModule",
+        ),
+        ({ENABLED: "PLAIN", PLAIN_JAAS: PLAIN_MODULE[:-1]}, "not terminated by semi-colon"),
+        ({ENABLED: "SCRAM-SHA-256", SCRAM_JAAS: PLAIN_MODULE}, "needs ScramLoginModule"),
+        ({"listener.name.clients.sasl.enabled.mechanisms": "FOO"}, "listener.name.clients.sasl.en"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(
+    settings: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig({**BASE, **settings})
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_mechanisms_do_not_matter_without_a_sasl_listener() -> None:
+    BrokerConfig({"listeners": "PLAINTEXT://:0", ENABLED: "FOO"})
