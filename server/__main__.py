@@ -16,6 +16,8 @@ COMMANDS = {
     "produce": ("produce", "send lines of standard input or a file as records"),
     "consume": ("consume", "print records"),
     "groups": ("groups", "list, describe, reset and delete consumer groups"),
+    "acls": ("acls", "list, add and remove access control lists"),
+    "quotas": ("quotas", "list and change the quotas of users, clients and addresses"),
     "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
     "cluster": ("cluster", "run several brokers on this machine, for development and tests"),
     "zookeeper": ("zookeeper", "serve the embedded store to ZooKeeper's clients, for tests"),

@@ -203,6 +203,26 @@ def admin_client(options: Namespace) -> Iterator[Any]:
         client.close()
 
 
+def ask(admin: Any, request: Any) -> Any:
+    """Send one of kafka-python's requests to any broker. Errors: CommandError if it is refused as a whole.
+
+    Its admin client has methods for these requests, but they leave out the messages that explain errors.
+    """
+    response = admin._manager.run(admin._manager.send, request)
+    if getattr(response, "error_code", 0):
+        raise CommandError(error_text(response))
+    return response
+
+
+def error_text(row: Any) -> str:
+    """What a response, or a row of one, says of its error."""
+    from kafka.errors import for_code
+
+    error: int = row.error_code
+    said: str = row.error_message or NOT_AUTHORIZED.get(error) or for_code(error).description
+    return said
+
+
 def refusals(rows: Iterable[dict[str, Any]], name: str = "name") -> int:
     """Print the rows of an answer that carry an error; returns the exit code."""
     from kafka.errors import for_code

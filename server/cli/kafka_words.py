@@ -9,13 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers")
-#: Command -> the option of Kafka's tool for what is an argument here.
-NAMES = {"topics": "--topic", "produce": "--topic", "consume": "--topic", "groups": "--group"}
+#: Other options of the command itself, so that they may stand behind a verb, too.
+OF_COMMAND = ("-X", "--command-config", "--consumer.config", "--producer.config")
+#: Command -> the option of Kafka's tool for what is an argument here, if there is one.
+NAMES = {
+    "topics": "--topic",
+    "produce": "--topic",
+    "consume": "--topic",
+    "groups": "--group",
+    "acls": None,
+    "quotas": None,
+}
 #: Command -> options of Kafka's tool that are verbs here. `--reset-offsets` is not among them:
 #: there it only shows what it would do unless `--execute` is given, here it is the reverse.
 VERBS = {
     "topics": ("--list", "--describe", "--create", "--alter", "--delete"),
     "groups": ("--list", "--describe", "--delete"),
+    "acls": ("--list", "--add", "--remove"),
 }
 
 
@@ -25,6 +35,7 @@ def in_order(words: Sequence[str]) -> list[str]:
     if command not in NAMES:
         return [command, *left]
     bootstrap: list[str] = []
+    of_command: list[str] = []
     verb: list[str] = []
     names: list[str] = []
     others: list[str] = []
@@ -37,10 +48,14 @@ def in_order(words: Sequence[str]) -> list[str]:
                 bootstrap = [BOOTSTRAP[0], value]
             else:
                 names.append(value)
+        elif word in OF_COMMAND and left:
+            of_command += [word, left.pop(0)]
+        elif option in OF_COMMAND or option.startswith("-X"):
+            of_command.append(word)
         elif word in VERBS.get(command, ()) and not verb:
             verb = [word.removeprefix("--")]
         else:
             others.append(word)
     if command in VERBS and not verb and others and not others[0].startswith("-"):
         verb = [others.pop(0)]
-    return [command, *bootstrap, *verb, *names, *others]
+    return [command, *bootstrap, *of_command, *verb, *names, *others]

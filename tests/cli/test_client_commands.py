@@ -260,6 +260,45 @@ def test_groups_are_described_reset_and_deleted(broker: KwireBroker) -> None:
     assert "group" in kwire(broker, "groups", "describe", "group", code=1)
 
 
+@pytest.mark.e2e
+def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
+    config = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KwireBroker(tmp_path, config=config) as broker:
+        kwire(
+            broker,
+            "acls",
+            "add",
+            "--allow-principal",
+            "User:a",
+            "--consumer",
+            "--topic",
+            "t",
+            "--group",
+            "g",
+        )
+        listed = kwire(broker, "acls", "list").splitlines()
+        assert [line.split() for line in listed[1:]] == [
+            ["Topic", "t", "Literal", "User:a", "*", "Read", "Allow"],
+            ["Topic", "t", "Literal", "User:a", "*", "Describe", "Allow"],
+            ["Group", "g", "Literal", "User:a", "*", "Read", "Allow"],
+        ]
+        refused = kwire(
+            broker, "acls", "add", "--allow-principal", "User:a", "--topic", "a/b", code=1
+        )
+        assert refused == "kwire: a/b: ACL binding contains invalid resource name.\n"
+        assert len(kwire(broker, "acls", "remove", "--topic", "t").splitlines()) == 3
+        assert "Topic" not in kwire(broker, "acls", "list")
+
+
+@pytest.mark.e2e
+def test_acls_without_an_authorizer_are_refused_in_words(broker: KwireBroker) -> None:
+    said = kwire(broker, "acls", "list", code=1)
+    assert said == "kwire: No Authorizer is configured on the broker\n"
+
+
 def test_nobody_there_is_one_line_and_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,417 @@
+"""`kwire acls`: list, add and remove access control lists. The options are those of kafka-acls.sh.
+
+Source: kafka.admin.AclCommand (3.9), for the operations that --producer and --consumer stand for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from ..security.acl import (
+    CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
+    WILDCARD_HOST,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from ..security.identity import NotAPrincipal, parse_principal
+from .client import add_bootstrap, admin_client, administering, ask, error_text, print_table
+from .client_properties import UsageError
+
+#: The options that name resources.
+RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional_id": ResourceType.TRANSACTIONAL_ID,
+    "delegation_token": ResourceType.DELEGATION_TOKEN,
+    "user_principal": ResourceType.USER,
+}
+OPERATIONS = [each for each in AclOperation if each > AclOperation.ANY]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The verbs of `kwire acls` and their options."""
+    add_bootstrap(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verb = verbs.add_parser("list", help="ACLs, all of them or those of some resources")
+    _add_resources(verb, "any, match (what applies to the resource), literal or prefixed", "any")
+    _add_principal(verb, "--principal", "only those of this principal, such as User:alice")
+    verb = verbs.add_parser("add", help="add ACLs")
+    _add_resources(verb, "literal (default) or prefixed", "literal")
+    _add_entries(verb, "(default: all operations)")
+    verb = verbs.add_parser(
+        "remove", help="remove the ACLs that match; at least one resource is named"
+    )
+    _add_resources(verb, "literal (default), prefixed, match or any", "literal")
+    _add_entries(verb, "(default: whatever the operation)")
+
+
+def _add_resources(parser: ArgumentParser, types: str, default: str) -> None:
+    for name, kind in RESOURCES.items():
+        what = kind.name.lower().replace("_", " ")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            metavar="NAME",
+            action="append",
+            default=[],
+            help=f"a {what}; '*' means every one; repeatable",
+        )
+    parser.add_argument("--cluster", action="store_true", help="the cluster itself")
+    parser.add_argument(
+        "--resource-pattern-type",
+        choices=("any", "match", "literal", "prefixed"),
+        default=default,
+        metavar="TYPE",
+        help=types,
+    )
+
+
+def _add_principal(parser: ArgumentParser, option: str, said: str) -> None:
+    parser.add_argument(option, metavar="TYPE:NAME", action="append", default=[], help=said)
+
+
+def _add_entries(parser: ArgumentParser, operations: str) -> None:
+    for word in ("allow", "deny"):
+        _add_principal(
+            parser, f"--{word}-principal", f"a user to {word}, such as User:alice; repeatable"
+        )
+        parser.add_argument(
+            f"--{word}-host",
+            metavar="ADDRESS",
+            action="append",
+            default=[],
+            help=f"an address from which to {word} (default: all); repeatable",
+        )
+    parser.add_argument(
+        "--operation",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help=f"Read, Write, Describe, ... {operations}; repeatable",
+    )
+    parser.add_argument(
+        "--producer",
+        action="store_true",
+        help="what a producer needs on --topic, --transactional-id",
+    )
+    parser.add_argument(
+        "--consumer", action="store_true", help="what a consumer needs on --topic and --group"
+    )
+    parser.add_argument(
+        "--idempotent",
+        action="store_true",
+        help="with --producer, permit idempotence to producers of Kafka before 2.8",
+    )
+
+
+def run(options: Namespace) -> int:
+    """Run the verb."""
+    verb = {"list": list_acls, "add": add_acls, "remove": remove_acls}[options.verb]
+    return administering(verb, options)
+
+
+# What the options mean
+
+
+def word_of(member: IntEnum) -> str:
+    """A name as Apache Kafka's tools write it: ClusterAction, TransactionalId, Literal."""
+    return member.name.title().replace("_", "")
+
+
+MemberT = TypeVar("MemberT", bound=IntEnum)
+
+
+def member_of(members: Iterable[MemberT], text: str, option: str) -> MemberT:
+    """The member that a word means. Errors: UsageError, with the words there are."""
+    known = {word_of(member).lower(): member for member in members}
+    member = known.get(text.replace("_", "").lower())
+    if member is None:
+        words = ", ".join(word_of(each) for each in known.values())
+        raise UsageError(f"{option} {text}: none of {words}")
+    return member
+
+
+def patterns(options: Namespace) -> list[tuple[ResourceType, str]]:
+    """The resources that are named."""
+    named = [
+        (kind, name) for option, kind in RESOURCES.items() for name in getattr(options, option)
+    ]
+    if options.cluster:
+        named.append((ResourceType.CLUSTER, CLUSTER_NAME))
+    return named
+
+
+def grants(options: Namespace) -> dict[tuple[ResourceType, str], list[AclOperation]]:
+    """The operations on each resource. Errors: UsageError for what cannot be meant."""
+    named = patterns(options)
+    if options.producer or options.consumer:
+        return role(options, named)
+    if options.idempotent:
+        raise UsageError("--idempotent needs --producer")
+    if not named:
+        raise UsageError(
+            "no resource is named: --topic, --group, --transactional-id, --cluster,"
+            " --delegation-token or --user-principal"
+        )
+    operations = [member_of(OPERATIONS, text, "--operation") for text in options.operation]
+    for kind, _ in named:
+        for operation in operations:
+            supported = SUPPORTED_OPERATIONS[kind]
+            if operation is not AclOperation.ALL and operation not in supported:
+                words = ", ".join(word_of(each) for each in (AclOperation.ALL, *supported))
+                raise UsageError(
+                    f"--operation {word_of(operation)}: a {word_of(kind)} has only {words}"
+                )
+    return dict.fromkeys(named, operations)
+
+
+def role(
+    options: Namespace, named: list[tuple[ResourceType, str]]
+) -> dict[tuple[ResourceType, str], list[AclOperation]]:
+    """What --producer and --consumer stand for. Errors: UsageError."""
+    if options.operation:
+        raise UsageError("--operation: --producer and --consumer say which operations are meant")
+    if not options.topic:
+        raise UsageError("--producer and --consumer need --topic")
+    if options.consumer and not options.group:
+        raise UsageError("--consumer needs --group; '*' means every group")
+    wanted: dict[ResourceType, list[AclOperation]] = {ResourceType.TOPIC: []}
+    if options.producer:
+        wanted[ResourceType.TOPIC] += [
+            AclOperation.WRITE,
+            AclOperation.DESCRIBE,
+            AclOperation.CREATE,
+        ]
+        wanted[ResourceType.TRANSACTIONAL_ID] = [AclOperation.WRITE, AclOperation.DESCRIBE]
+    if options.consumer:
+        wanted[ResourceType.TOPIC] += [AclOperation.READ, AclOperation.DESCRIBE]
+        wanted[ResourceType.GROUP] = [AclOperation.READ]
+    for kind, name in named:
+        if kind not in wanted:
+            raise UsageError(
+                f"{word_of(kind)} {name}: --producer and --consumer have no use for it"
+            )
+    result = {each: list(dict.fromkeys(wanted[each[0]])) for each in named}
+    if options.idempotent and options.producer:
+        result[ResourceType.CLUSTER, CLUSTER_NAME] = [AclOperation.IDEMPOTENT_WRITE]
+    return result
+
+
+def principals(options: Namespace) -> Iterator[tuple[str, str, Permission]]:
+    """Who, from where, may or may not. Errors: UsageError."""
+    for word, permission in (("allow", Permission.ALLOW), ("deny", Permission.DENY)):
+        users, hosts = getattr(options, f"{word}_principal"), getattr(options, f"{word}_host")
+        if hosts and not users:
+            raise UsageError(f"--{word}-host needs --{word}-principal")
+        for user, host in itertools.product(users, hosts or [WILDCARD_HOST]):
+            yield checked(user), host, permission
+
+
+def checked(principal: str) -> str:
+    """A principal. Errors: UsageError."""
+    try:
+        return ":".join(parse_principal(principal))
+    except NotAPrincipal:
+        raise UsageError(f"{principal}: not a principal, such as User:{principal}") from None
+
+
+def bindings(options: Namespace) -> list[AclBinding]:
+    """The ACLs to add. Errors: UsageError."""
+    kind_of_name = member_of(PatternType, options.resource_pattern_type, "--resource-pattern-type")
+    if kind_of_name < PatternType.LITERAL:
+        raise UsageError("--resource-pattern-type: literal or prefixed for an ACL that is added")
+    who = list(principals(options))
+    if not who:
+        raise UsageError(
+            "nobody is named: --allow-principal or --deny-principal, such as User:alice"
+        )
+    return [
+        AclBinding(
+            pattern_of(kind, name, kind_of_name), AclEntry(user, host, operation, permission)
+        )
+        for (kind, name), operations in grants(options).items()
+        for user, host, permission in who
+        for operation in operations or [AclOperation.ALL]
+    ]
+
+
+def pattern_of(kind: ResourceType, name: str, kind_of_name: PatternType) -> ResourcePattern:
+    """A pattern; the cluster has no name that others could begin with."""
+    if kind is ResourceType.CLUSTER:
+        kind_of_name = PatternType.LITERAL
+    return ResourcePattern(kind, name, kind_of_name)
+
+
+def filters(options: Namespace) -> list[AclFilter]:
+    """The filters of the ACLs to list or remove. Errors: UsageError."""
+    kind_of_name = member_of(PatternType, options.resource_pattern_type, "--resource-pattern-type")
+    if options.verb == "list":
+        users: list[str | None] = [checked(user) for user in options.principal]
+        named: list[tuple[ResourceType, str | None]] = [*patterns(options)]
+        return [
+            AclFilter(kind, name, kind_of_name, user)
+            for (kind, name), user in itertools.product(
+                named or [(ResourceType.ANY, None)], users or [None]
+            )
+        ]
+    who: list[tuple[str | None, str | None, Permission]] = [
+        (user, host, permission) for user, host, permission in principals(options)
+    ]
+    return [
+        AclFilter(kind, name, kind_of_name, user, host, operation, permission)
+        for (kind, name), operations in grants(options).items()
+        for user, host, permission in who or [(None, None, Permission.ANY)]
+        for operation in operations or [AclOperation.ANY]
+    ]
+
+
+# Asking the cluster
+
+
+def list_acls(options: Namespace) -> int:
+    """Print ACLs, by resource."""
+    wanted = filters(options)
+    with admin_client(options) as admin:
+        found = [binding for each in wanted for binding in described(admin, each)]
+    show(found)
+    return 0
+
+
+def described(admin: Any, wanted: AclFilter) -> list[AclBinding]:
+    """The ACLs that match a filter. Errors: CommandError."""
+    from kafka.protocol.admin import DescribeAclsRequest
+
+    response = ask(
+        admin,
+        DescribeAclsRequest(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern_type,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+            min_version=least_version(wanted.resource_type),
+        ),
+    )
+    return [
+        binding_of(resource, resource.pattern_type, acl)
+        for resource in response.resources
+        for acl in resource.acls
+    ]
+
+
+def least_version(kind: ResourceType) -> int:
+    """The first version that knows a type of resource."""
+    return 3 if kind is ResourceType.USER else 1
+
+
+def binding_of(resource: Any, pattern_type: int, acl: Any) -> AclBinding:
+    """An ACL of a response."""
+    return AclBinding(
+        ResourcePattern(
+            ResourceType(resource.resource_type), resource.resource_name, PatternType(pattern_type)
+        ),
+        AclEntry(
+            acl.principal, acl.host, AclOperation(acl.operation), Permission(acl.permission_type)
+        ),
+    )
+
+
+def show(found: Iterable[AclBinding]) -> None:
+    """Print a table of ACLs, each once."""
+    rows = [
+        [
+            word_of(pattern.resource_type),
+            pattern.name,
+            word_of(pattern.pattern_type),
+            entry.principal,
+            entry.host,
+            word_of(entry.operation),
+            word_of(entry.permission),
+        ]
+        for pattern, entry in sorted(set(found))
+    ]
+    head = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
+    if rows:
+        print_table(head, rows)
+    else:
+        print("kwire: no ACLs", file=sys.stderr)
+
+
+def add_acls(options: Namespace) -> int:
+    """Add ACLs; they have taken effect on the broker that was asked when this returns."""
+    from kafka.protocol.admin import CreateAclsRequest
+
+    wanted = bindings(options)
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=pattern.resource_type,
+            resource_name=pattern.name,
+            resource_pattern_type=pattern.pattern_type,
+            principal=entry.principal,
+            host=entry.host,
+            operation=entry.operation,
+            permission_type=entry.permission,
+        )
+        for pattern, entry in wanted
+    ]
+    least = max(least_version(pattern.resource_type) for pattern, _ in wanted)
+    with admin_client(options) as admin:
+        response = ask(admin, CreateAclsRequest(creations=creations, min_version=least))
+    code = 0
+    for binding, result in zip(wanted, response.results, strict=True):
+        if result.error_code:
+            name = binding.pattern.name
+            print(f"kwire: {name}: {error_text(result)}", file=sys.stderr)
+            code = 1
+    return code
+
+
+def remove_acls(options: Namespace) -> int:
+    """Remove ACLs, and print them."""
+    from kafka.protocol.admin import DeleteAclsRequest
+
+    wanted = filters(options)
+    request = DeleteAclsRequest(
+        filters=[
+            DeleteAclsRequest.DeleteAclsFilter(
+                resource_type_filter=each.resource_type,
+                resource_name_filter=each.name,
+                pattern_type_filter=each.pattern_type,
+                principal_filter=each.principal,
+                host_filter=each.host,
+                operation=each.operation,
+                permission_type=each.permission,
+            )
+            for each in wanted
+        ],
+        min_version=max(least_version(each.resource_type) for each in wanted),
+    )
+    removed: list[AclBinding] = []
+    code = 0
+    with admin_client(options) as admin:
+        response = ask(admin, request)
+    for result in response.filter_results:
+        if result.error_code:
+            print(f"kwire: {error_text(result)}", file=sys.stderr)
+            code = 1
+        for acl in result.matching_acls:
+            if acl.error_code:
+                print(f"kwire: {acl.resource_name}: {error_text(acl)}", file=sys.stderr)
+                code = 1
+            else:
+                removed.append(binding_of(acl, acl.pattern_type, acl))
+    show(removed)
+    return code
