@@ -1,14 +1,12 @@
 """The access control lists in the coordination store, in Apache Kafka's nodes, so that a mixed cluster agrees on them.
 
 Each resource pattern has one node with its entries. A broker that changes one also writes a
-notification, and every broker then reads the node again. The kept ACLs are only ever replaced by
-what was read or written under one lock, and so never become older.
+notification, and every broker then reads the node again.
 Source: ZkAclStore, ZkAclChangeStore (ZkData.scala), AclAuthorizer of 3.9.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,26 +22,23 @@ from ..security.acl import (
     ResourceType,
 )
 from . import paths
-from .cluster import CHANGE_EXPIRATION_MS
+from .change_queue import ChangeFollower
 from .commit import commit
 from .store import (
     BadVersion,
     Create,
     Delete,
-    EventKind,
     NodeExists,
     NoNode,
     Op,
     SetData,
     Store,
-    StoreClosed,
-    StoreError,
-    WatchEvent,
 )
 
 if TYPE_CHECKING:
     from ..clock import Clock
     from ..security.acl_authorizer import AclAuthorizer
+
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +54,6 @@ CHANGES = {
     PatternType.PREFIXED: "/kafka-acl-extended-changes",
 }
 CHANGE_PREFIX = "acl_changes_"
-#: How long to wait before another attempt, when the store could not be read.
-RETRY_S = 1.0
 
 
 def pascal(member: AclOperation | ResourceType | Permission) -> str:
@@ -140,40 +133,35 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
         raise paths.MalformedNode(path, f"not a change of ACLs ({error})") from error
 
 
-class AclStore:
-    """Keeps an authorizer's ACLs equal to those in the store, and changes them there."""
+class AclStore(ChangeFollower):
+    """Keeps an authorizer's ACLs equal to those in the store, and changes them there.
+
+    A node that cannot be read ends the start of a broker: one that guesses would let somebody in.
+    """
+
+    what = "ACLs"
 
     def __init__(self, store: Store, authorizer: AclAuthorizer, clock: Clock) -> None:
-        self._store = store
+        super().__init__(store, clock, CHANGES.values())
         self._authorizer = authorizer
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._seen = dict.fromkeys(CHANGES, -1)
-        self._changed = asyncio.Event()
-        self._lost = False
 
     # -- reading
 
-    async def load(self) -> None:
-        """Create the nodes above all ACLs if they are missing, and read everything.
+    def parents(self) -> list[str]:
+        """See ChangeFollower."""
+        return [f"{root}/{name}" for root in ROOTS.values() for name in RESOURCE_TYPES]
 
-        Errors: MalformedNode if a node cannot be read: a broker that guesses would let somebody in.
-        """
-        async with self._lock:
-            await self._ensure_paths()
-            for kind, parent in CHANGES.items():  # watched before the ACLs are read
-                names = await self._store.children(parent, self._fired)
-                self._seen[kind] = max(map(paths.sequence_of, names), default=-1)
-            found: dict[ResourcePattern, frozenset[AclEntry]] = {}
-            for kind, root in ROOTS.items():
-                for name, resource_type in RESOURCE_TYPES.items():
-                    parent = f"{root}/{name}"
-                    patterns = [
-                        ResourcePattern(resource_type, child, kind)
-                        for child in await self._store.children(parent)
-                    ]
-                    found.update(await self._read(patterns))
-            self._authorizer.replace_all(found)
+    async def read_all(self) -> None:
+        """See ChangeFollower."""
+        found: dict[ResourcePattern, frozenset[AclEntry]] = {}
+        for kind, root in ROOTS.items():
+            for name, resource_type in RESOURCE_TYPES.items():
+                patterns = [
+                    ResourcePattern(resource_type, child, kind)
+                    for child in await self.store.children(f"{root}/{name}")
+                ]
+                found.update(await self._read(patterns))
+        self._authorizer.replace_all(found)
         if self._authorizer.allows_super_users_only:
             logger.warning(
                 "There are no ACLs: clients, and the other brokers of a cluster, may do nothing unless super.users"
@@ -181,80 +169,21 @@ class AclStore:
                 " allow.everyone.if.no.acl.found=true to add the first ACLs"
             )
 
-    async def follow(self) -> None:
-        """Take up changes until cancelled, or until the store is closed."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                if self._lost:
-                    await self._store.connected()
-                    self._lost = False
-                    await self.load()
-                else:
-                    await self._take_changes()
-            except StoreClosed:
-                return
-            except (StoreError, paths.MalformedNode) as error:
-                logger.error("cannot read the ACLs, and goes on with those it has: %s", error)
-                await asyncio.sleep(RETRY_S)
-                self._lost = True
-                self._changed.set()
-
-    def _fired(self, event: WatchEvent) -> None:
-        if event.kind is EventKind.SESSION:
-            self._lost = True
-        self._changed.set()
-
-    async def _ensure_paths(self) -> None:
-        wanted = [f"{root}/{name}" for root in ROOTS.values() for name in RESOURCE_TYPES] + list(
-            CHANGES.values()
-        )
-        for path in paths.with_parents(wanted):
-            if await self._store.exists(path) is None:
-                try:
-                    await commit(self._store, [Create(path)])
-                except NodeExists:
-                    pass  # another broker starts at the same time
+    async def read_changed(self, notifications: Sequence[tuple[str, bytes | None]]) -> None:
+        """See ChangeFollower."""
+        patterns = dict.fromkeys(decode_change(data, path) for path, data in notifications)
+        for pattern, entries in (await self._read(list(patterns))).items():
+            self._authorizer.set_entries(pattern, entries)
 
     async def _read(
         self, patterns: Sequence[ResourcePattern]
     ) -> dict[ResourcePattern, frozenset[AclEntry]]:
         where = [pattern_path(pattern) for pattern in patterns]
-        nodes = await self._store.get_many(where)
+        nodes = await self.store.get_many(where)
         return {
             pattern: frozenset() if node is None else decode_entries(node[0], path)
             for pattern, path, node in zip(patterns, where, nodes, strict=True)
         }
-
-    async def _take_changes(self) -> None:
-        async with self._lock:
-            patterns: dict[ResourcePattern, None] = {}
-            for kind, parent in CHANGES.items():
-                names = sorted(await self._store.children(parent, self._fired))
-                new = [name for name in names if paths.sequence_of(name) > self._seen[kind]]
-                if not new:
-                    continue
-                where = [f"{parent}/{name}" for name in new]
-                for path, node in zip(where, await self._store.get_many(where), strict=True):
-                    if node is not None:
-                        patterns[decode_change(node[0], path)] = None
-                self._seen[kind] = paths.sequence_of(new[-1])
-                await self._purge([f"{parent}/{name}" for name in names])
-            for pattern, entries in (await self._read(list(patterns))).items():
-                self._authorizer.set_entries(pattern, entries)
-
-    async def _purge(self, notifications: Iterable[str]) -> None:
-        """Delete notifications that every broker has had time to see."""
-        oldest_ms = self._clock.now_ms() - CHANGE_EXPIRATION_MS
-        for path in notifications:
-            stat = await self._store.exists(path)
-            if stat is not None and stat.ctime_ms >= oldest_ms:
-                return
-            try:
-                await commit(self._store, [Delete(path)])
-            except NoNode:
-                pass
 
     # -- changing
 
@@ -267,14 +196,14 @@ class AclStore:
         added: dict[ResourcePattern, set[AclEntry]] = {}
         for pattern, entry in bindings:
             added.setdefault(pattern, set()).add(entry)
-        async with self._lock:
+        async with self.lock:
             for pattern, new in added.items():
                 await self._update(pattern, new.union)
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
         """Delete the bindings that match; returns for each filter those it was the first to match."""
         deleted: list[list[AclBinding]] = [[] for _ in filters]
-        async with self._lock:
+        async with self.lock:
             for pattern in self._authorizer.patterns():
                 applying = [
                     (each, matched)
@@ -311,7 +240,7 @@ class AclStore:
         notification = f"{CHANGES[pattern.pattern_type]}/{CHANGE_PREFIX}"
         notify = Create(notification, encode_change(pattern), sequential=True)
         while True:
-            node = (await self._store.get_many([path]))[0]
+            node = (await self.store.get_many([path]))[0]
             before = frozenset() if node is None else decode_entries(node[0], path)
             after = frozenset(change(before))
             if after == before:
@@ -325,7 +254,7 @@ class AclStore:
             else:
                 op = Delete(path, node[1].version)
             try:
-                await commit(self._store, [op, notify])
+                await commit(self.store, [op, notify])
             except (BadVersion, NodeExists, NoNode) as error:
                 if error.path != path:
                     raise
