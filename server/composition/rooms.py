@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kwire.types import uuid_to_str
+
 from ..config import BrokerConfig
 from ..controller.auto_topics import AutoTopics
 from ..controller.controller import Controller, ControllerSettings
@@ -49,6 +51,7 @@ from .opened import Opened
 
 if TYPE_CHECKING:
     from ..coordination.acls import AclStore
+    from ..coordination.tokens import TokenStore
     from ..coordinator.marker_channels import MarkerChannels
     from ..coordinator.partition_verifier import PartitionVerifier
     from ..interbroker.clients import InterBrokerClients
@@ -67,7 +70,7 @@ STRAY_ADVICE = (
 class Rooms:
     """The components of a broker. Shape: `clients` and `peers` are None if there can be no other broker.
 
-    `acls` is None without an authorizer. `image_listeners` are called with each new image, in this order.
+    `acls` is None without an authorizer, `tokens` without a secret key for them. `image_listeners` are called with each new image, in this order.
     """
 
     publisher: MetadataPublisher
@@ -82,6 +85,7 @@ class Rooms:
     peers: PeerWatch | None
     image_listeners: tuple[ImageListener, ...]
     acls: AclStore | None
+    tokens: TokenStore | None
     connection_rates: ConnectionRates
 
 
@@ -199,6 +203,7 @@ def build_rooms(
             allow_if_no_acl_is_found=config.get_bool("allow.everyone.if.no.acl.found"),
         )
         acls = AclStore(opened.store, decides, clock)
+    tokens = token_store(config, opened)
     window = quota_window(config, "quota.window.num", "quota.window.size.seconds")
     controller_window = quota_window(
         config, "controller.quota.window.num", "controller.quota.window.size.seconds"
@@ -237,6 +242,7 @@ def build_rooms(
         ),
         authorizer=authorizer,
         acls=acls,
+        tokens=tokens,
         quotas=quotas,
         topics=AutoTopics(
             controller,
@@ -308,6 +314,7 @@ def build_rooms(
         peers=peers,
         image_listeners=image_listeners,
         acls=acls,
+        tokens=tokens,
         connection_rates=connection_rates,
     )
 
@@ -315,6 +322,26 @@ def build_rooms(
 def quota_window(config: BrokerConfig, samples: str, seconds: str) -> Window:
     """Over how much time rates are measured, by the names of two settings."""
     return Window(config.get_int(samples), 1000 * config.get_int(seconds))
+
+
+def token_store(config: BrokerConfig, opened: Opened) -> TokenStore | None:
+    """The delegation tokens; None if the brokers have no secret key for them."""
+    secret = config.get_optional_str("delegation.token.secret.key")
+    if secret is None:
+        secret = config.get_optional_str("delegation.token.master.key")
+    if not secret:
+        return None
+    from uuid import uuid4
+
+    from ..coordination.tokens import TokenStore
+    from ..security.delegation_tokens import DelegationTokens, TokenTimes
+
+    times = TokenTimes(
+        config.get_int("delegation.token.max.lifetime.ms"),
+        config.get_int("delegation.token.expiry.time.ms"),
+    )
+    tokens = DelegationTokens(secret, times)
+    return TokenStore(opened.store, tokens, opened.seams.clock, lambda: uuid_to_str(uuid4().bytes))
 
 
 def controller_settings(config: BrokerConfig) -> ControllerSettings:

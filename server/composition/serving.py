@@ -24,8 +24,10 @@ from .opened import Opened
 from .rooms import Rooms
 
 if TYPE_CHECKING:
+    from ..coordination.tokens import TokenStore
     from ..handlers.login import SaslLogins
     from ..metadata.endpoint import Endpoint
+    from ..security.sasl.scram import KnownUser
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,8 @@ async def serve(
         await rooms.acls.load()
         following = asyncio.create_task(rooms.acls.follow())
         cleanup.push_async_callback(end, following)
+    if rooms.tokens is not None:
+        await follow_tokens(config, rooms, rooms.tokens, cleanup)
     await rooms.controller.start(opened.kept_cluster_id)
     await encode_passwords_again(config, opened.node_id, rooms)
     for listener in listeners:
@@ -109,6 +113,21 @@ async def serve(
     cleanup.callback(rooms.upkeep.close)
     rooms.upkeep.start()
     return Serving(listeners, quotas, logins)
+
+
+async def follow_tokens(
+    config: BrokerConfig, rooms: Rooms, tokens: TokenStore, cleanup: AsyncExitStack
+) -> None:
+    """Read the delegation tokens, take up changes of them, and remove those that have expired."""
+    from ..coordination.tokens import sweep_regularly
+
+    await tokens.load()
+    interval_ms = config.get_int("delegation.token.expiry.check.interval.ms")
+    for work in (
+        tokens.follow(),
+        sweep_regularly(tokens, interval_ms, lambda: rooms.controller.is_active),
+    ):
+        cleanup.push_async_callback(end, asyncio.create_task(work))
 
 
 async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStack) -> None:
@@ -153,14 +172,21 @@ def logins_of(endpoint: Endpoint, config: BrokerConfig, rooms: Rooms) -> SaslLog
     """The logins at a listener. Errors: ConfigError."""
     from ..coordination.paths import sanitize
     from ..handlers.login import SaslLogins
-    from ..security.sasl.mechanisms import Sources
+    from ..security.sasl.sources import Sources
 
     services = rooms.services
+
+    def known_token(mechanism: str, token_id: str) -> KnownUser | None:
+        if rooms.tokens is None:
+            return None
+        return rooms.tokens.tokens.user_of(mechanism, token_id, services.clock.now_ms())
+
     sources = Sources(
         user_configs=lambda: services.metadata().configs.get(USERS, EMPTY),
         sanitize=sanitize,
-        token=lambda mechanism, token_id: None,
-        now_ms=services.clock.now_ms,
+        token=known_token,
+        clock=services.clock,
+        warn=lambda text: logger.warning("listener %s: %s", endpoint.listener, text),
         in_thread=services.executor.in_thread,
     )
     return SaslLogins(config.listener(endpoint.listener), sources, rooms.dispatcher, services.clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+from ..clock import SystemClock
 from ..metadata.image import EMPTY
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 def check_mechanisms(settings: ListenerSettings) -> None:
     """Make the mechanisms of a SASL listener as the broker will make them. Errors: ConfigError."""
-    from ..security.sasl.mechanisms import Sources, build_mechanisms
+    from ..security.sasl.mechanisms import build_mechanisms
+    from ..security.sasl.sources import Sources
 
     def nothing(*_: object) -> None:
         return None
@@ -25,7 +27,8 @@ def check_mechanisms(settings: ListenerSettings) -> None:
         user_configs=lambda: EMPTY,
         sanitize=str,
         token=nothing,
-        now_ms=lambda: 0,
+        clock=SystemClock(),
+        warn=nothing,
         in_thread=no_thread,
     )
     build_mechanisms(settings, sources)

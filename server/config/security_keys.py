@@ -104,5 +104,21 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         doc="Claim with the name of the user."),
     key("sasl.oauthbearer.token.endpoint.url", STRING, None, MEDIUM,
         doc="Where this broker gets its token for logins at other brokers: an endpoint for client credentials, or a file."),
+    # GSSAPI
+    key("sasl.kerberos.principal.to.local.rules", LIST, "DEFAULT", MEDIUM, PER_BROKER,
+        doc="Rules that make user names of Kerberos principals; the first that applies counts."),
+    key("sasl.kerberos.service.name", STRING, None, MEDIUM, PER_BROKER,
+        doc="First part of the brokers' Kerberos principals, for this broker's logins at others."),
+    # Delegation tokens; not for single listeners.
+    key("delegation.token.expiry.check.interval.ms", LONG, "3600000", LOW, valid=at_least(1),
+        doc="How often the controller removes expired delegation tokens."),
+    key("delegation.token.expiry.time.ms", LONG, "86400000", MEDIUM, valid=at_least(1),
+        doc="How long a delegation token is valid without being renewed."),
+    key("delegation.token.master.key", PASSWORD, None, MEDIUM,
+        doc="Older name of `delegation.token.secret.key`."),
+    key("delegation.token.max.lifetime.ms", LONG, "604800000", MEDIUM, valid=at_least(1),
+        doc="Longest life of a delegation token, however often it is renewed."),
+    key("delegation.token.secret.key", PASSWORD, None, MEDIUM,
+        doc="Secret from which the passwords of delegation tokens are made, the same for all brokers. Not set: there are none."),
 )
 # fmt: on

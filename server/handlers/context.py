@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..controller.controller import Controller
     from ..coordination.acls import AclStore
     from ..coordination.cluster import Cluster
+    from ..coordination.tokens import TokenStore
     from ..coordinator.group_coordinator import GroupCoordinator
     from ..coordinator.transaction.producer_ids import ProducerIds
     from ..coordinator.transaction_coordinator import TransactionCoordinator
@@ -149,6 +150,8 @@ class Services:
     authorizer: Authorizer
     #: The ACLs, which clients may change; None without an authorizer.
     acls: AclStore | None
+    #: The delegation tokens; None without their secret key.
+    tokens: TokenStore | None
     quotas: ClientQuotas
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..net.session import Session
     from ..security.sasl.mechanism import Mechanism
-    from ..security.sasl.mechanisms import Settings, Sources
+    from ..security.sasl.sources import Settings, Sources
 
 logger = logging.getLogger(__name__)
 

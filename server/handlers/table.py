@@ -8,6 +8,12 @@ from .acls import create_acls, delete_acls, describe_acls
 from .api_versions import api_versions
 from .configs import alter_configs, describe_configs, incremental_alter_configs
 from .controller_requests import allocate_producer_ids, alter_partition, controlled_shutdown
+from .delegation_tokens import (
+    create_delegation_token,
+    describe_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
 from .delete_records import delete_records
 from .fetch import fetch
 from .find_coordinator import find_coordinator
@@ -85,6 +91,10 @@ HANDLERS: tuple[Handler[Any], ...] = (
     describe_log_dirs,
     sasl_authenticate,
     create_partitions,
+    create_delegation_token,
+    renew_delegation_token,
+    expire_delegation_token,
+    describe_delegation_token,
     delete_groups,
     elect_leaders,
     incremental_alter_configs,

@@ -27,7 +27,8 @@ from server.handlers.registry import HandlerTable, handles
 from server.handlers.sasl import sasl_authenticate, sasl_handshake
 from server.net.session import Session
 from server.security.sasl.mechanism import Authenticated, Challenge, LoginFailed, SaslServer
-from server.security.sasl.mechanisms import MECHANISMS, Sources
+from server.security.sasl.mechanisms import MECHANISMS
+from server.security.sasl.sources import Sources
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 from tests.support.transport import MemoryTransport, connect
@@ -89,7 +90,7 @@ def open_connection(**settings: str) -> Connection:
     async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
-    sources = Sources(dict, str, lambda *_: None, clock.now_ms, in_thread)
+    sources = Sources(dict, str, lambda *_: None, clock, lambda _: None, in_thread)
     logins = SaslLogins(config.listener("SASL_PLAINTEXT"), sources, dispatcher, clock)
     transport, session = connect(dispatcher, clock=clock)
     session.info.listener = "SASL_PLAINTEXT"

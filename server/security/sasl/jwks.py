@@ -13,7 +13,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .documents import FetchFailed
 
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K")
-R = TypeVar("R")
-
-
-class InThread(Protocol):
-    """Runs a function that blocks, in a thread. Source: Executor.in_thread."""
-
-    def __call__(self, function: Callable[..., R], *args: Any) -> Awaitable[R]: ...
 
 
 #: Tokens that name unknown keys fetch the set at most this often in all, and for the same key that often.
@@ -102,7 +95,7 @@ class KeySource(Generic[K]):
         empty: K,
         policy: RefreshPolicy,
         clock: Clock,
-        in_thread: InThread,
+        in_thread: Callable[..., Awaitable[K]],
     ) -> None:
         self.keys = empty
         self._fetch = fetch

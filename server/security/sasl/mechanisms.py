@@ -6,53 +6,21 @@ needs, so that nobody pays for mechanisms that are not enabled.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..jaas import LoginModule
     from .mechanism import Mechanism
-    from .scram import KnownUser
+    from .sources import Settings, Sources
 
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
 
 
-class Settings(Protocol):
-    """The settings of a listener, or of one of its mechanisms; see config/listener_settings.py."""
-
-    def mechanism(self, name: str) -> Settings: ...
-    def own(self, key: str) -> str | None: ...
-    def names(self, key: str) -> Iterator[str]: ...
-    def name_in_use(self, key: str) -> str: ...
-    def has(self, key: str) -> bool: ...
-    def get_int(self, key: str) -> int: ...
-    def get_str(self, key: str) -> str: ...
-    def get_optional_str(self, key: str) -> str | None: ...
-    def get_list(self, key: str) -> list[str]: ...
-    def refusal(self, key: str, reason: str, allowed: str | None = None) -> Exception: ...
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Sources:
-    """What mechanisms ask while clients log in."""
-
-    #: Sanitized user name -> config, of the current image.
-    user_configs: Callable[[], Mapping[str, Mapping[str, str]]]
-    #: The name of a user's config.
-    sanitize: Callable[[str], str]
-    #: (mechanism, token id) -> the delegation token, if there is one.
-    token: Callable[[str, str], KnownUser | None]
-    #: Wall clock.
-    now_ms: Callable[[], int]
-    #: Runs a call that blocks in a thread.
-    in_thread: Callable[..., Awaitable[Any]]
-
-
 #: Makes one mechanism of a listener. Shape: (its settings, its login module or None if none is set, sources).
 #: Errors: what `Settings.refusal` returns.
-Factory = Callable[[Settings, "LoginModule | None", Sources], "Mechanism"]
+Factory = Callable[["Settings", "LoginModule | None", "Sources"], "Mechanism"]
 
 
 def plain(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
@@ -83,7 +51,37 @@ def scram(name: str) -> Factory:
     return make
 
 
+def oauthbearer(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
+    """OAUTHBEARER, with signed tokens unless those without a signature are switched on."""
+    from .oauthbearer import mechanism_of
+
+    expect_module(settings, "OAUTHBEARER", module, "OAuthBearerLoginModule")
+    return mechanism_of(settings, module, sources)
+
+
+def gssapi(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
+    """GSSAPI, with the keytab of the login module; the library is an extra."""
+    try:
+        from .gssapi_server import mechanism_of
+    except (ImportError, OSError) as error:
+        raise settings.refusal(
+            ENABLED,
+            f"GSSAPI, which is Apache Kafka's default, needs a package ({error}): pip install 'kwire[gssapi]'",
+        ) from error
+    expect_module(settings, "GSSAPI", module, "Krb5LoginModule")
+    if module is None:
+        raise settings.refusal(
+            ENABLED,
+            f"GSSAPI needs its keytab: set {own_name(settings, JAAS)}="
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+            ' keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";',
+        )
+    return mechanism_of(settings, module, sources)
+
+
 MECHANISMS: dict[str, Factory] = {
+    "GSSAPI": gssapi,
+    "OAUTHBEARER": oauthbearer,
     "PLAIN": plain,
     "SCRAM-SHA-256": scram("SCRAM-SHA-256"),
     "SCRAM-SHA-512": scram("SCRAM-SHA-512"),

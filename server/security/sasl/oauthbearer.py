@@ -16,16 +16,13 @@ from .claims import InvalidToken, Token
 from .mechanism import Authenticated, Challenge, LoginFailed
 
 if TYPE_CHECKING:
-    from ...clock import Clock
-    from ...config.listener_settings import ListenerSettings
     from ..jaas import LoginModule
-    from .jwks import InThread
+    from .sources import Settings, Sources
 
 NAME = "OAUTHBEARER"
+HANDLER = "sasl.server.callback.handler.class"
+KEY_SET = "sasl.oauthbearer.jwks.endpoint.url"
 CONFIRMATION = b"\x01"
-
-#: What a client is told whose message cannot be read.
-MALFORMED = "Authentication failed during authentication due to invalid credentials with SASL mechanism OAUTHBEARER"
 
 _SASLNAME = r"(?:[\x01-+\x2d-<>-\x7f]|=2C|=3D)+"
 _VALUE = r"[\x21-\x7e \t\r\n]+"
@@ -73,11 +70,11 @@ def parse_initial_response(message: bytes) -> InitialResponse:
     """Read the client's message. Errors: LoginFailed."""
     match = _MESSAGE.fullmatch(message.decode("utf-8", "replace"))
     if match is None:
-        raise LoginFailed(MALFORMED)
+        raise LoginFailed(reason="not a message of OAUTHBEARER")
     pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01") if pair)
     auth = _AUTH.fullmatch(pairs.pop("auth", ""))
     if auth is None or auth["scheme"].lower() != "bearer":
-        raise LoginFailed(MALFORMED)
+        raise LoginFailed(reason="not a message of OAUTHBEARER")
     return InitialResponse(auth["token"], match["authzid"] or "", pairs)
 
 
@@ -130,8 +127,7 @@ class OAuthBearerServer:
 
     def _refuse(self, error: InvalidToken) -> Challenge:
         text = error_json(error)
-        self._refused = LoginFailed(text)
-        self._refused.__cause__ = error
+        self._refused = LoginFailed(text, reason=str(error))
         return Challenge(text.encode())
 
 
@@ -140,7 +136,9 @@ def accepted(token: Token, authorization_id: str) -> Authenticated:
     if authorization_id not in ("", token.subject):
         raise LoginFailed(
             f"Authentication failed: Client requested an authorization id ({authorization_id}) that is different "
-            f"from the token's principal name ({token.subject})"
+            f"from the token's principal name ({token.subject})",
+            user=token.subject,
+            reason="the client wants to be somebody else than its token says",
         )
     return Authenticated(b"", f"User:{token.subject}", token.expires_ms)
 
@@ -180,30 +178,22 @@ class OAuthBearerMechanism:
 
 
 def mechanism_of(
-    settings: ListenerSettings, module: LoginModule | None, clock: Clock, in_thread: InThread
+    settings: Settings, module: LoginModule | None, sources: Sources
 ) -> OAuthBearerMechanism:
-    """The mechanism as a listener's settings want it.
-
-    Shape: `settings` are those of the mechanism; `module` is its JAAS configuration, if there is one. Errors:
-    ConfigError.
-    """
-    if module is not None and module.class_name != "OAuthBearerLoginModule":
-        raise settings.refusal(
-            "sasl.jaas.config", f"OAUTHBEARER needs OAuthBearerLoginModule, not {module.class_name}"
-        )
-    handler = settings.get_optional_str("sasl.server.callback.handler.class")
+    """The mechanism as a listener's settings want it. Errors: what `Settings.refusal` returns."""
+    handler = settings.get_optional_str(HANDLER)
     validator: Validator
     if handler == UNSECURED_VALIDATOR:
         from .unsecured_tokens import UnsecuredTokens
 
-        validator = UnsecuredTokens.of(settings, module, clock.now_ms)
+        validator = UnsecuredTokens.of(settings, module, sources)
     elif handler is None or handler in SIGNED_VALIDATORS:
-        if settings.get_optional_str("sasl.oauthbearer.jwks.endpoint.url") is None:
+        if settings.get_optional_str(KEY_SET) is None:
             raise settings.refusal(
-                "sasl.oauthbearer.jwks.endpoint.url",
+                KEY_SET,
                 "OAUTHBEARER needs the keys that tokens are signed with: the URL of a JSON Web Key Set (https:, http:"
                 " or file:). To accept tokens that nobody has signed, which is for tests only, set "
-                f"sasl.server.callback.handler.class={UNSECURED_VALIDATOR}",
+                f"{HANDLER}={UNSECURED_VALIDATOR}",
             )
         try:
             from .signed_tokens import SignedTokens
@@ -212,10 +202,10 @@ def mechanism_of(
                 "sasl.enabled.mechanisms",
                 f"OAUTHBEARER needs a package that is not installed ({error}): pip install 'kwire[oauth]'",
             ) from error
-        validator = SignedTokens.of(settings, clock, in_thread)
+        validator = SignedTokens.of(settings, sources)
     else:
         raise settings.refusal(
-            "sasl.server.callback.handler.class",
+            HANDLER,
             "kwire cannot load Java classes; for OAUTHBEARER it has its own validator in place of "
             + " and ".join(sorted(SIGNED_VALIDATORS)),
         )

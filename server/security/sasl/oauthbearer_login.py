@@ -16,13 +16,14 @@ from urllib.request import Request
 
 from .documents import FetchFailed, read_request, read_url, without_secrets
 from .mechanism import LoginFailed
-from .oauthbearer import OAuthBearerClient
+from .mechanisms import expect_module
+from .oauthbearer import NAME, OAuthBearerClient
 from .unsecured_tokens import unsigned_token
 
 if TYPE_CHECKING:
     from ...clock import Clock
-    from ...config.listener_settings import ListenerSettings
     from ..jaas import LoginModule
+    from .sources import Settings
 
 UNSECURED = "unsecuredLogin"
 #: A token that ends sooner than this is fetched again. Source: sasl.login.refresh.buffer.seconds.
@@ -68,12 +69,9 @@ def fetch_again_ms(token: str, now_ms: int) -> int:
     )
 
 
-def login_of(settings: ListenerSettings, module: LoginModule, clock: Clock) -> OAuthBearerLogin:
-    """The logins as the settings of a listener and mechanism want them. Errors: ConfigError."""
-    if module.class_name != "OAuthBearerLoginModule":
-        raise settings.refusal(
-            "sasl.jaas.config", f"OAUTHBEARER needs OAuthBearerLoginModule, not {module.class_name}"
-        )
+def login_of(settings: Settings, module: LoginModule, clock: Clock) -> OAuthBearerLogin:
+    """The logins as the settings want them. Errors: what `Settings.refusal` returns."""
+    expect_module(settings, NAME, module, "OAuthBearerLoginModule")
     url = settings.get_optional_str("sasl.oauthbearer.token.endpoint.url")
     options = module.options
     if url is None:

@@ -15,11 +15,10 @@ import jwt
 
 from .claims import ClaimRules, InvalidToken, Token
 from .documents import FetchFailed, read_url, without_secrets
-from .jwks import InThread, KeySource, RefreshPolicy, RefreshTimes
+from .jwks import KeySource, RefreshPolicy, RefreshTimes
 
 if TYPE_CHECKING:
-    from ...clock import Clock
-    from ...config.listener_settings import ListenerSettings
+    from .sources import Settings, Sources
 
 _RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 #: The algorithms of each kind of key, by (kty, crv).
@@ -91,8 +90,9 @@ class SignedTokens:
         self._jws = jwt.PyJWS()
 
     @classmethod
-    def of(cls, settings: ListenerSettings, clock: Clock, in_thread: InThread) -> SignedTokens:
-        """The validator as the settings of a listener and mechanism want it. Errors: ConfigError."""
+    def of(cls, settings: Settings, sources: Sources) -> SignedTokens:
+        """The validator as the settings want it. Errors: what `Settings.refusal` returns."""
+        clock = sources.clock
         url = settings.get_str("sasl.oauthbearer.jwks.endpoint.url")
         if not url.lower().startswith(("https://", "http://", "file:/")):
             raise settings.refusal(
@@ -122,7 +122,7 @@ class SignedTokens:
             settings.get_int("sasl.oauthbearer.clock.skew.seconds") * 1000,
         )
         none: tuple[VerificationKey, ...] = ()
-        source = KeySource(fetch, none, RefreshPolicy(times), clock, in_thread)
+        source = KeySource(fetch, none, RefreshPolicy(times), clock, sources.in_thread)
         return cls(rules, source, clock.now_ms)
 
     def validate(self, token: str) -> Token | Awaitable[Token]:

@@ -10,17 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .claims import InvalidToken, Token, UnsecuredClaimRules
 
 if TYPE_CHECKING:
-    from ...config.listener_settings import ListenerSettings
     from ..jaas import LoginModule
-
-logger = logging.getLogger(__name__)
+    from .sources import Settings, Sources
 
 PREFIX = "unsecuredValidator"
 
@@ -34,9 +31,12 @@ class UnsecuredTokens:
 
     @classmethod
     def of(
-        cls, settings: ListenerSettings, module: LoginModule | None, now_ms: Callable[[], int]
+        cls, settings: Settings, module: LoginModule | None, sources: Sources
     ) -> UnsecuredTokens:
-        """The validator with the options of a login module; says loudly what that means. Errors: ConfigError."""
+        """The validator with the options of a login module; says loudly what that means.
+
+        Errors: what `Settings.refusal` returns.
+        """
         options: Mapping[str, str] = {} if module is None else module.options
         try:
             skew_ms = int(options.get(f"{PREFIX}AllowableClockSkewMs", "").strip() or "0")
@@ -46,10 +46,9 @@ class UnsecuredTokens:
             raise settings.refusal(
                 "sasl.jaas.config", f"{PREFIX}AllowableClockSkewMs must be a number of milliseconds"
             )
-        logger.warning(
-            "listener %s accepts OAUTHBEARER tokens that nobody has signed: whoever can connect to it can log in"
-            " as any user. This is for tests only",
-            settings.listener,
+        sources.warn(
+            f"{settings.name_in_use('sasl.server.callback.handler.class')} lets OAUTHBEARER accept tokens that nobody"
+            " has signed: whoever can connect can log in as any user. This is for tests only"
         )
         return cls(
             UnsecuredClaimRules(
@@ -58,7 +57,7 @@ class UnsecuredTokens:
                 options.get(f"{PREFIX}PrincipalClaimName", "").strip() or "sub",
                 skew_ms,
             ),
-            now_ms,
+            sources.clock.now_ms,
         )
 
     def validate(self, token: str) -> Token:

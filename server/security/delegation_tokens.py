@@ -1,0 +1,166 @@
+"""Delegation tokens: credentials that a user hands to programs, which log in with them by SCRAM.
+
+A token's password is the base64 of an HMAC of its id with a secret that all brokers share, so it is
+nowhere stored. Pure: the time and new ids are passed in, and changes are returned for the store.
+Source: DelegationTokenManager, DelegationTokenCache, TokenInformation, ScramServerCallbackHandler; KIP-48, KIP-373.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from .sasl.scram import MIN_ITERATIONS, KnownUser, ScramCredential, salted_password
+
+
+class TokenInfo(NamedTuple):
+    """A token without its HMAC. Shape: principals as `User:alice`; times in wall-clock ms."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_ms: int
+    max_ms: int
+    expiry_ms: int
+
+    def may_be_renewed_by(self, principal: str) -> bool:
+        """Whether this is the owner or a renewer."""
+        return principal == self.owner or principal in self.renewers
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether its life, or the time since it was last renewed, is over."""
+        return self.max_ms < now_ms or self.expiry_ms < now_ms
+
+
+class TokenRefused(Exception):
+    """A request about a token cannot be granted; `code` is its error."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """`delegation.token.max.lifetime.ms` and `delegation.token.expiry.time.ms`."""
+
+    max_lifetime_ms: int = 604_800_000
+    expiry_ms: int = 86_400_000
+
+
+class DelegationTokens:
+    """The tokens that a broker knows, and the rules for them. Shape: `secret` is delegation.token.secret.key."""
+
+    def __init__(self, secret: str, times: TokenTimes) -> None:
+        self._secret = secret.encode()
+        self._times = times
+        self._tokens: dict[str, TokenInfo] = {}
+        self._by_hmac: dict[bytes, str] = {}
+        self._credentials: dict[tuple[str, str], ScramCredential] = {}
+
+    def __repr__(self) -> str:
+        return f"DelegationTokens({len(self._tokens)})"
+
+    # -- what is known
+
+    def hmac_of(self, token_id: str) -> bytes:
+        """The 64 bytes that whoever has the token knows."""
+        return hmac.digest(self._secret, token_id.encode(), "sha512")
+
+    def keep(self, info: TokenInfo) -> None:
+        """Add a token, or replace what is known of it."""
+        self._tokens[info.token_id] = info
+        self._by_hmac[self.hmac_of(info.token_id)] = info.token_id
+
+    def forget(self, token_id: str) -> None:
+        """Remove a token, if it is known."""
+        if self._tokens.pop(token_id, None) is not None:
+            del self._by_hmac[self.hmac_of(token_id)]
+            for mechanism in [key[0] for key in self._credentials if key[1] == token_id]:
+                del self._credentials[mechanism, token_id]
+
+    def replace_all(self, infos: Iterable[TokenInfo]) -> None:
+        """Keep these and no others."""
+        kept = {info.token_id: info for info in infos}
+        for token_id in self._tokens.keys() - kept.keys():
+            self.forget(token_id)
+        for info in kept.values():
+            self.keep(info)
+
+    def __iter__(self) -> Iterator[TokenInfo]:
+        return iter(list(self._tokens.values()))
+
+    def expired(self, now_ms: int) -> list[TokenInfo]:
+        """The tokens that have to be removed."""
+        return [info for info in self._tokens.values() if info.has_expired(now_ms)]
+
+    # -- requests; each returns what the token becomes
+
+    def created(
+        self,
+        token_id: str,
+        owner: str,
+        requester: str,
+        renewers: tuple[str, ...],
+        lifetime_ms: int,
+        now_ms: int,
+    ) -> TokenInfo:
+        """A new token. Shape: `lifetime_ms` is what the client asks for; 0 or less for the longest."""
+        longest_ms = self._times.max_lifetime_ms
+        max_ms = now_ms + (longest_ms if lifetime_ms <= 0 else min(lifetime_ms, longest_ms))
+        expiry_ms = min(max_ms, now_ms + self._times.expiry_ms)
+        return TokenInfo(token_id, owner, requester, renewers, now_ms, max_ms, expiry_ms)
+
+    def renewed(self, hmac_bytes: bytes, principal: str, period_ms: int, now_ms: int) -> TokenInfo:
+        """A token with a later expiry; a negative period for the usual one. Errors: TokenRefused."""
+        info = self._of(hmac_bytes, principal)
+        if info.has_expired(now_ms):
+            raise TokenRefused(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+        period_ms = self._times.expiry_ms if period_ms < 0 else period_ms
+        return info._replace(expiry_ms=min(info.max_ms, now_ms + period_ms))
+
+    def ended(
+        self, hmac_bytes: bytes, principal: str, period_ms: int, now_ms: int
+    ) -> tuple[TokenInfo, bool]:
+        """A token that expires after a period, and whether it ends at once (a negative period). Errors: TokenRefused."""
+        info = self._of(hmac_bytes, principal)
+        if period_ms < 0:
+            return info._replace(expiry_ms=now_ms), True
+        if info.has_expired(now_ms):
+            raise TokenRefused(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+        return info._replace(expiry_ms=min(info.max_ms, now_ms + period_ms)), False
+
+    def _of(self, hmac_bytes: bytes, principal: str) -> TokenInfo:
+        token_id = self._by_hmac.get(hmac_bytes)
+        if token_id is None:
+            raise TokenRefused(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+        info = self._tokens[token_id]
+        if not info.may_be_renewed_by(principal):
+            raise TokenRefused(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+        return info
+
+    # -- logins
+
+    def user_of(self, mechanism: str, token_id: str, now_ms: int) -> KnownUser | None:
+        """Whom a SCRAM login with a token is for; None if there is no such token, or no longer.
+
+        Apache Kafka also lets a token log in that has expired and was not yet removed.
+        """
+        info = self._tokens.get(token_id)
+        if info is None or info.has_expired(now_ms):
+            return None
+        credential = self._credentials.get((mechanism, token_id))
+        if credential is None:
+            password = b64encode(self.hmac_of(token_id)).decode()
+            salt = token_hex(16).encode()
+            salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
+            credential = ScramCredential.of(mechanism, salt, salted, MIN_ITERATIONS)
+            self._credentials[mechanism, token_id] = credential
+        return KnownUser(info.owner, credential, info.expiry_ms)

@@ -1,0 +1,164 @@
+"""SASL GSSAPI (RFC 4752): Kerberos, by the package `gssapi`.
+
+First come the tokens of Kerberos itself. Then the broker offers a security layer, and the client chooses: there is
+only "none", as in Apache Kafka, since TLS protects connections. A step that reads the keytab or the replay
+cache runs in a thread.
+Source: SaslServerAuthenticator.createSaslKerberosServer, SaslServerCallbackHandler, DefaultKafkaPrincipalBuilder
+(Java), and the JDK's GssKrb5Server and GssKrb5Client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import gssapi
+
+from .kerberos_names import KerberosName, KerberosShortNamer, NoMatchingRule
+from .mechanism import Authenticated, Challenge, LoginFailed
+
+if TYPE_CHECKING:
+    from ..jaas import LoginModule
+    from .sources import Settings, Sources
+
+NAME = "GSSAPI"
+#: One octet with the layers on offer (1: none), and three with the largest message, 0 without a layer.
+NO_LAYER = b"\x01\x00\x00\x00"
+#: Kerberos needs one token of the client; others of its variants need two.
+MAX_TOKENS = 4
+JAAS = "sasl.jaas.config"
+RULES = "sasl.kerberos.principal.to.local.rules"
+
+
+class GssapiServer:
+    """One login, seen from the broker. Shape: `new_context` makes a context that accepts."""
+
+    def __init__(
+        self,
+        new_context: Callable[[], Any],
+        namer: KerberosShortNamer,
+        in_thread: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._new_context = new_context
+        self._context: Any = None
+        self._namer = namer
+        self._in_thread = in_thread
+        self._tokens = 0
+        self._complete = self._offered = False
+
+    def evaluate(self, response: bytes) -> Challenge | Authenticated | Awaitable[Challenge]:
+        """The answer to the client's next token. Errors: LoginFailed, here or from the awaitable."""
+        if not self._complete:
+            return self._accept(response)
+        if not self._offered:
+            return self._offer()
+        return self._finish(response)
+
+    async def _accept(self, token: bytes) -> Challenge:
+        self._tokens += 1
+        if self._tokens > MAX_TOKENS:
+            raise LoginFailed(reason="too many tokens")
+        try:
+            answer, self._complete = await self._in_thread(self._step, token)
+        except gssapi.exceptions.GSSError as error:
+            raise LoginFailed(reason=explained(error)) from error
+        return self._offer() if self._complete and not answer else Challenge(answer)
+
+    def _step(self, token: bytes) -> tuple[bytes, bool]:
+        if self._context is None:
+            self._context = self._new_context()
+        answer = self._context.step(token) or b""
+        return answer, self._context.complete  # which raises an error for which there is a token
+
+    def _offer(self) -> Challenge:
+        self._offered = True
+        return Challenge(self._context.wrap(NO_LAYER, False).message)
+
+    def _finish(self, response: bytes) -> Authenticated:
+        try:
+            choice = self._context.unwrap(response).message
+        except gssapi.exceptions.GSSError as error:
+            raise LoginFailed(reason=explained(error)) from error
+        name = str(self._context.initiator_name)
+        # What follows is an authorization id, which Apache Kafka does not look at either.
+        if len(choice) < 4 or choice[0] != NO_LAYER[0]:
+            raise LoginFailed(user=name, reason="the client chose a security layer")
+        try:
+            short = self._namer.short_name(KerberosName.parse(name))
+        except (NoMatchingRule, ValueError) as error:
+            raise LoginFailed(user=name, reason=str(error)) from error
+        return Authenticated(b"", f"User:{short}")
+
+
+def explained(error: Any) -> str:
+    """What a Kerberos library says, in one line."""
+    return " ".join(str(error).split())
+
+
+class GssapiMechanism:
+    """GSSAPI on one listener. Shape: `credentials` are those of the broker's principal."""
+
+    name = NAME
+
+    def __init__(
+        self,
+        credentials: Any,
+        namer: KerberosShortNamer,
+        in_thread: Callable[..., Awaitable[Any]],
+    ) -> None:
+        self._credentials = credentials
+        self._namer = namer
+        self._in_thread = in_thread
+
+    def server(self) -> GssapiServer:
+        """A new login."""
+        return GssapiServer(self._new_context, self._namer, self._in_thread)
+
+    def _new_context(self) -> Any:
+        return gssapi.SecurityContext(creds=self._credentials, usage="accept")
+
+
+def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> GssapiMechanism:
+    """The mechanism as the settings of a listener want it; reads the keytab. Errors: what `Settings.refusal` returns."""
+    keytab, principal = keytab_of(settings, module)
+    try:
+        namer = KerberosShortNamer(settings.get_list(RULES), default_realm())
+    except ValueError as error:
+        raise settings.refusal(RULES, str(error)) from error
+    try:
+        credentials = gssapi.Credentials(
+            name=kerberos_name(principal),
+            mechs=[gssapi.MechType.kerberos],
+            usage="accept",
+            store={"keytab": keytab},
+        )
+    except gssapi.exceptions.GSSError as error:
+        raise settings.refusal(
+            JAAS,
+            f"the keytab {keytab} has no key of {principal}, or cannot be read: {explained(error)}",
+        ) from error
+    return GssapiMechanism(credentials, namer, sources.in_thread)
+
+
+def keytab_of(settings: Settings, module: LoginModule) -> tuple[str, str]:
+    """The keytab's path and the principal in a login module. Errors: what `Settings.refusal` returns."""
+    keytab, principal = module.get("keyTab"), module.get("principal")
+    if module.get("useKeyTab").lower() != "true" or not keytab or not principal:
+        raise settings.refusal(
+            JAAS,
+            "Krb5LoginModule needs useKeyTab=true, keyTab and principal; kwire reads no ticket cache",
+        )
+    return keytab.removeprefix("FILE:").removeprefix("file:"), principal
+
+
+def kerberos_name(principal: str) -> Any:
+    """A principal as the library wants it."""
+    return gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+
+
+def default_realm() -> str:
+    """The realm of names that have none, from krb5.conf; empty if there is none."""
+    try:
+        return str(kerberos_name("user").canonicalize(gssapi.MechType.kerberos)).partition("@")[2]
+    except gssapi.exceptions.GSSError:
+        return ""
