@@ -114,7 +114,13 @@ def build_rooms(
 
         # A lambda, since the controller is built later; it is called only once the broker is registered.
         clients = InterBrokerClients(
-            node_id, config, clock, seams.network, publisher.current, lambda: controller
+            node_id,
+            config,
+            clock,
+            seams.network,
+            publisher.current,
+            lambda: controller,
+            executor.in_thread,
         )
     replicas = ReplicaManager(
         node_id,

@@ -159,7 +159,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("sasl.login.retry.backoff.max.ms", LONG, "10000", LOW),
     key("sasl.login.retry.backoff.ms", LONG, "100", LOW),
     key("sasl.mechanism.controller.protocol", STRING, "GSSAPI", HIGH),
-    key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, PER_BROKER),
     key("sasl.server.callback.handler.class", CLASS, None, MEDIUM),
     key("security.providers", STRING, None, LOW),
     key("server.max.startup.time.ms", LONG, "9223372036854775807", MEDIUM, valid=at_least(0), internal=True),

@@ -73,6 +73,8 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     key("password.encoder.secret", PASSWORD, None, MEDIUM,
         doc="Encrypts passwords set at run time; without it, they are refused."),
     # SASL
+    key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, PER_BROKER,
+        doc="Mechanism with which this broker logs in at others, if their listener wants a login."),
     key("connection.failed.authentication.delay.ms", INT, "100", LOW, valid=at_least(0),
         doc="How long the connection of a failed login is kept open before it is answered and closed."),
     key("connections.max.reauth.ms", LONG, "0", MEDIUM,

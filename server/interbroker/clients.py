@@ -25,6 +25,7 @@ from ..replication.alter_partition import AlterPartitions
 from ..replication.fetcher import FetchLimits
 from ..replication.fetcher_task import FetcherTasks
 from ..replication.replication_quota import ReplicationQuotas
+from .login import InThread, login_of, missing_super_user
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -74,13 +75,18 @@ class InterBrokerClients:
         network: Network,
         metadata: Callable[[], MetadataImage],
         controller: Callable[[], Controller],
+        in_thread: InThread,
     ) -> None:
+        """Errors: ConfigError if this broker cannot log in at others with its settings."""
         self._node_id = node_id
         self._config = config
         self._network = network
         self._clock = clock
         self._metadata = metadata
         self._controller = controller
+        self._login = login_of(config, clock, in_thread)
+        if (advice := missing_super_user(config, self._login)) is not None:
+            logger.warning("%s", advice)
         #: For fetching: the leader may hold a request, so nothing else uses this connection.
         self._fetching = self._channels("fetcher")
         #: For everything else.
@@ -121,6 +127,7 @@ class InterBrokerClients:
                 if purpose == "controller"
                 else "replica.socket.timeout.ms"
             ),
+            login=self._login,
         )
 
     def markers(self, local: MarkerSender) -> MarkerChannels:

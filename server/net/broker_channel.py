@@ -7,8 +7,10 @@ were received. There is no retry here: only the sender knows what a lost reply m
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kwire.connection import ClientConnection
 from kwire.schema import schema_of
@@ -16,14 +18,43 @@ from kwire.schema import schema_of
 if TYPE_CHECKING:
     from ..metadata.endpoint import Endpoint
     from ..metadata.image import MetadataImage
+    from ..security.sasl.mechanism import SaslClient
     from .network import Network
     from .transport import Transport
 
 CONNECT_TIMEOUT_S = 5.0
+#: The pause before the next attempt to log in after one that was refused: it doubles from the first to the longest.
+LOGIN_PAUSE_S = 0.25
+LONGEST_LOGIN_PAUSE_S = 5.0
+#: The share of a session's life after which a client logs in again. Source: SaslClientAuthenticator.
+LOGIN_AGAIN_AFTER = (0.85, 0.95)
 
 
 class ChannelError(OSError):
     """The request or its reply was lost; whether the other broker acted on it is unknown."""
+
+
+class LoginRefused(ChannelError):
+    """The other broker refused this one's login, or did not prove that it is who it should be."""
+
+
+class Login(Protocol):
+    """How a broker logs in at others, with SASL; one for all of its channels."""
+
+    #: As in `sasl.enabled.mechanisms`.
+    mechanism: str
+
+    async def client(self, host: str) -> SaslClient:
+        """The client's half of a new login at a host. Errors: LoginFailed."""
+        ...
+
+    def succeeded(self, address: str) -> None:
+        """A login at this address was accepted."""
+        ...
+
+    def failed(self, address: str, reason: str) -> None:
+        """A login at this address was refused: tell the operator, but not each time."""
+        ...
 
 
 class _Waiting(NamedTuple):
@@ -49,6 +80,8 @@ class _Connection:
         self.waiting: dict[int, _Waiting] = {}
         #: One timer for all requests, which are answered, and time out, in order.
         self.timer: asyncio.TimerHandle | None = None
+        #: The loop time from which no request may be sent before another login on this connection.
+        self.login_again_at = math.inf
         self._on_end = on_end
 
     def get_buffer(self) -> memoryview:
@@ -77,9 +110,18 @@ class BrokerChannel:
     """A channel to one broker. Unit: `request_timeout_ms` is the sender's `request.timeout.ms`."""
 
     def __init__(
-        self, network: Network, endpoint: Endpoint, *, client_id: str, request_timeout_ms: int
+        self,
+        network: Network,
+        endpoint: Endpoint,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        login: Login | None = None,
     ) -> None:
+        """Shape: `login` is None if the other broker's listener wants none."""
         self.endpoint = endpoint
+        self._login = login
+        self._login_pause_s = 0.0
         self._network = network
         self._client_id = client_id
         self._timeout_s = request_timeout_ms / 1000
@@ -96,9 +138,13 @@ class BrokerChannel:
         Shape: several requests may be in flight; they are answered in order. Views in the response
         point into memory that belongs to it alone. Errors: ChannelError.
         """
+        loop = asyncio.get_running_loop()
         connection = self._connection
-        if connection is None:
+        if connection is None or loop.time() >= connection.login_again_at:
             connection = await self._connect()
+        return await self._ask(connection, request, version)
+
+    def _ask(self, connection: _Connection, request: object, version: int) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         correlation_id = connection.client.request(request, version)
         reply: asyncio.Future[Any] = loop.create_future()
@@ -107,7 +153,7 @@ class BrokerChannel:
         if connection.timer is None:
             connection.timer = loop.call_at(until, self._time_out, connection)
         connection.transport.send(connection.client.take_output())
-        return await reply
+        return reply
 
     def close(self) -> None:
         """Close the connection; requests in flight fail, and nothing can be sent any more."""
@@ -140,6 +186,28 @@ class BrokerChannel:
             connecting.exception()  # marks it as retrieved, since no caller may be left
 
     async def _open(self) -> _Connection:
+        """Connect and log in; on a connection whose session is about to end, log in again."""
+        connection = self._connection
+        if connection is None:
+            connection = await self._open_connection()
+            if self._login is None:
+                self._connection = connection
+                return connection
+        assert self._login is not None
+        try:
+            await self._log_in(connection, self._login)
+        except BaseException as error:
+            self._end(connection, str(error) or "the login was given up")
+            raise
+        if self._closed:
+            self._end(connection, "the channel is closed")
+            raise self._error("the channel is closed")
+        self._connection = connection
+        return connection
+
+    async def _open_connection(self) -> _Connection:
+        if self._login_pause_s:
+            await asyncio.sleep(self._login_pause_s)
         try:
             async with asyncio.timeout(min(CONNECT_TIMEOUT_S, self._timeout_s)):
                 transport = await self._network.connect(self.endpoint)
@@ -148,9 +216,55 @@ class BrokerChannel:
         if self._closed:
             transport.close()
             raise self._error("the channel is closed")
-        connection = self._connection = _Connection(transport, self._client_id, self._end)
+        connection = _Connection(transport, self._client_id, self._end)
         transport.start(connection)
         return connection
+
+    async def _log_in(self, connection: _Connection, login: Login) -> None:
+        """Run the exchange of SASL on a connection. Errors: LoginRefused, ChannelError.
+
+        Source: SaslClientAuthenticator; KIP-43, KIP-152, KIP-368.
+        """
+        from ..security.sasl.mechanism import LoginFailed
+
+        address = self.endpoint.address
+        try:
+            lifetime_ms = await self._exchange(connection, login)
+        except LoginFailed as error:
+            pause_s = self._login_pause_s * 2 or LOGIN_PAUSE_S
+            self._login_pause_s = min(pause_s, LONGEST_LOGIN_PAUSE_S)
+            login.failed(address, str(error))
+            raise LoginRefused(f"broker at {address}: cannot log in: {error}") from error
+        self._login_pause_s = 0.0
+        login.succeeded(address)
+        connection.login_again_at = math.inf
+        if lifetime_ms > 0:
+            share = random.uniform(*LOGIN_AGAIN_AFTER)
+            now = asyncio.get_running_loop().time()
+            connection.login_again_at = now + lifetime_ms / 1000 * share
+
+    async def _exchange(self, connection: _Connection, login: Login) -> int:
+        """Log in; returns how long the session lasts in ms, 0 for ever. Errors: LoginFailed, ChannelError."""
+        from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
+        from kwire.messages.sasl_handshake import SaslHandshakeRequest
+
+        from ..security.sasl.mechanism import LoginFailed
+
+        client = await login.client(self.endpoint.host)
+        handshake = await self._ask(connection, SaslHandshakeRequest(mechanism=login.mechanism), 1)
+        if handshake.error_code:
+            enabled = ", ".join(handshake.mechanisms) or "none"
+            raise LoginFailed(f"it has {enabled} enabled, not {login.mechanism}")
+        token: bytes | None = client.start()
+        while True:
+            answer = await self._ask(
+                connection, SaslAuthenticateRequest(auth_bytes=token or b""), 2
+            )
+            if answer.error_code:
+                raise LoginFailed(answer.error_message or f"error code {answer.error_code}")
+            token = client.evaluate(bytes(answer.auth_bytes))
+            if token is None:
+                return int(answer.session_lifetime_ms)
 
     def _time_out(self, connection: _Connection) -> None:
         """Close the connection if its oldest request has timed out, else check again when it will."""
@@ -194,8 +308,10 @@ class BrokerChannels:
         *,
         client_id: str,
         request_timeout_ms: int,
+        login: Login | None = None,
     ) -> None:
         self._network = network
+        self._login = login
         self._metadata = metadata
         self._listener = listener
         self._client_id = client_id
@@ -223,6 +339,7 @@ class BrokerChannels:
                 endpoint,
                 client_id=self._client_id,
                 request_timeout_ms=self._request_timeout_ms,
+                login=self._login,
             )
         return channel
 

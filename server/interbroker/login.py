@@ -1,0 +1,154 @@
+"""How this broker logs in at other brokers: with the login module of the listener between brokers.
+
+As in Apache Kafka, it is the same module as on the broker's side of that listener, of the mechanism in
+`sasl.mechanism.inter.broker.protocol`; its options `username` and `password` are this broker's own.
+Source: ChannelBuilders.create (JaasContext.Type.SERVER), SaslChannelBuilder.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ..net.log_limit import LineLimiter
+from ..security.jaas import JaasError, LoginModule, parse_jaas_config
+from ..security.sasl.clients import PlainClient, ScramClient
+from ..security.sasl.scram import HASHES
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..config import BrokerConfig
+    from ..config.listener_settings import ListenerSettings
+    from ..security.sasl.mechanism import SaslClient
+
+logger = logging.getLogger(__name__)
+
+MECHANISM = "sasl.mechanism.inter.broker.protocol"
+JAAS = "sasl.jaas.config"
+#: A refused login is logged again after this time, for each broker that refuses it.
+LOG_AGAIN_MS = 60_000
+
+#: Makes the client's half of a login at a host.
+NewClient = Callable[[str], Awaitable["SaslClient"]]
+InThread = Callable[..., Awaitable[Any]]
+
+
+class BrokerLogin:
+    """Logins at other brokers; one object for all channels. Shape: `user` is None if the mechanism decides it."""
+
+    def __init__(
+        self, mechanism: str, user: str | None, new_client: NewClient, clock: Clock
+    ) -> None:
+        self.mechanism = mechanism
+        self.user = user
+        self._new_client = new_client
+        self._lines = LineLimiter(logger, clock.monotonic_ms, lines=1, window_ms=LOG_AGAIN_MS)
+        self._refused: set[str] = set()
+
+    async def client(self, host: str) -> SaslClient:
+        """The client's half of a new login at a host. Errors: LoginFailed."""
+        return await self._new_client(host)
+
+    def succeeded(self, address: str) -> None:
+        """Say once that a login is accepted that was refused before."""
+        if address in self._refused:
+            self._refused.discard(address)
+            logger.info("The broker at %s accepts this broker's login again", address)
+
+    def failed(self, address: str, reason: str) -> None:
+        """Log that a login was refused, once a minute for each broker."""
+        self._refused.add(address)
+        who = "" if self.user is None else f" as {self.user}"
+        self._lines.log(
+            logging.ERROR,
+            address,
+            "Cannot log in at the broker at %s%s with %s, trying again: %s",
+            address,
+            who,
+            self.mechanism,
+            reason,
+        )
+
+
+def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerLogin | None:
+    """The login that the listener between brokers wants; None if it wants none. Errors: ConfigError."""
+    endpoint = config.inter_broker_listener
+    if not endpoint.security_protocol.startswith("SASL_"):
+        return None
+    mechanism = config.get_str(MECHANISM)
+    listener = config.listener(endpoint.listener)
+    if mechanism not in listener.get_list("sasl.enabled.mechanisms"):
+        # Apache Kafka's text, from KafkaConfig.validateValues.
+        raise listener.refusal(
+            MECHANISM,
+            f"{MECHANISM} must be included in sasl.enabled.mechanisms when SASL is used for"
+            " inter-broker communication",
+        )
+    settings = listener.mechanism(mechanism)
+    if mechanism not in ("PLAIN", *HASHES, "OAUTHBEARER"):
+        raise listener.refusal(
+            MECHANISM,
+            f"kwire has no {mechanism} between brokers",
+            ", ".join(["PLAIN", *HASHES, "OAUTHBEARER"]),
+        )
+    module = login_module(settings)
+    if mechanism == "OAUTHBEARER":
+        return BrokerLogin(
+            mechanism, None, token_clients(settings, module, clock, in_thread), clock
+        )
+    wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+    try:
+        if module.class_name != wanted:
+            raise JaasError(f"{mechanism} needs {wanted}, not {module.class_name}")
+        user, password = module.require("username"), module.require("password")
+    except JaasError as error:
+        raise settings.refusal(JAAS, f"{error}, which this broker logs in with at others") from None
+    by_token = module.get("tokenauth").lower() == "true"
+
+    async def new_client(_: str) -> SaslClient:
+        if mechanism == "PLAIN":
+            return PlainClient(user, password)
+        return ScramClient(mechanism, user, password, by_token=by_token)
+
+    return BrokerLogin(mechanism, user, new_client, clock)
+
+
+def token_clients(
+    settings: ListenerSettings, module: LoginModule, clock: Clock, in_thread: InThread
+) -> NewClient:
+    """Clients with OAUTHBEARER, whose token is fetched when it is needed. Errors: ConfigError."""
+    from ..security.sasl.oauthbearer_login import login_of as oauthbearer_login
+
+    tokens = oauthbearer_login(settings, module, clock)
+
+    async def new_client(_: str) -> SaslClient:
+        client: SaslClient = await in_thread(tokens.client)
+        return client
+
+    return new_client
+
+
+def login_module(settings: ListenerSettings) -> LoginModule:
+    """The login module of a listener and mechanism. Errors: ConfigError."""
+    text = settings.own(JAAS)
+    if text is None:
+        name = next(settings.names(JAAS))
+        raise settings.refusal(JAAS, f"{name} must say as whom this broker logs in at others")
+    try:
+        return parse_jaas_config(text)
+    except JaasError as error:
+        raise settings.refusal(JAAS, str(error)) from None
+
+
+def missing_super_user(config: BrokerConfig, login: BrokerLogin | None) -> str | None:
+    """What an operator should know if this broker's login is no super user; None if there is nothing to say."""
+    if login is None or login.user is None or not config.has_authorizer:
+        return None
+    principal = f"User:{login.user}"
+    if principal in config.super_users:
+        return None
+    return (
+        f"super.users does not name {principal}, as whom this broker logs in at others: they refuse its"
+        f" requests unless an ACL allows {principal} the operation ClusterAction on the cluster"
+    )
