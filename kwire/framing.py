@@ -245,7 +245,8 @@ class FrameReader:
         self._move(block, held if complete else need or SIZE_BYTES, complete)
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Give all memory back, and forget the owner; nothing can be received any more."""
+        self._owner = None
         if self._block is not None:
             self._block.close()
             self._block = None

@@ -406,13 +406,14 @@ class SocketTransport:
         # A slice that a thread is reading is closed when it has been read.
         close_slices(queue[1:] if self._faulting else queue)
         self.unsent_bytes = self._slice_bytes = 0
+        self._receiver = None  # else each would keep the other until a collection of garbage
 
     def _lost(self, error: OSError | None) -> None:
         if self.closed:
             return
+        receiver = self._receiver
         self.close()
-        if self._receiver is not None:
-            receiver, self._receiver = self._receiver, None
+        if receiver is not None:
             receiver.lost(error)
 
 

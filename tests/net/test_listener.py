@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -306,6 +307,29 @@ async def test_peer_that_sends_half_a_request_and_leaves_frees_its_memory() -> N
         peer.close()
         await until(lambda: not listener.sessions)
         assert listener.memory.used == 0
+
+
+@on_loop
+async def test_connections_that_ended_are_freed_without_a_collection_of_garbage() -> None:
+    def sessions() -> int:
+        return sum(type(each) is Session for each in gc.get_objects())
+
+    async with listening(Echo()) as listener:
+        gc.collect()
+        gc.disable()
+        try:
+            before = sessions()
+            for ends_it in (Peer.close, lambda _: next(iter(listener.sessions)).close("", None)):
+                peer = await Peer.connect(listener)
+                await peer.send(request(1))
+                await peer.frame()
+                assert sessions() == before + 1
+                ends_it(peer)
+                await until(lambda: not listener.sessions)
+                assert sessions() == before
+                peer.close()
+        finally:
+            gc.enable()
 
 
 @on_loop
