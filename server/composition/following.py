@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 from ..clock import Clock
 from ..config import BrokerConfig
-from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of
+from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.transaction.config import TransactionConfig
@@ -93,35 +93,24 @@ class QuotaSettings:
     def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
         """Apply what has changed."""
         for entity_type, name in after.changes_since(before).configs:
-            config = after.config(entity_type, name)
-            where = f"/config/{entity_type}/{name}"
+            node = entity_type, name
+            config = after.config(*node)
             if entity_type in (USERS, CLIENTS):
-                entity = entity_of(entity_type, name)
+                entity = entity_of(*node)
                 if entity is not None:
-                    self._quotas.set(entity, numbers(where, config, CLIENT_QUOTAS))
+                    self._quotas.set(entity, quota_values(node, config, CLIENT_QUOTAS))
             elif entity_type == IPS:
-                self._limit_address(where, name, numbers(where, config, IP_QUOTAS))
+                rate = quota_values(node, config, IP_QUOTAS).get(CONNECTION_CREATION_RATE)
+                self._limit_address(name, rate)
 
-    def _limit_address(self, where: str, name: str, values: Mapping[str, float]) -> None:
-        rate = values.get(CONNECTION_CREATION_RATE)
+    def _limit_address(self, name: str, rate: float | None) -> None:
         address = address_of(name)
         if address is not None:
             self._connections.limit_address(address, None if rate is None else int(rate))
         elif rate is not None:
-            logger.warning("%s has no effect: kwire limits only addresses, not host names", where)
-
-
-def numbers(where: str, config: Mapping[str, str], keys: Iterable[str]) -> dict[str, float]:
-    """The quotas among the configs of an entity; its node may hold anything else as well."""
-    values = {}
-    for key in keys:
-        text = config.get(key)
-        if text is not None:
-            try:
-                values[key] = float(text)
-            except ValueError:
-                logger.error("%s: %s is %r, which is no number, and ignored", where, key, text)
-    return values
+            logger.warning(
+                "/config/ips/%s has no effect: kwire limits only addresses, not host names", name
+            )
 
 
 class LogLoading:

@@ -11,4 +11,4 @@ class Refusal(NamedTuple):
     """An error code for the reply's row, and the message that goes with it."""
 
     error: ErrorCode
-    message: str
+    message: str | None

@@ -6,8 +6,13 @@ Source: ZkAdminManager.parseAndSanitizeQuotaEntity, ConfigHandler (3.9).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping
+
 from ..quotas.entities import DEFAULT, Entity, Part
 from . import paths
+
+logger = logging.getLogger(__name__)
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
 DEFAULT_NAME = DEFAULT.value
@@ -47,13 +52,34 @@ def desanitized(name: str) -> Part:
     return DEFAULT if name == DEFAULT_NAME else paths.desanitize(name)
 
 
+def address_name(name: str) -> Part:
+    """The address or host that an `ips` node names."""
+    return desanitized(name)
+
+
 def address_of(name: str) -> Part:
-    """The address that the name of an `ips` node stands for, as connections have it; None for a host name."""
+    """The address that is meant, in the form in which connections have it; None for a host name."""
     if name == DEFAULT_NAME:
         return DEFAULT
     from ipaddress import ip_address
 
     try:
-        return str(ip_address(name))
+        return str(ip_address(paths.desanitize(name)))
     except ValueError:
         return None
+
+
+def quota_values(
+    node: tuple[str, str], config: Mapping[str, str], keys: Iterable[str]
+) -> dict[str, float]:
+    """The quotas among the configs of an entity, whose node may hold anything else as well."""
+    values = {}
+    for key in keys:
+        text = config.get(key)
+        if text is not None:
+            try:
+                values[key] = float(text)
+            except ValueError:
+                where = paths.config_path(*node)
+                logger.error("%s: %s is %r, which is no number, and ignored", where, key, text)
+    return values

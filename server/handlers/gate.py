@@ -152,3 +152,22 @@ def fetch_throttle_time_ms(
 def quota_user(ctx: RequestContext) -> str:
     """The name of the principal, without its type, as in the names of quotas."""
     return ctx.connection.principal.partition(":")[2]
+
+
+def may_mutate(ctx: RequestContext, partitions: int, *, strict_since: int) -> bool:
+    """Count partitions that are to be created or deleted; False if the quota of the client is used up.
+
+    Shape: from the version `strict_since` on; clients of older versions are only throttled.
+    Errors, for the caller to answer: THROTTLING_QUOTA_EXCEEDED. Source: ControllerMutationQuotaManager; KIP-599.
+    """
+    charge, quota = ctx.charge, ctx.services.quotas.mutation
+    if charge is None or not quota.limits:
+        return True
+    now_ms = ctx.services.clock.monotonic_ms()
+    strict = ctx.version >= strict_since
+    allowed, throttle_ms = quota.record(
+        quota_user(ctx), ctx.client_id or "", partitions, now_ms, strict=strict
+    )
+    if throttle_ms:
+        charge.throttled_until_ms = now_ms + throttle_ms
+    return allowed

@@ -20,6 +20,11 @@ from kwire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
+from kwire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+)
 from kwire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -57,6 +62,10 @@ from kwire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+)
+from kwire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
 )
 from kwire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -598,6 +607,27 @@ def delete_acls(
         filter_results=[
             DeleteAclsFilterResult(error_code=error, error_message=None, matching_acls=[])
             for _ in request.filters
+        ]
+    )
+
+
+def describe_client_quotas(
+    ctx: RequestContext, request: DescribeClientQuotasRequest, error: ErrorCode
+) -> DescribeClientQuotasResponse:
+    """The error, and no list of entities rather than an empty one."""
+    return DescribeClientQuotasResponse(error_code=error, error_message=None, entries=None)
+
+
+def alter_client_quotas(
+    ctx: RequestContext, request: AlterClientQuotasRequest, error: ErrorCode
+) -> AlterClientQuotasResponse:
+    """Each entity has the error."""
+    return AlterClientQuotasResponse(
+        entries=[
+            AlterClientQuotasResponseEntryData(
+                error_code=error, error_message=None, entity=entry.entity
+            )
+            for entry in request.entries
         ]
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from .acls import create_acls, delete_acls, describe_acls
 from .api_versions import api_versions
+from .client_quotas import alter_client_quotas, describe_client_quotas
 from .configs import alter_configs, describe_configs, incremental_alter_configs
 from .controller_requests import allocate_producer_ids, alter_partition, controlled_shutdown
 from .delegation_tokens import (
@@ -101,6 +102,8 @@ HANDLERS: tuple[Handler[Any], ...] = (
     alter_partition_reassignments,
     list_partition_reassignments,
     offset_delete,
+    describe_client_quotas,
+    alter_client_quotas,
     alter_partition,
     describe_cluster,
     describe_producers,

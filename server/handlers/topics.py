@@ -52,8 +52,10 @@ from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from ..turns import Steps, each_in_steps
 from . import refusals
 from .context import Later, RequestContext
+from .gate import may_mutate
 from .registry import handles
 
+QUOTA_EXCEEDED = Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
 NAMED_TWICE = Refusal(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
 NOT_AUTHORIZED_TO_CREATE = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 NOT_AUTHORIZED_TO_ALTER = Refusal(
@@ -98,6 +100,9 @@ def create_topics(
             any_broker=services.ceiling == "3.9",
         )
         if isinstance(row, NewTopic) and not request.validate_only:
+            if not may_mutate(ctx, len(row.partitions), strict_since=6):
+                rows[topic.name] = QUOTA_EXCEEDED
+                continue
             wanted.append(row)
             taken.add(topic.name)
     if not wanted:
@@ -209,6 +214,8 @@ def delete_topics(
         rows.append(_found_topic(ctx, topic))
     # A topic that is named twice is deleted once, and both rows say so.
     names = list(dict.fromkeys(row.name for row in rows if row.name and not row.error_code))
+    if ctx.charge is not None:
+        names = yield from _within_quota(ctx, names, rows)
     if not names:
         return DeleteTopicsResponse(responses=rows)
 
@@ -225,6 +232,24 @@ def delete_topics(
         return DeleteTopicsResponse(responses=rows)
 
     return ctx.later(ctx.services.controller.delete_topics(names), finish)
+
+
+def _within_quota(
+    ctx: RequestContext, names: Sequence[str], rows: Sequence[DeletableTopicResult]
+) -> Steps[list[str]]:
+    """The topics that the client's quota lets it delete; the rows of others get the error."""
+    image = ctx.services.metadata()
+    allowed = {}
+    for name in names:
+        yield
+        topic = image.topic(name)
+        partitions = 0 if topic is None else len(topic.partitions)
+        allowed[name] = may_mutate(ctx, partitions, strict_since=5)
+    for row in rows:
+        yield
+        if row.name is not None and not allowed.get(row.name, True):
+            row.error_code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    return [name for name in names if allowed[name]]
 
 
 def _topics_to_delete(
@@ -301,6 +326,9 @@ def create_partitions(
         else:
             row = rows[topic.name] = plan_partitions(topic, image, room)
             if not isinstance(row, Refusal):
+                if not request.validate_only and not may_mutate(ctx, len(row), strict_since=3):
+                    rows[topic.name] = QUOTA_EXCEEDED
+                    continue
                 room -= len(row)
     if request.validate_only or all(isinstance(row, Refusal) for row in rows.values()):
         return (yield from _grown(rows))

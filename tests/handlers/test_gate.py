@@ -65,6 +65,8 @@ CHECKS = {
     "AlterPartitionReassignments": [(ALTER, *CLUSTER)],
     "ListPartitionReassignments": [(DESCRIBE, *CLUSTER)],
     "OffsetDelete": [(DELETE, *GROUP)],
+    "DescribeClientQuotas": [(AclOperation.DESCRIBE_CONFIGS, *CLUSTER)],
+    "AlterClientQuotas": [(AclOperation.ALTER_CONFIGS, *CLUSTER)],
     "AlterPartition": [(CLUSTER_ACTION, *CLUSTER)],
     "AllocateProducerIds": [(CLUSTER_ACTION, *CLUSTER)],
 }
@@ -72,8 +74,10 @@ CHECKS = {
 BY_REQUEST = {"AddPartitionsToTxn", "InitProducerId"}
 #: Kafka's error for a whole unauthorized request, unless it is CLUSTER_AUTHORIZATION_FAILED.
 DENIED = {ResourceType.GROUP: GROUP_DENIED, ResourceType.TRANSACTIONAL_ID: ID_DENIED}
-#: KafkaApis answers these with sendResponseExemptThrottle.
+#: KafkaApis answers these with sendResponseExemptThrottle, or is not asked at all (logins).
 EXEMPT = {
+    "SaslAuthenticate",
+    "SaslHandshake",
     "LeaderAndIsr",
     "StopReplica",
     "UpdateMetadata",
