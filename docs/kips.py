@@ -330,6 +330,11 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "OAUTHBEARER: tokens, extensions, key sets",
             test="security/test_oauthbearer.py",
         ),
+        Kip(
+            "651",
+            "keys and certificates as PEM",
+            test="security/tls/test_stores.py",
+        ),
         Kip("48, 373", "delegation tokens", "CreateDelegationToken 1, CreateDelegationToken 3"),
         Kip(
             "11, 140, 290",

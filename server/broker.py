@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .coordination.store import Store
     from .http.listener import HttpListener
     from .net.network import Network
+    from .net.tls import Tls
     from .watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -53,11 +54,13 @@ class Broker:
                 config.get_int("kwire.worker.max.bytes"),
             )
         )
+        #: The certificates of listeners with TLS; None without such listeners.
+        self.tls = tls_of(config, executor)
         self.seams = Seams(
             clock or SystemClock(),
             file_layer or FileLayer(),
             executor,
-            network or SocketNetwork(executor),
+            network or SocketNetwork(executor, self.tls),
             store,
         )
         self.opened: Opened | None = None
@@ -90,6 +93,9 @@ class Broker:
         )
         rooms = self.rooms = build_rooms(config, opened, cleanup, fail=self._fail)
         self.serving = await serve(config, opened, rooms, cleanup)
+        if self.tls is not None:
+            cleanup.push_async_callback(self.tls.close)
+            self.tls.start()
         if not await rooms.controller.known(FIRST_METADATA_S):
             logger.warning("no controller has told this broker of the cluster yet")
 
@@ -147,3 +153,12 @@ class Broker:
             loop = asyncio.get_running_loop()
             loop.call_soon(self.rooms.replica_manager.directory_failed)
             self.rooms.controller.log_directory_failed()
+
+
+def tls_of(config: BrokerConfig, executor: Executor) -> Tls | None:
+    """What listeners with TLS need; nothing of it is imported if there are none."""
+    if not any(endpoint.is_encrypted for endpoint in config.listeners):
+        return None
+    from .net.tls import Tls
+
+    return Tls(config, executor)

@@ -7,10 +7,13 @@ import os
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.support.certificates import Authority
 
 #: Stage -> markers that assign a test to it; the first match counts, all other tests are "unit".
 STAGES = (
@@ -122,3 +125,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if stage in STAGE_SECONDS:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]
             terminalreporter.write_line(f"stage {stage}: {count} tests in {seconds:.1f} s")
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    """An authority that issues certificates."""
+    from tests.support.certificates import shared_authority
+
+    return shared_authority()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, cast
 
-from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
+from ..metadata.endpoint import Endpoint
 from ..security.identity import ANONYMOUS, parse_super_users
 from .broker_keys import AUTHORIZER_KEYS
 from .definitions import (
@@ -73,6 +74,7 @@ class BrokerConfig:
         self.dynamic_default: dict[str, str] = {}
         self.dynamic_broker: dict[str, str] = {}
         self._listeners: list[Listener] = []
+        self._checks: list[Callable[[BrokerConfig], object]] = []
         self.effective = self.static
         self.values = _parse(self.static)
         check_broker_values(self.values)
@@ -221,15 +223,6 @@ class BrokerConfig:
             raise UnmetRequirement(
                 "There must be at least one listener", "listeners", self.get_str("listeners")
             )
-        for endpoint in listeners:
-            if endpoint.security_protocol not in SPOKEN_PROTOCOLS:
-                raise ConfigError(
-                    f"listener {endpoint} needs {endpoint.security_protocol}, which kwire does not speak",
-                    "listeners",
-                    str(endpoint),
-                    f"{endpoint.security_protocol} is not supported",
-                    f"protocols {', '.join(SPOKEN_PROTOCOLS)}",
-                )
         ports = [endpoint.port for endpoint in listeners if endpoint.port]
         if len(set(ports)) < len(ports):
             text = self.get_str("listeners")
@@ -267,6 +260,13 @@ class BrokerConfig:
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
+
+    def add_check(self, check: Callable[[BrokerConfig], object]) -> None:
+        """Have `check` refuse changes at run time that something in use could not follow.
+
+        Shape: it is called with the settings as they would be, and raises ConfigError.
+        """
+        self._checks.append(check)
 
     def set_dynamic(
         self, *, broker: Properties | None = None, default: Properties | None = None
@@ -335,6 +335,11 @@ class BrokerConfig:
         for key in ("listeners", "advertised.listeners"):
             if values[key] is not None and key in proposed:
                 parse_endpoints(key, str(values[key]), parse_protocols)
+        if self._checks:
+            proposal = copy(self)
+            proposal.effective, proposal.values = effective, values
+            for check in self._checks:
+                check(proposal)
 
     def replication_rate(self, name: str) -> int:
         """A replication quota in bytes/s: it cannot be set in a file. Source: BrokerConfigHandler."""

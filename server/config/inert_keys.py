@@ -166,6 +166,7 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("socket.connection.setup.timeout.ms", LONG, "10000", MEDIUM),
     key("ssl.engine.factory.class", CLASS, None, LOW, PER_BROKER),
     key("ssl.keymanager.algorithm", STRING, "SunX509", MEDIUM, PER_BROKER),
+    key("ssl.protocol", STRING, "TLSv1.3", MEDIUM, PER_BROKER),
     key("ssl.provider", STRING, None, MEDIUM, PER_BROKER),
     key("ssl.secure.random.implementation", STRING, None, LOW, PER_BROKER),
     key("ssl.trustmanager.algorithm", STRING, "PKIX", MEDIUM, PER_BROKER),

@@ -7,13 +7,18 @@ Source: ListenerName.configPrefix, AbstractConfig.valuesWithPrefixOverride.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from .definitions import ConfigError, Value
 from .tables import BROKER, LISTENER_PREFIX
 
-if TYPE_CHECKING:
-    from .broker_config import BrokerConfig
+
+class EffectiveSettings(Protocol):
+    """The settings of a broker. Shape: `effective` has the texts of those that are set."""
+
+    effective: dict[str, str]
+
+    def __getitem__(self, name: str) -> Value: ...
 
 
 class ListenerSettings:
@@ -23,7 +28,9 @@ class ListenerSettings:
     table has.
     """
 
-    def __init__(self, config: BrokerConfig, listener: str, mechanism: str | None = None) -> None:
+    def __init__(
+        self, config: EffectiveSettings, listener: str, mechanism: str | None = None
+    ) -> None:
         self.listener = listener
         self._config = config
         self._prefixes = [f"{LISTENER_PREFIX}{listener.lower()}."]

@@ -88,6 +88,9 @@ class HttpConnection:
         if self._room is not None and not self._room.done():
             self._room.set_result(None)
 
+    def secured(self, principal: str) -> None:
+        return
+
     def lost(self, error: OSError | None) -> None:
         self._end()
 

@@ -141,6 +141,9 @@ class _End:
     def drained(self) -> None:
         return
 
+    def secured(self, principal: str) -> None:
+        return
+
     def lost(self, error: OSError | None) -> None:
         if not self.reached.done():
             self.reached.set_result(None)

@@ -8,8 +8,6 @@ from typing import NamedTuple
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Hosts to listen on that mean every interface.
 WILDCARDS = ("", "0.0.0.0", "::")
-#: Those that this broker supports.
-SPOKEN_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 
 
 class Endpoint(NamedTuple):
@@ -28,6 +26,11 @@ class Endpoint(NamedTuple):
     def address(self) -> str:
         """HOST:PORT, an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether connections to it use TLS."""
+        return self.security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def has_logins(self) -> bool:

@@ -102,6 +102,9 @@ class _Connection:
     def drained(self) -> None:
         return
 
+    def secured(self, principal: str) -> None:
+        return
+
     def lost(self, error: OSError | None) -> None:
         self._on_end(self, f"lost the connection: {error or 'closed by the other side'}")
 

@@ -65,6 +65,19 @@ def fault_in(fd: int, position: int, count: int) -> None:
         position += got
 
 
+def read_file(fd: int, position: int, count: int) -> bytearray:
+    """Read bytes of a file. It may wait for the disk, so call it in a thread. Errors: OSError if it ends before."""
+    data = bytearray(count)
+    with memoryview(data) as view:
+        done = 0
+        while done < count:
+            got = os.preadv(fd, (view[done:],), position + done)
+            if got == 0:
+                raise OSError(f"stored slice ends {count - done} bytes before it should")
+            done += got
+    return data
+
+
 def send_file(sock_fd: int, file_fd: int, position: int, count: int) -> int:
     """Send as much of a file as the socket takes; 0 at the file's end. Errors: BlockingIOError."""
     return os.sendfile(sock_fd, file_fd, position, count)

@@ -24,6 +24,7 @@ from .limits import NetLimits
 from .log_limit import LineLimiter
 from .output_memory import OutputMemory
 from .rotation import TURN_REQUESTS, Rotation
+from .transport import TlsError
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -124,7 +125,12 @@ class Session:
         if self._waits & WAITS_FOR_READER:
             self._go_on(WAITS_FOR_READER)
 
+    def secured(self, principal: str) -> None:
+        self.info.principal = principal
+
     def lost(self, error: OSError | None) -> None:
+        if type(error) is TlsError:
+            self.close(str(error), "tls")
         self._end()
 
     # -- FrameOwner, called by the frame memory

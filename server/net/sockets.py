@@ -7,13 +7,14 @@ import errno
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ..metadata.endpoint import SPOKEN_PROTOCOLS, Endpoint
+from ..metadata.endpoint import Endpoint
 from . import platform
 from .limits import NetLimits
 from .transport import SocketTransport, Threads, Transport
 
 if TYPE_CHECKING:
     from .network import ConnectionOwner
+    from .tls import Tls
 
 ACCEPT_AGAIN_S = 0.25
 #: accept() fails with these when the process or system lacks a resource, not because of the connection.
@@ -21,13 +22,23 @@ SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class SocketNetwork:
-    """TCP sockets. Shape: `threads` read file slices that are to be sent but not in the page cache."""
+    """TCP sockets.
 
-    def __init__(self, threads: Threads) -> None:
+    Shape: `threads` read file slices that are to be sent but not in the page cache; `tls` has the certificates of
+    listeners with TLS, if there are any.
+    """
+
+    def __init__(self, threads: Threads, tls: Tls | None = None) -> None:
         self._threads = threads
+        self.tls = tls
 
     def listen(self, endpoint: Endpoint, limits: NetLimits) -> SocketAcceptor:
-        """Bind an address; "" and wildcards mean all interfaces, IPv6 included if the system has it."""
+        """Bind an address; "" and wildcards mean all interfaces, IPv6 included if the system has it.
+
+        Errors: OSError; ConfigError if the listener's certificates cannot be used.
+        """
+        if endpoint.is_encrypted:
+            self._tls_for(endpoint).open(endpoint)
         return SocketAcceptor(self, endpoint, limits)
 
     async def connect(self, endpoint: Endpoint) -> Transport:
@@ -41,7 +52,9 @@ class SocketNetwork:
                     sock.setblocking(False)
                     platform.tune(sock)
                     await loop.sock_connect(sock, address)
-                    return self.transport(sock, endpoint)
+                    if endpoint.is_encrypted:
+                        return await self._tls_for(endpoint).connected(sock, endpoint)
+                    return SocketTransport(loop, sock, self._threads)
                 except BaseException:
                     sock.close()
                     raise
@@ -50,13 +63,16 @@ class SocketNetwork:
                     failed = error
         raise failed or OSError(f"{endpoint.host} has no address")
 
-    def transport(self, sock: socket.socket, endpoint: Endpoint) -> Transport:
-        """The transport of a connected socket, by the endpoint's security protocol."""
-        if endpoint.security_protocol not in SPOKEN_PROTOCOLS:
-            raise OSError(
-                f"{endpoint} needs {endpoint.security_protocol}, which kwire does not speak"
-            )
+    def accepted(self, sock: socket.socket, endpoint: Endpoint) -> Transport:
+        """The transport of an accepted connection, by the endpoint's security protocol. Errors: OSError."""
+        if endpoint.is_encrypted:
+            return self._tls_for(endpoint).accepted(sock, endpoint)
         return SocketTransport(asyncio.get_running_loop(), sock, self._threads)
+
+    def _tls_for(self, endpoint: Endpoint) -> Tls:
+        if self.tls is None:
+            raise OSError(f"{endpoint} needs TLS, but this broker has no listener with TLS")
+        return self.tls
 
 
 class SocketAcceptor:
@@ -124,11 +140,12 @@ class SocketAcceptor:
                 limits = self._limits
                 platform.tune(accepted, limits.send_buffer_bytes, limits.receive_buffer_bytes)
                 local = accepted.getsockname()
+                transport = self._network.accepted(accepted, self._endpoint)
             except OSError:  # the peer has gone meanwhile
                 accepted.close()
                 continue
             owner.accepted(
-                self._network.transport(accepted, self._endpoint),
+                transport,
                 (plain_host(local[0]), local[1]),
                 (plain_host(peer[0]), peer[1]),
             )

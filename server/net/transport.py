@@ -68,9 +68,17 @@ class Receiver(Protocol):
         """All output has been taken by the kernel."""
         ...
 
+    def secured(self, principal: str) -> None:
+        """The peer has proved who it is, or that it does not say (TLS); called before any bytes are received."""
+        ...
+
     def lost(self, error: OSError | None) -> None:
         """The connection is gone: None after the peer's end of stream. Called once."""
         ...
+
+
+class TlsError(OSError):
+    """TLS with a peer failed; the message says why, for the log."""
 
 
 class Transport(Protocol):

@@ -32,7 +32,6 @@ def refusal(static: dict[str, str]) -> str:
         ("log.retention.ms", "0", "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
         ("listeners", "9092", "9092 is no listener; allowed: NAME://host:port,..."),
         ("listeners", "PLAINTEXT://:99999", "99999 is no port"),
-        ("listeners", "SSL://:9093", "SSL is not supported; allowed: protocols PLAINTEXT"),
         ("listeners", "PLAINTEXT://:1,PLAINTEXT://:2", "must have a different name"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:9092", "nonroutable meta-address"),
         ("queued.max.request.bytes", "1000", "must be larger or equal to socket.request.max.bytes"),

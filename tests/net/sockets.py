@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from server.clock import SystemClock
 from server.executor import Executor
@@ -15,6 +19,43 @@ from server.net.dispatcher import Dispatcher
 from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.sockets import SocketNetwork
+
+
+def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*arguments, **named), 30))
+
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop run until a condition holds."""
+    while not condition():
+        await asyncio.sleep(0)
+
+
+class FileSlice:
+    """Bytes of a file, as the log returns them."""
+
+    def __init__(self, path: Path, position: int, size: int) -> None:
+        self._file = path.open("rb")
+        self.position = position
+        self.size = size
+        self.closed = False
+
+    def __len__(self) -> int:
+        return self.size
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def read(self) -> bytes:
+        return os.pread(self._file.fileno(), self.size, self.position)
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
 
 
 @asynccontextmanager

@@ -10,7 +10,6 @@ import resource
 import socket
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,48 +27,9 @@ from server.net.rotation import Rotation
 from server.net.session import Session
 from server.net.sockets import bind
 from tests.net.echo import Echo, request
-from tests.net.sockets import Peer, bound, listening
+from tests.net.sockets import FileSlice, Peer, bound, listening, on_loop, until
 
 MIB = 1024 * 1024
-
-
-def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    import functools
-
-    @functools.wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*arguments, **named), 30))
-
-    return run
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until a condition holds."""
-    while not condition():
-        await asyncio.sleep(0)
-
-
-class FileSlice:
-    """Bytes of a file, as the log returns them."""
-
-    def __init__(self, path: Path, position: int, size: int) -> None:
-        self._file = path.open("rb")
-        self.position = position
-        self.size = size
-        self.closed = False
-
-    def __len__(self) -> int:
-        return self.size
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def read(self) -> bytes:
-        return os.pread(self._file.fileno(), self.size, self.position)
-
-    def close(self) -> None:
-        self.closed = True
-        self._file.close()
 
 
 @on_loop

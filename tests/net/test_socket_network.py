@@ -51,8 +51,8 @@ def test_host_with_one_address_that_is_not_reached_does_not_refuse(
     assert not isinstance(raised.value, ConnectionRefusedError)
 
 
-def test_endpoint_of_a_protocol_that_is_not_spoken_is_named() -> None:
+def test_endpoint_with_tls_is_refused_by_a_broker_without() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(OSError, match=rf"INTERNAL://127\.0\.0\.1:{port} needs SSL"):
+        with pytest.raises(OSError, match=rf"INTERNAL://127\.0\.0\.1:{port} needs TLS"):
             connect(Endpoint("INTERNAL", "127.0.0.1", port, "SSL"))

@@ -1,0 +1,501 @@
+"""Reads and writes one socket through TLS, as SocketTransport does without.
+
+OpenSSL works on the socket itself, so an idle connection holds no buffers of ours, and bytes are copied once on
+their way in: from OpenSSL's record into the receiver's buffer. What differs from a plain socket:
+
+- Decrypted bytes may be left in OpenSSL when the socket has nothing to read, so `pending` is asked before waiting.
+- A read may have to write first, and a write to read (key updates).
+- OpenSSL encrypts one record of 16 KiB in a call. Small pieces are joined to a record; a stored slice is read from
+  the page cache in pieces of `SLICE_BYTES`, by a thread if it is not there.
+- A handshake costs the loop up to a few milliseconds of arithmetic. All handshakes of a broker together get
+  `HANDSHAKES_S` in one turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kwire.connection import looks_like
+
+from . import platform
+from .transport import BUFFERS, SocketTransport, TlsError, close_slices
+
+if TYPE_CHECKING:
+    from .transport import Receiver, StoredSlice, Threads
+
+#: What OpenSSL encrypts at a time.
+RECORD_BYTES = 16 * 1024
+#: How much of a stored slice is in memory while it is encrypted.
+SLICE_BYTES = 64 * 1024
+#: How much of one connection is decrypted before others get their turn.
+READ_TURN_BYTES = 512 * 1024
+#: Longer than any client waits: Kafka's clients give up a connection that is not set up after 10 to 30 seconds.
+HANDSHAKE_TIMEOUT_S = 30.0
+#: How long the handshakes of one turn of the loop may take together, apart from the last.
+HANDSHAKES_S = 0.003
+
+#: Why there is nothing to read: not yet, or no more.
+WAITS = BlockingIOError()
+ENDED = OSError("the end of the stream")
+
+#: The first byte of a TLS record with a handshake message.
+HANDSHAKE_RECORD = 0x16
+#: In words: OpenSSL's names for what went wrong in a handshake.
+REASONS = {
+    "NO_SHARED_CIPHER": "no cipher suite is allowed on both sides",
+    "UNSUPPORTED_PROTOCOL": "no version of TLS is allowed on both sides (ssl.enabled.protocols)",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it presented no certificate (ssl.client.auth is required)",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate of this broker (unknown authority)",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate of this broker",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate of this broker",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate of this broker has expired",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it shares no cipher suite or version of TLS, or wants a certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate (ssl.client.auth is required there)",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "no version of TLS is allowed on both sides (ssl.enabled.protocols)",
+}
+
+
+class Handshakes:
+    """Bounds what the handshakes of a broker take of one turn of the loop."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._end_s = 0.0
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    def enter(self, step: Callable[[], None]) -> None:
+        """Take one step of a handshake now, or in one of the next turns, behind those that wait already."""
+        if not self._scheduled:
+            self._begin()
+        if not self._waiting and self._now_s() < self._end_s:
+            step()
+        else:
+            self._waiting.append(step)
+
+    def _begin(self) -> None:
+        self._scheduled = True
+        self._end_s = self._now_s() + HANDSHAKES_S
+        asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._waiting:
+            self._begin()
+            while self._waiting and self._now_s() < self._end_s:
+                self._waiting.popleft()()
+
+
+class TlsTransport(SocketTransport):
+    """A connected, non-blocking TCP socket with TLS.
+
+    Shape: `identify` names the owner of the peer's certificate when the handshake is complete; None if the
+    receiver is not to be told. As a server, the handshake is part of `start`; as a client, call `secure` first.
+    """
+
+    __slots__ = (
+        "_flush_wants_read",
+        "_handshakes",
+        "_identify",
+        "_peeked",
+        "_read_scheduled",
+        "_read_wants_write",
+        "_secured",
+        "_timer",
+        "_tls",
+        "_watching",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: ssl.SSLSocket,
+        executor: Threads,
+        handshakes: Handshakes,
+        identify: Callable[[ssl.SSLSocket], str] | None = None,
+    ) -> None:
+        super().__init__(loop, sock, executor)
+        self._tls = sock
+        self._handshakes = handshakes
+        self._identify = identify
+        self._peeked = (
+            b""  # read to see whether the peer has gone, before there was a buffer for it
+        )
+        self._read_scheduled = False
+        self._read_wants_write = False
+        self._flush_wants_read = False
+        self._watching = False  # whether the loop tells of bytes to read
+        #: Done when the handshake is; None if it has not begun.
+        self._secured: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- the handshake
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to read, after the handshake if there has been none."""
+        self._receiver = receiver
+        if self._secured is None:
+            self._reading = True
+            self._begin_handshake()
+            self._await_peer(self._look_at_first_bytes)
+        else:
+            self.resume_reading()
+
+    async def secure(self) -> None:
+        """Make the handshake as a client. Errors: TlsError."""
+        secured = self._begin_handshake()
+        self._handshakes.enter(self._step)
+        await secured
+
+    def _begin_handshake(self) -> asyncio.Future[None]:
+        self._secured = self._loop.create_future()
+        self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._too_slow)
+        return self._secured
+
+    def _await_peer(self, step: Callable[[], None], *, to_write: bool = False) -> None:
+        def ready() -> None:
+            self._unwatch()
+            self._stop_writing()
+            self._handshakes.enter(step)
+
+        if to_write:
+            self._writing = True
+            self._loop.add_writer(self._fd, ready)
+        else:
+            self._watching = True
+            self._loop.add_reader(self._fd, ready)
+
+    def _look_at_first_bytes(self) -> None:
+        if self.closed:
+            return
+        try:
+            first = socket.socket.recv(self._tls, 16, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            self._await_peer(self._look_at_first_bytes)
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if not first:  # a health check: it connects and goes away
+            self._lost(None)
+        elif first[0] != HANDSHAKE_RECORD:
+            kind = looks_like(first) or ("Kafka without TLS" if not first[0] else "something else")
+            self._lost(TlsError(f"looks like {kind}, not TLS (first bytes {first!r})"))
+        else:
+            self._step()
+
+    def _step(self) -> None:
+        """Go on with the handshake."""
+        if self.closed:
+            return
+        try:
+            self._tls.do_handshake()
+            principal = None if self._identify is None else self._identify(self._tls)
+        except ssl.SSLWantReadError:
+            self._await_peer(self._step)
+        except ssl.SSLWantWriteError:
+            self._await_peer(self._step, to_write=True)
+        except (OSError, ValueError) as error:
+            self._lost(TlsError(f"TLS handshake failed: {explain(error)}"))
+        else:
+            self._handshake_complete(principal)
+
+    def _handshake_complete(self, principal: str | None) -> None:
+        self._end_timer()
+        assert self._secured is not None
+        self._secured.set_result(None)
+        receiver = self._receiver
+        if receiver is None:
+            return
+        if principal is not None:
+            receiver.secured(principal)
+        if self._queue:
+            self._flush()
+        if self._reading and not self.closed:
+            self._watch()
+            self._readable()
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self._lost(TlsError(f"made no TLS handshake within {HANDSHAKE_TIMEOUT_S:g} s"))
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def _is_secured(self) -> bool:
+        return self._secured is not None and self._secured.done()
+
+    # -- in
+
+    def pause_reading(self) -> None:
+        """Leave what arrives in the kernel, apart from the record that has been decrypted."""
+        if self._reading:
+            self._reading = False
+            if self._is_secured and not self._flush_wants_read:
+                self._unwatch()
+
+    def resume_reading(self) -> None:
+        """Resume reading."""
+        if self._reading or self.closed or self._closing:
+            return
+        self._reading = True
+        if self._is_secured:
+            self._watch()
+            if self._peeked or self._tls.pending():
+                self._read_soon()
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _unwatch(self) -> None:
+        if self._watching:
+            self._watching = False
+            self._loop.remove_reader(self._fd)
+
+    def _read_soon(self) -> None:
+        """Read what OpenSSL holds, of which the loop does not know."""
+        if not self._read_scheduled:
+            self._read_scheduled = True
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._read_scheduled = False
+        if self._reading and not self.closed:
+            self._readable()
+
+    def _readable(self) -> None:
+        if self._flush_wants_read:
+            self._flush_wants_read = False
+            super()._writable()
+            if self.closed:
+                return
+        if not self._reading:
+            self._unwatch()
+            return
+        receiver = self._receiver
+        assert receiver is not None
+        left = READ_TURN_BYTES
+        while left > 0:
+            buffer = receiver.get_buffer()
+            if buffer is None:
+                if not self.closed:
+                    self._no_buffer()
+                return
+            count, stop = self._fill(buffer, left)
+            buffer.release()
+            if count or stop is WAITS:
+                receiver.received(count)
+            if stop is not None:
+                if stop is not WAITS:
+                    self._lost(None if stop is ENDED else stop)
+                return
+            if self.closed or not self._reading:
+                return
+            left -= count
+        if self._tls.pending():
+            self._read_soon()
+
+    def _fill(self, buffer: memoryview, most: int) -> tuple[int, OSError | None]:
+        """Decrypt into a buffer, and say why it is not full: WAITS, ENDED or an error."""
+        count = len(self._peeked)
+        if count:
+            buffer[:1], self._peeked = self._peeked, b""
+        size = min(len(buffer), most)
+        read = self._tls.recv_into
+        while count < size:
+            try:
+                with buffer[count:size] as rest:
+                    got = read(rest)
+            except (ssl.SSLWantReadError, BlockingIOError, InterruptedError):
+                return count, WAITS
+            except ssl.SSLWantWriteError:
+                self._read_wants_write = True
+                self._want_write()
+                return count, WAITS
+            except OSError as error:
+                return count, TlsError(f"TLS failed: {explain(error)}")
+            if not got:
+                return count, ENDED
+            count += got
+        return count, None
+
+    def _no_buffer(self) -> None:
+        """Stop reading, if there is something to read; one byte tells that the peer has not gone."""
+        if not self._peeked:
+            one = bytearray(1)
+            count, stop = self._fill(memoryview(one), 1)
+            if not count:
+                if stop is not WAITS:
+                    self._lost(None if stop is ENDED else stop)
+                return
+            self._peeked = bytes(one)
+        self.pause_reading()
+
+    # -- out
+
+    def send(self, parts: Sequence[Any]) -> None:
+        """Send buffers and stored slices in order; queue what the kernel does not take now.
+
+        Shape: buffers must not change afterwards; slices are closed once sent.
+        """
+        if self.closed:
+            close_slices(parts)
+            return
+        queue = self._queue
+        was_empty = not queue
+        queue.extend(parts)
+        for part in parts:
+            self.unsent_bytes += len(part)
+            if not isinstance(part, BUFFERS):
+                self._slice_bytes += len(part)
+        if was_empty and self._is_secured:
+            self._flush()
+
+    def _writable(self) -> None:
+        if self._read_wants_write:
+            self._read_wants_write = False
+            self._read_soon()
+        super()._writable()
+
+    def _want_write(self) -> None:
+        if not self._flush_wants_read:
+            super()._want_write()
+
+    def _send_buffers(self) -> int:
+        """Send one record."""
+        self._gather()
+        head = self._queue[0]
+        if not len(head):  # OpenSSL refuses to send nothing
+            del self._queue[0]
+            return 0
+        try:
+            sent = self._tls.send(head)
+        except ssl.SSLWantWriteError:
+            raise BlockingIOError from None
+        except ssl.SSLWantReadError:
+            self._flush_wants_read = True
+            self._stop_writing()
+            self._watch()
+            raise BlockingIOError from None
+        except ssl.SSLError as error:
+            raise TlsError(f"TLS failed: {explain(error)}") from None
+        self._drop_sent(sent, 1)
+        return sent
+
+    def _gather(self) -> None:
+        """Join small pieces at the head of the queue to one record.
+
+        Shape: what OpenSSL was given and could not send stays at the head, as it demands.
+        """
+        queue = self._queue
+        total = number = 0
+        while total < RECORD_BYTES and number < len(queue):
+            part = queue[number]
+            if not isinstance(part, BUFFERS):
+                if not self._read_slice(number, RECORD_BYTES - total if total else SLICE_BYTES):
+                    break
+                part = queue[number]
+            total += len(part)
+            number += 1
+        if number > 1:
+            if total > RECORD_BYTES:  # the last piece is a large one
+                last = memoryview(queue[number - 1])
+                end = len(last) - (total - RECORD_BYTES)
+                queue[number - 1 : number] = [last[:end], last[end:]]
+            queue[:number] = [b"".join(queue[:number])]
+
+    def _read_slice(self, number: int, most: int) -> bool:
+        """Put the next bytes of the first stored slice into the queue; return whether they are at hand."""
+        part: StoredSlice = self._queue[number]
+        count = min(len(part) - self._slice_sent, most)
+        if count:
+            data = platform.read_cached(part.fileno(), part.position + self._slice_sent, count)
+            if data is None:
+                return False
+        else:
+            data = bytearray()
+        self._put(number, data)
+        return True
+
+    def _put(self, number: int, data: bytearray) -> None:
+        """Put what was read of the first stored slice before it, or in its place if that is all."""
+        part: StoredSlice = self._queue[number]
+        self._slice_sent += len(data)
+        self._slice_bytes -= len(data)
+        if self._slice_sent == len(part):
+            self._slice_sent = 0
+            self._queue[number] = data
+            part.close()
+        else:
+            self._queue.insert(number, data)
+
+    def _copy_slice(self, part: StoredSlice, number: int) -> bool:
+        return self._read_slice(number, SLICE_BYTES)
+
+    def _send_slice(self, head: StoredSlice) -> int:
+        """Have a thread read what is not in the page cache, then continue sending."""
+        self._faulting = True
+
+        def done(future: asyncio.Future[bytearray]) -> None:
+            # `head` is held here so that its descriptor stays open while the thread reads.
+            self._faulting = False
+            error = future.exception()
+            if self.closed:
+                head.close()
+            elif isinstance(error, OSError):
+                self._lost(error)
+            else:
+                self._put(0, future.result())
+                self._writable()
+
+        position = head.position + self._slice_sent
+        count = min(len(head) - self._slice_sent, SLICE_BYTES)
+        reading = self._executor.in_thread(platform.read_file, head.fileno(), position, count)
+        reading.add_done_callback(done)
+        return -1
+
+    # -- end
+
+    def close(self) -> None:
+        """Close now, after telling the peer that this is the end; what was not sent is dropped."""
+        if self.closed:
+            return
+        self._end_timer()
+        self._unwatch()
+        if self._is_secured:
+            try:
+                self._tls.unwrap()
+            except (OSError, ValueError):
+                pass  # it does not wait for the peer to agree
+        super().close()
+
+    def _lost(self, error: OSError | None) -> None:
+        secured = self._secured
+        if secured is not None and not secured.done():
+            if self._receiver is None:
+                secured.set_exception(error or TlsError("closed by the other side"))
+            else:
+                secured.cancel()
+        super()._lost(error)
+
+
+def explain(error: Exception) -> str:
+    """What went wrong in TLS, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "it closed the connection"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return REASONS.get(error.reason, error.reason.lower().replace("_", " "))
+    return str(error)

@@ -1,0 +1,1 @@
+"""TLS: keys and certificates, contexts of OpenSSL, and who the owner of a certificate is."""

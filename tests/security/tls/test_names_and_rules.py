@@ -1,0 +1,44 @@
+"""Names of certificate owners and the rules about them, beside Java's and Apache Kafka's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.security.tls.distinguished_name import name_text, subject_of
+from server.security.tls.principal_rules import InvalidRule, NoRuleApplies, PrincipalRules
+from tests.security.tls.recorded import NAMES, RULES
+from tests.support.certificates import Authority
+
+
+@pytest.mark.parametrize(("der", "expected"), NAMES, ids=range(len(NAMES)))
+def test_name_is_written_as_java_writes_it(der: str, expected: str) -> None:
+    assert name_text(bytes.fromhex(der)) == expected
+
+
+@pytest.mark.parametrize(("rules", "name", "expected"), RULES, ids=range(len(RULES)))
+def test_rules_give_the_user_that_apache_kafka_gives(
+    rules: str, name: str, expected: str | None
+) -> None:
+    if expected is not None:
+        assert PrincipalRules(rules).user(name) == expected
+    else:
+        with pytest.raises((InvalidRule, NoRuleApplies)):
+            PrincipalRules(rules).user(name)
+
+
+@pytest.mark.parametrize("rules", ["RULE:(/$1/", "RULE:^a$/$1/", "RULE:^(a)$/x$/", "DEFAULT,x"])
+def test_rule_that_cannot_be_read_is_refused_at_start(rules: str) -> None:
+    with pytest.raises(InvalidRule, match="Invalid rule"):
+        PrincipalRules(rules)
+
+
+def test_subject_is_found_in_a_certificate(authority: Authority) -> None:
+    certificate = authority.issue("alice", organization="Example, Inc.").certificate_der
+    assert name_text(subject_of(certificate)) == r"CN=alice,O=Example\, Inc."
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 40])
+def test_bytes_that_are_no_certificate_are_an_error(authority: Authority, length: int) -> None:
+    certificate = authority.issue("alice").certificate_der
+    with pytest.raises(ValueError, match="DER"):
+        subject_of(certificate[:length])
