@@ -1,0 +1,242 @@
+"""The APIs of delegation tokens: who may ask for what. Source of the rules: KafkaApis of 3.9."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.errors import ErrorCode
+from kwire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from kwire.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+)
+from kwire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from kwire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from server.coordination.embedded import EmbeddedTree
+from server.coordination.tokens import TokenStore
+from server.handlers.context import ConnectionInfo, Later, RequestContext
+from server.handlers.delegation_tokens import (
+    create_delegation_token,
+    describe_delegation_token,
+    expire_delegation_token,
+    renew_delegation_token,
+)
+from server.security.acl import (
+    AclEntry,
+    AclOperation,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from server.security.acl_authorizer import AclAuthorizer
+from server.security.delegation_tokens import DelegationTokens, TokenTimes
+from tests.support.clock import ManualClock
+from tests.support.services import services_of
+from tests.support.steps import finished
+
+CREATE = CreateDelegationTokenRequest(
+    owner_principal_type=None, owner_principal_name=None, renewers=[], max_lifetime_ms=-1
+)
+EVERYTHING = DescribeDelegationTokenRequest(owners=None)
+NOW = ManualClock().now_ms()
+
+
+class Room:
+    """A broker's tokens, and requests of any user."""
+
+    def __init__(self, tokens: TokenStore | None) -> None:
+        self.tokens = tokens
+        self.authorizer = AclAuthorizer()
+        self.protocol = "SASL_PLAINTEXT"
+        self.by_token = False
+
+    def allow(self, user: str, operation: AclOperation, kind: ResourceType, name: str) -> None:
+        entry = AclEntry(f"User:{user}", "*", operation, Permission.ALLOW)
+        self.authorizer.set_entries(ResourcePattern(kind, name), frozenset({entry}))
+
+    async def call(self, user: str, handler: Any, request: Any) -> Any:
+        connection = ConnectionInfo("1", principal=f"User:{user}", security_protocol=self.protocol)
+        connection.by_token = self.by_token
+        services = services_of(tokens=self.tokens, authorizer=self.authorizer)
+        ctx = RequestContext(handler, handler.max_version, 1, "c", NOW, connection, services)
+        answer = finished(handler(ctx, request))
+        if isinstance(answer, Later):
+            value = await answer.awaitable
+            answer = answer.finish(value) if answer.finish else value
+        return answer
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Any], None]:
+    """Run a test with a room over an embedded store."""
+
+    def runner(body: Any) -> None:
+        async def main() -> None:
+            clock = ManualClock()
+            tree = await EmbeddedTree.open(tmp_path / "store", clock)
+            store = tree.session()
+            ids = iter(["t0", "t1", "t2"])
+            tokens = TokenStore(
+                store, DelegationTokens("secret", TokenTimes()), clock, ids.__next__
+            )
+            await tokens.load()
+            try:
+                await body(Room(tokens))
+            finally:
+                await store.close()
+
+        asyncio.run(main())
+
+    return runner
+
+
+def test_client_gets_a_token_of_its_own(run: Any) -> None:
+    async def body(room: Room) -> None:
+        asked = CreateDelegationTokenRequest(
+            owner_principal_type=None,
+            owner_principal_name=None,
+            renewers=[CreatableRenewers(principal_type="User", principal_name="bob")],
+            max_lifetime_ms=5000,
+        )
+        made = await room.call("alice", create_delegation_token, asked)
+        assert made.error_code == ErrorCode.NONE
+        assert (made.principal_type, made.principal_name) == ("User", "alice")
+        assert made.token_requester_principal_name == "alice"
+        assert (made.token_id, made.hmac) == ("t0", room.tokens.tokens.hmac_of("t0"))
+        assert made.issue_timestamp_ms == NOW
+        assert made.max_timestamp_ms == made.expiry_timestamp_ms == NOW + 5000
+        (row,) = (await room.call("bob", describe_delegation_token, EVERYTHING)).tokens
+        assert (row.token_id, row.principal_name, row.hmac) == ("t0", "alice", made.hmac)
+        assert [renewer.principal_name for renewer in row.renewers] == ["bob"]
+        renewal = RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=10)
+        renewed = await room.call("bob", renew_delegation_token, renewal)
+        assert (renewed.error_code, renewed.expiry_timestamp_ms) == (0, NOW + 10)
+        end = ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1)
+        ended = await room.call("alice", expire_delegation_token, end)
+        assert (ended.error_code, ended.expiry_timestamp_ms) == (0, NOW)
+        gone = await room.call("alice", renew_delegation_token, renewal)
+        assert (gone.error_code, gone.expiry_timestamp_ms) == (
+            ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
+            -1,
+        )
+
+    run(body)
+
+
+REQUESTS = [
+    (create_delegation_token, CREATE),
+    (renew_delegation_token, RenewDelegationTokenRequest(hmac=b"", renew_period_ms=1)),
+    (expire_delegation_token, ExpireDelegationTokenRequest(hmac=b"", expiry_time_period_ms=1)),
+    (describe_delegation_token, EVERYTHING),
+]
+
+
+@pytest.mark.parametrize(
+    ("user", "protocol", "by_token"),
+    [
+        ("alice", "PLAINTEXT", False),
+        ("ANONYMOUS", "SSL", False),
+        ("alice", "SASL_PLAINTEXT", True),
+        ("alice", "SASL_SSL", True),
+    ],
+)
+def test_who_has_not_proved_its_identity_or_has_used_a_token_may_not_ask(
+    run: Any, user: str, protocol: str, by_token: bool
+) -> None:
+    async def body(room: Room) -> None:
+        room.protocol, room.by_token = protocol, by_token
+        for handler, request in REQUESTS:
+            answer = await room.call(user, handler, request)
+            assert answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+        assert list(room.tokens.tokens) == []
+
+    run(body)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_who_has_proved_its_identity_may_ask(run: Any, protocol: str) -> None:
+    async def body(room: Room) -> None:
+        room.protocol = protocol
+        made = await room.call("alice", create_delegation_token, CREATE)
+        assert made.error_code == ErrorCode.NONE
+
+    run(body)
+
+
+def test_broker_without_a_secret_has_no_tokens() -> None:
+    async def body() -> None:
+        for handler, request in REQUESTS:
+            answer = await Room(None).call("alice", handler, request)
+            assert answer.error_code == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+
+    asyncio.run(body())
+
+
+def test_token_for_another_user_needs_create_tokens_on_that_user(run: Any) -> None:
+    async def body(room: Room) -> None:
+        asked = CreateDelegationTokenRequest(
+            owner_principal_type="User",
+            owner_principal_name="carol",
+            renewers=[],
+            max_lifetime_ms=-1,
+        )
+        refused = await room.call("alice", create_delegation_token, asked)
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        assert (refused.principal_name, refused.token_requester_principal_name) == (
+            "carol",
+            "alice",
+        )
+        assert (refused.token_id, refused.hmac, refused.max_timestamp_ms) == ("", b"", -1)
+        room.allow("alice", AclOperation.CREATE_TOKENS, ResourceType.USER, "User:carol")
+        made = await room.call("alice", create_delegation_token, asked)
+        assert (made.error_code, made.principal_name) == (0, "carol")
+        own = await room.call("carol", describe_delegation_token, EVERYTHING)
+        assert own.tokens[0].token_requester_principal_name == "alice"
+        # who has asked for it does not own it
+        assert (await room.call("alice", describe_delegation_token, EVERYTHING)).tokens == []
+
+    run(body)
+
+
+def test_renewer_that_is_no_user_is_refused(run: Any) -> None:
+    async def body(room: Room) -> None:
+        asked = CreateDelegationTokenRequest(
+            owner_principal_type=None,
+            owner_principal_name=None,
+            renewers=[CreatableRenewers(principal_type="Group", principal_name="bob")],
+            max_lifetime_ms=-1,
+        )
+        answer = await room.call("alice", create_delegation_token, asked)
+        assert answer.error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+
+    run(body)
+
+
+def test_tokens_of_others_are_seen_with_a_permission_only(run: Any) -> None:
+    async def body(room: Room) -> None:
+        for user in ("alice", "bob"):
+            await room.call(user, create_delegation_token, CREATE)
+
+        async def seen(*owners: str, ask_all: bool = False) -> list[str]:
+            rows = [
+                DescribeDelegationTokenOwner(principal_type="User", principal_name=o)
+                for o in owners
+            ]
+            asked = DescribeDelegationTokenRequest(owners=None if ask_all else rows)
+            answer = await room.call("eve", describe_delegation_token, asked)
+            return [row.token_id for row in answer.tokens]
+
+        assert await seen(ask_all=True) == []
+        room.allow("eve", AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "t0")
+        assert await seen(ask_all=True) == ["t0"]
+        room.allow("eve", AclOperation.DESCRIBE_TOKENS, ResourceType.USER, "User:bob")
+        assert await seen(ask_all=True) == ["t0", "t1"]
+        assert await seen("bob") == ["t1"]
+        assert await seen() == []
+
+    run(body)
