@@ -80,7 +80,8 @@ class SaslLogins:
         self, settings: Settings, sources: Sources, dispatcher: Dispatcher, clock: Clock
     ) -> None:
         self.mechanisms: Mapping[str, Mechanism] = build_mechanisms(settings, sources)
-        self.counts = LoginCounts()
+        #: By mechanism; "" for logins that have not come to one that is enabled.
+        self.counts: dict[str, LoginCounts] = {}
         self.dispatcher = dispatcher
         self.clock = clock
         self._settings = settings
@@ -109,10 +110,20 @@ class SaslLogins:
         for session, deadline_ms in list(self._deadlines.items()):
             if now_ms < deadline_ms:
                 return
-            self.counts.failed += 1
+            login = session.info.login
+            self.count(login.mechanism if login is not None else "").failed += 1
             session.close(f"has not logged in within {LOGIN_TIMEOUT_MS} ms", "login")
 
     # -- for LoginDispatcher
+
+    def count(self, mechanism: str) -> LoginCounts:
+        """The counts of a mechanism."""
+        if mechanism not in self.mechanisms:
+            mechanism = ""
+        counts = self.counts.get(mechanism)
+        if counts is None:
+            counts = self.counts[mechanism] = LoginCounts()
+        return counts
 
     @property
     def max_receive_bytes(self) -> int:
@@ -230,7 +241,7 @@ class LoginDispatcher:
             reason = f"{name} before the client has logged in; {wanted} was expected"
         except IllegalState as error:
             reason = str(error)
-        return self._end(reason, reply if isinstance(reply, list) else ())
+        return self._end(login, reason, reply if isinstance(reply, list) else ())
 
     def _failed(self, login: Authenticator, reply: Sequence[Part]) -> Reply:
         failure = login.failure
@@ -241,11 +252,11 @@ class LoginDispatcher:
             if failure.mechanism not in login.enabled
             else failure.mechanism
         )
-        return self._end(f"login{user} with {mechanism} has failed: {failure.reason}", reply)
+        return self._end(login, f"login{user} with {mechanism} has failed: {failure.reason}", reply)
 
-    def _end(self, reason: str, reply: Sequence[Part]) -> Reply:
+    def _end(self, login: Authenticator, reason: str, reply: Sequence[Part]) -> Reply:
         """Close the connection after the delay, in which nothing more is read from it."""
-        counts = self._logins.counts
+        counts = self._logins.count(login.mechanism)
         if self._logged_in is None:
             counts.failed += 1
         else:
@@ -262,10 +273,11 @@ class LoginDispatcher:
         session, logins = self._session, self._logins
         info = session.info
         info.principal, info.by_token, info.login = logged_in.principal, logged_in.by_token, None
+        counts = logins.count(logged_in.mechanism)
         if self._logged_in is None:
-            logins.counts.successful += 1
+            counts.successful += 1
         else:
-            logins.counts.reauthenticated += 1
+            counts.reauthenticated += 1
         logins.gone(session)
         session.expect_tokens(False)
         self._login = None
@@ -281,6 +293,7 @@ class LoginDispatcher:
 
     def _in_session(self, request: RequestReceived) -> Close | None:
         """Begin another login if the client asks for it; refuse requests after the end of the session."""
+        assert self._logged_in is not None
         now_ms = self._logins.clock.monotonic_ms()
         if request.api_key == HANDSHAKE and (
             self._began_ms is None or now_ms - self._began_ms >= MIN_REAUTH_INTERVAL_MS
@@ -289,7 +302,7 @@ class LoginDispatcher:
             self._login = self._session.info.login = self._logins.login(self._logged_in)
             self._session.serve(self, self._logins.max_receive_bytes)
         elif now_ms > self._expires_ms:
-            self._logins.counts.expired += 1
+            self._logins.count(self._logged_in.mechanism).expired += 1
             return Close("its session has ended, and it has not logged in again", "expired")
         return None
 

@@ -136,7 +136,7 @@ def test_client_logs_in_and_is_served(version: int) -> None:
     assert connection.session.info.principal == "User:alice"
     assert connection.ask(BEAT) == [BEATEN]
     assert connection.serves_directly and connection.session.info.login is None
-    assert connection.logins.counts.successful == 1
+    assert connection.logins.count("PLAIN").successful == 1
 
 
 def test_requests_behind_a_login_in_one_piece_are_served() -> None:
@@ -223,7 +223,7 @@ def test_failed_login_is_answered_counted_and_logged_without_the_password(
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert answer.error_message == "Authentication failed: Invalid username or password"
     assert connection.session.closed
-    assert connection.logins.counts.failed == 1
+    assert connection.logins.count("PLAIN").failed == 1
     assert "login of 'alice' with PLAIN has failed" in caplog.text
     assert "secret" not in caplog.text
 
@@ -385,7 +385,7 @@ def test_client_that_logs_in_again_in_time_goes_on() -> None:
         assert connection.ask(BEAT) == [BEATEN]
         answer = connection.ask(handshake(), authenticate())[1]
         assert authenticated(answer).session_lifetime_ms == 5000
-    assert connection.logins.counts.reauthenticated == 3
+    assert connection.logins.count("PLAIN").reauthenticated == 3
     assert connection.session.info.principal == "User:alice"
 
 
@@ -394,7 +394,7 @@ def test_request_after_the_end_of_the_session_closes_the_connection() -> None:
     connection.clock.advance(5001)
     assert connection.ask(BEAT) == []
     assert connection.session.closed
-    assert connection.logins.counts.expired == 1
+    assert connection.logins.count("PLAIN").expired == 1
 
 
 def test_client_may_log_in_again_even_after_the_end_of_its_session() -> None:
@@ -410,7 +410,7 @@ def test_failed_login_again_closes_the_connection(token: bytes) -> None:
     answer = authenticated(connection.ask(handshake(), authenticate(token))[1])
     assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert connection.session.closed
-    assert connection.logins.counts.reauthentication_failed == 1
+    assert connection.logins.count("PLAIN").reauthentication_failed == 1
     assert connection.session.info.principal == "User:alice"
 
 

@@ -72,12 +72,12 @@ class Authenticator:
 
     __slots__ = (
         "_max_reauth_ms",
-        "_mechanism",
         "_mechanisms",
         "_previous",
         "_server",
         "failure",
         "logged_in",
+        "mechanism",
         "state",
     )
 
@@ -93,7 +93,7 @@ class Authenticator:
         self._mechanisms = mechanisms
         self._max_reauth_ms = max_reauth_ms
         self._previous = previous
-        self._mechanism = ""
+        self.mechanism = ""  # that the client has asked for
         self._server: SaslServer | None = None
 
     @property
@@ -123,7 +123,7 @@ class Authenticator:
         if chosen is None:
             self._fail(mechanism, "", "the mechanism is not enabled")
             return False
-        self._mechanism = mechanism
+        self.mechanism = mechanism
         if self._previous is not None and self._previous.mechanism != mechanism:
             # Answered as if all was well, as Apache Kafka does; it counts the failure later.
             self.state = State.OTHER_MECHANISM
@@ -140,10 +140,10 @@ class Authenticator:
         if self.state is State.OTHER_MECHANISM:
             assert self._previous is not None
             reason = (
-                f"SASL mechanism '{self._mechanism}' requested by client is not supported for"
+                f"SASL mechanism '{self.mechanism}' requested by client is not supported for"
                 f" re-authentication of mechanism '{self._previous.mechanism}'"
             )
-            self._fail(self._mechanism, "", reason)
+            self._fail(self.mechanism, "", reason)
             raise IllegalState(reason)
         self.require(State.AUTHENTICATE, State.TOKEN)
         assert self._server is not None
@@ -170,7 +170,7 @@ class Authenticator:
                 )
             )
         lifetime_ms = self._lifetime_ms(result.expires_ms, now_ms)
-        self.logged_in = LoggedIn(result.principal, result.by_token, self._mechanism, lifetime_ms)
+        self.logged_in = LoggedIn(result.principal, result.by_token, self.mechanism, lifetime_ms)
         self.state = State.DONE
         self._server = None
         return Step(result.token, lifetime_ms or 0)
@@ -180,9 +180,12 @@ class Authenticator:
         what = "authentication" if self._previous is None else "re-authentication"
         message = str(error) or (
             f"Authentication failed during {what} due to invalid credentials with SASL mechanism"
-            f" {self._mechanism}"
+            f" {self.mechanism}"
         )
-        self._fail(self._mechanism, error.user, error.reason or message)
+        reason = error.reason or message
+        if error.__cause__ is not None:  # for the operator; free of secrets
+            reason = f"{reason}: {error.__cause__}"
+        self._fail(self.mechanism, error.user, reason)
         return Step(b"", 0, message)
 
     def _fail(self, mechanism: str, user: str, reason: str) -> None:
@@ -192,7 +195,7 @@ class Authenticator:
 
     def _lifetime_ms(self, expires_ms: int | None, now_ms: int) -> int | None:
         """How long the session lasts: until the credential ends, at most `connections.max.reauth.ms`."""
-        longest = self._max_reauth_ms.get(self._mechanism, 0)
+        longest = self._max_reauth_ms.get(self.mechanism, 0)
         if expires_ms is None:
             return longest if longest > 0 else None
         left = expires_ms - now_ms

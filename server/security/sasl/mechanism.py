@@ -36,7 +36,8 @@ class LoginFailed(Exception):
 
     Shape: the text must hold no secret, and be the same for an unknown user and for a wrong password. If it is
     empty, the client is told what Apache Kafka tells it in most cases: that the credentials are invalid.
-    `user` (as the client gave it) and `reason` are for the log only.
+    `user` (as the client gave it), `reason` and the `__cause__`, if there is one, are for the log only, and must
+    hold no secret either.
     """
 
     def __init__(self, message: str = "", *, user: str = "", reason: str = "") -> None:
