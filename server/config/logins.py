@@ -9,10 +9,10 @@ from ..clock import SystemClock
 from ..metadata.image import EMPTY
 
 if TYPE_CHECKING:
-    from .listener_settings import ListenerSettings
+    from ..security.sasl.sources import Settings
 
 
-def check_mechanisms(settings: ListenerSettings) -> None:
+def check_mechanisms(settings: Settings) -> None:
     """Make the mechanisms of a SASL listener as the broker will make them. Errors: ConfigError."""
     from ..security.sasl.mechanisms import build_mechanisms
     from ..security.sasl.sources import Sources

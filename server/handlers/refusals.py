@@ -31,6 +31,11 @@ from kwire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from kwire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from kwire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kwire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -586,6 +591,19 @@ def incremental_alter_configs(
                 resource_name=row.resource_name,
             )
             for row in request.resources
+        ]
+    )
+
+
+def alter_user_scram_credentials(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest, error: ErrorCode
+) -> AlterUserScramCredentialsResponse:
+    """Each user has the error."""
+    names = [row.name for row in request.upsertions] + [row.name for row in request.deletions]
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user=user, error_code=error, error_message=None)
+            for user in dict.fromkeys(names)
         ]
     )
 

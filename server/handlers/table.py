@@ -42,6 +42,7 @@ from .reassignments import (
 )
 from .registry import Handler
 from .sasl import sasl_authenticate, sasl_handshake
+from .scram_users import alter_user_scram_credentials, describe_user_scram_credentials
 from .topic_partitions import describe_topic_partitions
 from .topics import create_partitions, create_topics, delete_topics
 from .transactions import (
@@ -104,6 +105,8 @@ HANDLERS: tuple[Handler[Any], ...] = (
     offset_delete,
     describe_client_quotas,
     alter_client_quotas,
+    describe_user_scram_credentials,
+    alter_user_scram_credentials,
     alter_partition,
     describe_cluster,
     describe_producers,

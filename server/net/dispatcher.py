@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kwire.connection import Part, RequestReceived
 
 from .connection_info import ConnectionInfo
-
-if TYPE_CHECKING:
-    from .session import Session
 
 R = TypeVar("R")
 
@@ -71,20 +68,4 @@ class Dispatcher(Protocol):
 
         Shape: a Later if it has to wait again.
         """
-        ...
-
-
-class Logins(Protocol):
-    """Has the clients of one listener log in."""
-
-    def begin(self, session: Session) -> None:
-        """A connection has been accepted: answer its requests until the client has logged in."""
-        ...
-
-    def gone(self, session: Session) -> None:
-        """A connection has ended, whether its client had logged in or not."""
-        ...
-
-    def tick(self, now_ms: int) -> None:
-        """Time has passed: end logins that take too long."""
         ...

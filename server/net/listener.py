@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..metadata.endpoint import Endpoint
 from .connection_info import ConnectionInfo
-from .dispatcher import Dispatcher, Logins
+from .dispatcher import Dispatcher
 from .frame_memory import FrameMemory
 from .limits import DEFAULT_QUEUED_BYTES, ConnectionQuotas, NetLimits
 from .log_limit import LineLimiter
+from .logins import Logins
 from .output_memory import OutputMemory
 from .rotation import Rotation
 from .session import Session

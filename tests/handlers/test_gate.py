@@ -60,6 +60,8 @@ CHECKS = {
     "DescribeAcls": [(DESCRIBE, *CLUSTER)],
     "CreateAcls": [(ALTER, *CLUSTER)],
     "DeleteAcls": [(ALTER, *CLUSTER)],
+    "DescribeUserScramCredentials": [(DESCRIBE, *CLUSTER)],
+    "AlterUserScramCredentials": [(ALTER, *CLUSTER)],
     "DescribeLogDirs": [(DESCRIBE, *CLUSTER)],
     "ElectLeaders": [(ALTER, *CLUSTER)],
     "AlterPartitionReassignments": [(ALTER, *CLUSTER)],

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...clock import Clock
     from ..jaas import LoginModule
     from .mechanism import Mechanism
     from .sources import Settings, Sources

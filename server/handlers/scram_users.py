@@ -1,0 +1,222 @@
+"""DescribeUserScramCredentials (API key 50) and AlterUserScramCredentials (51).
+
+Behavior: the credentials are in the configs of users (`/config/users/<user>`), one for each mechanism, as Apache Kafka
+stores them. What is wrong with one row of a request fails all rows of that user, and no row of others. Only the controller
+changes credentials. A broker shows those of its image.
+Versions: 0.
+Source: ZkAdminManager.alterUserScramCredentials, describeUserScramCredentials; KIP-554.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping
+from typing import TypeVar
+
+from kwire.errors import ErrorCode
+from kwire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kwire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+from ..coordination.paths import desanitize, sanitize
+from ..metadata.image import DEFAULT_ENTITY, USERS
+from ..security.acl import AclOperation
+from ..security.sasl.scram import (
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
+    TYPES,
+    BadCredential,
+    ScramCredential,
+)
+from . import refusals
+from .authorization import cluster
+from .context import Later, RequestContext
+from .registry import handles
+
+R = TypeVar("R")
+Steps = Generator[None, None, R]
+
+NO_NAME = "Username must not be empty"
+UNKNOWN_MECHANISM = "Unknown SCRAM mechanism"
+TOO_FEW, TOO_MANY = "Too few iterations", "Too many iterations"
+TWICE = "A user credential cannot be altered twice in the same request"
+NOT_THERE = "Attempt to delete a user credential that does not exist"
+NOBODY = "Attempt to describe a user credential that does not exist: {}"
+DESCRIBED_TWICE = (
+    "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
+)
+
+NAMES = {number: name for name, number in TYPES.items()}
+
+
+# -- DescribeUserScramCredentials ----------------------------------------------------------------
+
+
+@handles(
+    DescribeUserScramCredentialsRequest,
+    versions="0",
+    authorize=cluster(AclOperation.DESCRIBE),
+)
+def describe_user_scram_credentials(
+    ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> Steps[DescribeUserScramCredentialsResponse]:
+    """Answer with mechanisms and iterations; for no users, with those of all who have a credential."""
+    configs = ctx.services.metadata().configs.get(USERS, {})
+    results: list[DescribeUserScramCredentialsResult] = []
+    if not request.users:
+        for name in sorted(configs):
+            yield
+            if "/" not in name and name != DEFAULT_ENTITY:
+                found = _described(desanitize(name), configs[name])
+                if found is not None:
+                    results.append(found)
+    else:
+        times = Counter(row.name for row in request.users)
+        for user, count in times.items():
+            yield
+            if not user:
+                row = _no_credentials(user, ErrorCode.RESOURCE_NOT_FOUND, NO_NAME)
+            elif count > 1:
+                message = DESCRIBED_TWICE.format(user)
+                row = _no_credentials(user, ErrorCode.DUPLICATE_RESOURCE, message)
+            else:
+                row = _described(user, configs.get(sanitize(user), {})) or _no_credentials(
+                    user, ErrorCode.RESOURCE_NOT_FOUND, NOBODY.format(user)
+                )
+            results.append(row)
+    return DescribeUserScramCredentialsResponse(error_message="", results=results)
+
+
+def _described(user: str, config: Mapping[str, str]) -> DescribeUserScramCredentialsResult | None:
+    """The credentials of a user; None without any."""
+    infos = []
+    for mechanism, number in TYPES.items():
+        text = config.get(mechanism)
+        if text is not None:
+            try:
+                iterations = ScramCredential.parse(text).iterations
+            except BadCredential:
+                return _no_credentials(user, ErrorCode.UNKNOWN_SERVER_ERROR, None)
+            infos.append(CredentialInfo(mechanism=number, iterations=iterations))
+    if not infos:
+        return None
+    return DescribeUserScramCredentialsResult(user=user, error_message="", credential_infos=infos)
+
+
+def _no_credentials(
+    user: str, error: ErrorCode, message: str | None
+) -> DescribeUserScramCredentialsResult:
+    return DescribeUserScramCredentialsResult(
+        user=user, error_code=error, error_message=message, credential_infos=[]
+    )
+
+
+# -- AlterUserScramCredentials -------------------------------------------------------------------
+
+
+class NoSuchCredential(Exception):
+    """A credential that is to be deleted is not there."""
+
+
+@handles(
+    AlterUserScramCredentialsRequest,
+    versions="0",
+    authorize=cluster(AclOperation.ALTER),
+    refusal=refusals.alter_user_scram_credentials,
+)
+def alter_user_scram_credentials(
+    ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> Steps[AlterUserScramCredentialsResponse | Later[AlterUserScramCredentialsResponse]]:
+    """Set and delete credentials; the answer waits until they are stored, and apply at this broker."""
+    if not ctx.services.controller.is_active:
+        return refusals.alter_user_scram_credentials(ctx, request, ErrorCode.NOT_CONTROLLER)
+    refused: dict[str, AlterUserScramCredentialsResult] = {}
+    times: Counter[tuple[str, int]] = Counter()
+    # A deletion's fault is replaced by an upsertion's of the same user, as in Apache Kafka.
+    rows: list[ScramCredentialDeletion | ScramCredentialUpsertion]
+    rows = [*request.deletions, *request.upsertions]
+    for row in rows:
+        yield
+        times[row.name, row.mechanism] += 1
+        fault = _fault(row)
+        if fault is not None:
+            error = ErrorCode.UNACCEPTABLE_CREDENTIAL
+            if fault == UNKNOWN_MECHANISM:
+                error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+            refused[row.name] = result(row.name, error, fault)
+    for (user, _), count in times.items():
+        yield
+        if count > 1 and user not in refused:
+            refused[user] = result(user, ErrorCode.DUPLICATE_RESOURCE, TWICE)
+    changes: dict[str, dict[str, str | None]] = {}
+    for deletion in request.deletions:
+        yield
+        if deletion.name not in refused:
+            changes.setdefault(deletion.name, {})[NAMES[deletion.mechanism]] = None
+    for upsertion in request.upsertions:
+        yield
+        if upsertion.name not in refused:
+            mechanism = NAMES[upsertion.mechanism]
+            changes.setdefault(upsertion.name, {})[mechanism] = ScramCredential.of(
+                mechanism, upsertion.salt, upsertion.salted_password, upsertion.iterations
+            ).text()
+    results = list(refused.values())
+    if not changes:
+        return AlterUserScramCredentialsResponse(results=results)
+    return ctx.later(_alter(ctx, changes, results))
+
+
+async def _alter(
+    ctx: RequestContext,
+    changes: Mapping[str, Mapping[str, str | None]],
+    results: list[AlterUserScramCredentialsResult],
+) -> AlterUserScramCredentialsResponse:
+    """Store the new credentials of each user (mechanism -> credential, or None to delete it)."""
+    for user, wanted in changes.items():
+        await ctx.services.turns.pause(ctx.connection)
+
+        def change(
+            before: Mapping[str, str], wanted: Mapping[str, str | None] = wanted
+        ) -> Mapping[str, str]:
+            if any(text is None and mechanism not in before for mechanism, text in wanted.items()):
+                raise NoSuchCredential
+            after = {name: text for name, text in before.items() if name not in wanted}
+            after.update((name, text) for name, text in wanted.items() if text is not None)
+            return after
+
+        try:
+            await ctx.services.controller.alter_config(USERS, sanitize(user), change)
+        except NoSuchCredential:
+            results.append(result(user, ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE))
+        else:
+            results.append(result(user, ErrorCode.NONE, ""))
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _fault(row: ScramCredentialDeletion | ScramCredentialUpsertion) -> str | None:
+    """What is wrong with a row; None if nothing is."""
+    if not row.name:
+        return NO_NAME
+    if row.mechanism not in NAMES:
+        return UNKNOWN_MECHANISM
+    if isinstance(row, ScramCredentialUpsertion):
+        if row.iterations < MIN_ITERATIONS:
+            return TOO_FEW
+        if row.iterations > MAX_ITERATIONS:
+            return TOO_MANY
+    return None
+
+
+def result(user: str, error: ErrorCode, message: str | None) -> AlterUserScramCredentialsResult:
+    """How one user fared."""
+    return AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message)
