@@ -105,6 +105,7 @@ class Broker:
             fail=self._fail,
             observer=None if metrics is None else metrics.requests,
         )
+        self.built(rooms)
         self.serving = await serve(
             config,
             opened,
@@ -119,6 +120,9 @@ class Broker:
             metrics.begin(opened, rooms, self.serving, lambda: self._stopping)
         if not await rooms.controller.known(FIRST_METADATA_S):
             logger.warning("no controller has told this broker of the cluster yet")
+
+    def built(self, rooms: Rooms) -> None:
+        """Called when the components are there and nothing is served yet; subclasses may change something."""
 
     @property
     def address(self) -> str:
