@@ -49,6 +49,8 @@ def run(config: BrokerConfig) -> int:
 def run_until_stopped(broker: Broker) -> int:
     """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or SIGHUP.
 
+    A broker with TLS that has no terminal reads its certificates again on SIGHUP instead.
+
     Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second
     signal at least AGAIN_S after the first ends the process at once.
     """
@@ -82,6 +84,14 @@ def raise_descriptor_limit() -> None:
             logger.warning("cannot raise the limit of open files from %d: %s", soft, error)
 
 
+def has_terminal() -> bool:
+    """Whether the process was started from a terminal, which sends SIGHUP when it is closed."""
+    try:
+        return os.isatty(0)
+    except OSError:  # there is no standard input
+        return False
+
+
 def say_ready(line: str) -> None:
     """Print the line; if nobody reads standard output, the broker serves clients all the same."""
     try:
@@ -110,7 +120,11 @@ async def _run(broker: Broker) -> int:
         stopping.set()
 
     def received(number: int, _: object) -> None:
-        if not loop.is_closed():
+        if loop.is_closed():
+            return
+        if number == signal.SIGHUP and broker.tls is not None and not has_terminal():
+            loop.call_soon_threadsafe(broker.tls.reload)
+        else:
             loop.call_soon_threadsafe(stop, number)
 
     for number in STOP_SIGNALS:

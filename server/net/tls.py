@@ -151,6 +151,7 @@ class Tls:
 
     def reload(self) -> None:
         """Read all certificates again, whether their files have changed or not."""
+        logger.info("reading the certificates again")
         for listener in self._listeners.values():
             listener.stamp = ()
         self._now.set()

@@ -312,11 +312,12 @@ class TlsTransport(SocketTransport):
         if count:
             buffer[:1], self._peeked = self._peeked, b""
         size = min(len(buffer), most)
-        read = self._tls.recv_into
+        # recv_into with fewer checks; typeshed takes no other buffer than bytes, and no number for an answer
+        read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
         while count < size:
             try:
                 with buffer[count:size] as rest:
-                    got = read(rest)
+                    got = read(size - count, rest)
             except (ssl.SSLWantReadError, BlockingIOError, InterruptedError):
                 return count, WAITS
             except ssl.SSLWantWriteError:
