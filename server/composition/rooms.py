@@ -160,7 +160,13 @@ def build_rooms(
         turns=turns,
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
-    marker_writer = TransactionMarkerWriter(replicas, groups, publisher.current, clock)
+    marker_writer = TransactionMarkerWriter(
+        replicas,
+        groups,
+        publisher.current,
+        clock,
+        write_timeout_ms=config.get_int("request.timeout.ms"),
+    )
     markers: MarkerChannels | None = None
     if clients is not None:
         markers = clients.markers(marker_writer)

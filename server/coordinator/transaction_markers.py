@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 #: How many partitions get their marker before other work gets a turn on the loop.
 MARKERS_PER_TURN = 64
 
-#: How long a marker may wait for the in-sync replicas before it is sent again.
-COMMIT_TIMEOUT_MS = 30_000
-
 Outcome = tuple[TopicPartition, ErrorCode]
 
 
@@ -59,7 +56,8 @@ class StaleMarkers(NamedTuple):
 class TransactionMarkerWriter:
     """A MarkerSender for partitions of this broker, and the writer behind WriteTxnMarkers.
 
-    Shape: `metadata` returns the current image. A group's offsets are settled when the marker in
+    Shape: `metadata` returns the current image. `write_timeout_ms` (`request.timeout.ms`) is how long a marker
+    waits for the in-sync replicas before its sender is told, and sends it again. A group's offsets are settled when the marker in
     its partition of __consumer_offsets is committed.
     """
 
@@ -69,8 +67,11 @@ class TransactionMarkerWriter:
         groups: GroupCoordinator,
         metadata: Callable[[], MetadataImage],
         clock: Clock,
+        *,
+        write_timeout_ms: int = 30_000,
     ) -> None:
         self._replicas = replicas
+        self._write_timeout_ms = write_timeout_ms
         self._groups = groups
         self._metadata = metadata
         self._clock = clock
@@ -148,7 +149,7 @@ class TransactionMarkerWriter:
         appended = self._replicas.appends.append_records(
             [(replica, memoryview(bytearray(batch)))],
             acks=-1,
-            timeout_ms=COMMIT_TIMEOUT_MS,
+            timeout_ms=self._write_timeout_ms,
             now_ms=now_ms,
             origin=AppendOrigin.COORDINATOR,
             verifier=StaleMarkers(markers) if markers.transaction_version >= BUMPS_EPOCHS else None,

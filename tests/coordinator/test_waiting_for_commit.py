@@ -52,6 +52,25 @@ def test_record_that_is_committed_before_it_is_awaited_is_not_waited_for(
         room.stop()
 
 
+def test_marker_that_is_not_replicated_in_time_is_given_up(tmp_path: Path) -> None:
+    room = Replicas(tmp_path / "data").start()
+
+    async def run() -> ErrorCode:
+        nothing: Any = None
+        markers = TransactionMarkerWriter(
+            room.replicas, nothing, room.publisher.current, room.clock, write_timeout_ms=1
+        )
+        partition = room.create(TOPIC, replicas=(0, 1))
+        begun = markers.write(partition.tp, Markers("id", 7, 0, 0, True, ()))
+        assert not isinstance(begun, ErrorCode)
+        return await asyncio.wait_for(begun, 5)
+
+    try:
+        assert asyncio.run(run()) is ErrorCode.REQUEST_TIMED_OUT
+    finally:
+        room.stop()
+
+
 def test_group_hears_of_its_marker_before_anybody_awaits_it(tmp_path: Path) -> None:
     """WriteTxnMarkers waits for one partition after another, and any of them may take long."""
     room = Replicas(tmp_path / "data").start()
