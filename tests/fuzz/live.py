@@ -33,6 +33,7 @@ from kwire.codec import encode
 from kwire.errors import ErrorCode, WireError
 
 from ..attack.weird import Weird
+from ..compat.mixed.cluster import KAFKA, KWIRE, MixedCluster
 from ..support.broker_process import KwireBroker, resident_bytes
 from ..support.kwire_cluster import KwireCluster, wait_until
 from ..support.zookeeper import ZooKeeperServer
@@ -384,6 +385,42 @@ def cluster_campaign(directory: Path, *, seed: int, requests: int) -> Findings:
     return found
 
 
+def mixed_campaign(directory: Path, *, seed: int, requests: int) -> Findings:
+    """The same on two brokers in a cluster whose controller is Apache Kafka 3.9.2."""
+    found = Findings()
+    with MixedCluster(directory, (KAFKA, KWIRE, KWIRE), SETTINGS) as cluster:
+        controller = cluster.controller()
+        assert controller is not None
+        prepare(cluster.seat(controller).port, replicas=3)
+        cluster.wait_until_in_sync()
+        seats = [seat for seat in cluster.seats if seat.kind == KWIRE]
+        jobs = [
+            (
+                seat.port,
+                Requests(seed, number, served(seat.port), True),
+                range(requests // len(seats)),
+                4 * ANSWER_S,
+            )
+            for number, seat in enumerate(seats)
+        ]
+        began = time.monotonic()
+        with multiprocessing.get_context("spawn").Pool(len(seats)) as pool:
+            for part in pool.starmap(work, jobs):
+                found.merge(part)
+        found.counts["seconds"] = round(time.monotonic() - began)
+        for seat in seats:
+            assert isinstance(seat.broker, KwireBroker)
+            check_log(seat.broker, found)
+        for seat in seats:
+            seat.kill()
+            seat.start()
+        try:
+            cluster.wait_until_in_sync()
+        except AssertionError as error:
+            found.add("not in sync after a restart", f"{error!s:.3000}")
+    return found
+
+
 def knows_all(cluster: KwireCluster) -> bool:
     """Whether each broker knows the topics, with all replicas in sync."""
     for number in range(3):
@@ -426,6 +463,9 @@ def main() -> int:
     parser.add_argument("--zookeeper", action="store_true", help="a real ZooKeeper is the store")
     parser.add_argument("--of-brokers", action="store_true", help="also what only brokers send")
     parser.add_argument("--cluster", action="store_true", help="three brokers, and what these send")
+    parser.add_argument(
+        "--mixed", action="store_true", help="two brokers, with Apache Kafka as controller"
+    )
     parser.add_argument("--keep", type=Path, help="keep the broker's data and log here")
     parser.add_argument("--show", help="print one request, SEED.WORKER.NUMBER")
     options = parser.parse_args()
@@ -433,7 +473,9 @@ def main() -> int:
         directory = options.keep or Path(name)
         if options.show:
             return show(directory, options)
-        if options.cluster:
+        if options.mixed:
+            found = mixed_campaign(directory, seed=options.seed, requests=options.requests)
+        elif options.cluster:
             found = cluster_campaign(directory, seed=options.seed, requests=options.requests)
         else:
             found = campaign(
