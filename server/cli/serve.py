@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from ..config import BrokerConfig, ConfigError
 from ..config.broker_config import unknown_keys
 from ..config.endpoints import parse_host_port
+from ..config.jaas_file import named_file, settings_of
 from ..config.properties import PropertiesError, parse_properties
 from ..config.tables import nearest
 from .log_output import configure_logging
@@ -128,7 +130,21 @@ def static_properties(options: Namespace) -> dict[str, str]:
     if "broker.id" in given or "node.id" in given:
         properties.pop("broker.id", None)
         properties.pop("node.id", None)
-    return properties | given
+    properties |= given
+    return properties | jaas_properties(properties)
+
+
+def jaas_properties(properties: dict[str, str]) -> dict[str, str]:
+    """The settings in a JAAS file, if there is one. Errors: ConfigError, also for a file that cannot be read."""
+    path = named_file(properties, os.environ)
+    if path is None:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or 'not a text file'}"
+        raise ConfigError(f"{path}: {reason}", "kwire.jaas.file", path, reason) from None
+    return settings_of(text, path, properties)
 
 
 def option_properties(options: Namespace) -> dict[str, str]:
@@ -167,7 +183,9 @@ def override_properties(overrides: list[str]) -> dict[str, str]:
         if unknown_keys([name]):
             guess = nearest(name)
             hint = f"; the nearest known one is {guess}" if guess else ""
-            raise ConfigError(f"-o {text}: {name} is not a config of Apache Kafka or kwire{hint}")
+            raise ConfigError(
+                f"-o {name}=...: {name} is not a config of Apache Kafka or kwire{hint}"
+            )
         properties[name] = value
     return properties
 

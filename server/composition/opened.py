@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..config import BrokerConfig, ConfigError
+from ..config import BrokerConfig
 from ..coordination.cluster import Cluster
 from ..executor import Executor
 from ..log.file_layer import FileLayer
@@ -134,14 +134,9 @@ async def open_store(
         store = await EmbeddedStore.open(Path(config.log_dirs[0], EMBEDDED_STORE), clock)
         store.on_failure(fail)
         return store
-    from ..coordination.zookeeper import ZooKeeperStore
+    from .zookeeper import connect_to_zookeeper
 
-    try:
-        return await ZooKeeperStore.connect(
-            zookeeper, session_timeout_ms=config.get_int("zookeeper.session.timeout.ms")
-        )
-    except ValueError as error:
-        raise ConfigError(f"zookeeper.connect={zookeeper}: {error}") from None
+    return await connect_to_zookeeper(config, zookeeper)
 
 
 async def generated_id(config: BrokerConfig, cluster: Cluster, known: int | None) -> int:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ..coordination.tokens import TokenStore
     from ..coordinator.marker_channels import MarkerChannels
     from ..coordinator.partition_verifier import PartitionVerifier
-    from ..handlers.gate import Observer
     from ..interbroker.clients import InterBrokerClients
     from ..interbroker.peer_watch import PeerWatch
 
@@ -96,7 +95,6 @@ def build_rooms(
     cleanup: AsyncExitStack,
     *,
     fail: Callable[[Exception], None],
-    observer: Observer | None = None,
 ) -> Rooms:
     """Build the components, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
@@ -323,7 +321,6 @@ def build_rooms(
             turns=turns,
             max_decoded_bytes=config.get_int("kwire.request.decoded.max.bytes"),
             quotas=quotas,
-            observer=observer,
         ),
         clients=clients,
         peers=peers,

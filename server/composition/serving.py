@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from ..metadata.image import BROKERS, EMPTY, USERS
 from ..net.limits import ConnectionQuotas, NetLimits
 from ..net.listener import Listener, frame_memory, output_memory
 from ..net.rotation import Rotation
-from ..net.session import Session
 from ..quotas.connections import ConnectionRates
 from .opened import Opened
 from .rooms import Rooms
@@ -51,12 +50,7 @@ class Serving:
 
 
 async def serve(
-    config: BrokerConfig,
-    opened: Opened,
-    rooms: Rooms,
-    cleanup: AsyncExitStack,
-    *,
-    make_session: Callable[..., Session] = Session,
+    config: BrokerConfig, opened: Opened, rooms: Rooms, cleanup: AsyncExitStack
 ) -> Serving:
     """Start everything that serves clients, and have `cleanup` stop it. Errors: as for `open_world`."""
     clock = opened.seams.clock
@@ -82,7 +76,6 @@ async def serve(
             rotation=rotation,
             quotas=quotas,
             logins=logins.get(endpoint.listener),
-            make_session=make_session,
         )
         for acceptor, endpoint in zip(opened.acceptors, opened.endpoints, strict=True)
     )

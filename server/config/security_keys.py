@@ -17,7 +17,7 @@ BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
     ConfigType.LIST,
     ConfigType.PASSWORD,
 )
-MEDIUM, LOW = "MEDIUM", "LOW"
+HIGH, MEDIUM, LOW = "HIGH", "MEDIUM", "LOW"
 PER_BROKER = UpdateMode.PER_BROKER
 
 # fmt: off
@@ -120,5 +120,40 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
         doc="Longest life of a delegation token, however often it is renewed."),
     key("delegation.token.secret.key", PASSWORD, None, MEDIUM,
         doc="Secret from which the passwords of delegation tokens are made, the same for all brokers. Not set: there are none."),
+    # ZooKeeper
+    key("kwire.jaas.file", STRING, None, MEDIUM,
+        doc="JAAS file with the sections KafkaServer and Client; without it, the file that KAFKA_OPTS names as java.security.auth.login.config."),
+    key("kwire.zookeeper.sasl.jaas.config", PASSWORD, None, MEDIUM,
+        doc="Login module for ZooKeeper (DigestLoginModule with username and password), instead of the section Client of a JAAS file."),
+    key("zookeeper.clientCnxnSocket", STRING, None, MEDIUM, idle=True,
+        doc="Apache Kafka needs org.apache.zookeeper.ClientCnxnSocketNetty here for TLS; kwire needs nothing."),
+    key("zookeeper.set.acl", BOOLEAN, "false", HIGH,
+        doc="Give the nodes that this broker creates in ZooKeeper ACLs, so that only the brokers' login can change them."),
+    key("zookeeper.ssl.cipher.suites", LIST, None, LOW,
+        doc="Cipher suites that may be negotiated with ZooKeeper, by Java's names."),
+    key("zookeeper.ssl.client.enable", BOOLEAN, "false", MEDIUM,
+        doc="Connect to ZooKeeper with TLS."),
+    key("zookeeper.ssl.crl.enable", BOOLEAN, "false", LOW,
+        doc="Not supported: true is refused."),
+    key("zookeeper.ssl.enabled.protocols", LIST, None, LOW,
+        doc="Versions of TLS that may be negotiated with ZooKeeper; without it, that of zookeeper.ssl.protocol."),
+    key("zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", LOW,
+        doc="HTTPS: the host name in ZooKeeper's certificate is checked; empty: it is not."),
+    key("zookeeper.ssl.keystore.location", STRING, None, MEDIUM,
+        doc="File with the private key and certificate that this broker presents to ZooKeeper."),
+    key("zookeeper.ssl.keystore.password", PASSWORD, None, MEDIUM,
+        doc="Password of this file."),
+    key("zookeeper.ssl.keystore.type", STRING, None, MEDIUM,
+        doc="PEM or PKCS12; without it, the ending of the name says which (.pem, .p12)."),
+    key("zookeeper.ssl.ocsp.enable", BOOLEAN, "false", LOW,
+        doc="Not supported: true is refused."),
+    key("zookeeper.ssl.protocol", STRING, "TLSv1.2", LOW,
+        doc="Version of TLS to negotiate with ZooKeeper."),
+    key("zookeeper.ssl.truststore.location", STRING, None, MEDIUM,
+        doc="File with the certificates of the authorities that may have issued ZooKeeper's."),
+    key("zookeeper.ssl.truststore.password", PASSWORD, None, MEDIUM,
+        doc="Password of this file."),
+    key("zookeeper.ssl.truststore.type", STRING, None, MEDIUM,
+        doc="PEM or PKCS12; without it, the ending of the name says which (.pem, .p12)."),
 )
 # fmt: on

@@ -89,6 +89,10 @@ class StoreClosed(StoreError):
     """The store was closed, or cannot be used any more (its file failed)."""
 
 
+class NotAllowed(StoreError):
+    """The ACL of the node does not allow this to the login of this session."""
+
+
 class Create(NamedTuple):
     """Create a node, with a number behind its name if `sequential`; part of a multi."""
 

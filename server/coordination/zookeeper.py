@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import store
 from .store import (
@@ -37,10 +39,16 @@ from .store import (
     WatchEvent,
     check_path,
 )
+from .znode_acls import Access, access_of
 
 if TYPE_CHECKING:
+    import ssl
+
     from kazoo.client import KazooClient, TransactionRequest
     from kazoo.protocol.states import ZnodeStat
+    from kazoo.security import ACL
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -64,6 +72,20 @@ def split_chroot(connect: str) -> tuple[str, str]:
     if not hosts:
         raise ValueError(f"no host in the ZooKeeper connect string {connect!r}")
     return hosts, path
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ZooKeeperLogin:
+    """A user of ZooKeeper's DigestLoginModule."""
+
+    user: str
+    password: str
+
+    MECHANISM: ClassVar[str] = "DIGEST-MD5"
+
+    def sasl_options(self) -> dict[str, str]:
+        """The login, as kazoo wants it."""
+        return {"mechanism": self.MECHANISM, "username": self.user, "password": self.password}
 
 
 class Bridge:
@@ -90,9 +112,16 @@ class Bridge:
 class ZooKeeperStore:
     """One ZooKeeper session. Source of the contract: `store.Store`."""
 
-    def __init__(self, client: KazooClient, chroot: str, timeout_ms: int) -> None:
+    def __init__(
+        self, client: KazooClient, chroot: str, timeout_ms: int, *, set_acl: bool = False
+    ) -> None:
         self._client = client
         self._chroot = chroot
+        self._set_acl = set_acl
+        #: With a login, there is a session only when it is accepted; kazoo says so before.
+        self._logs_in = False
+        #: Why ZooKeeper refused the login, in words; written in kazoo's thread.
+        self._refused: str | None = None
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._fence = threading.Lock()
@@ -113,10 +142,14 @@ class ZooKeeperStore:
         *,
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
+        login: ZooKeeperLogin | None = None,
+        tls: ssl.SSLContext | None = None,
+        set_acl: bool = False,
     ) -> ZooKeeperStore:
         """Open a session and create the chroot of the connect string if it is missing.
 
-        Errors: StoreClosed if no server answers within `connection_timeout_ms`; ValueError.
+        Shape: with `set_acl`, what is created belongs to this client's login, or its certificate in `tls`.
+        Errors: StoreClosed if no server answers within `connection_timeout_ms`, or refuses the login; ValueError.
         """
         from kazoo.client import KazooClient
         from kazoo.retry import KazooRetry
@@ -124,19 +157,25 @@ class ZooKeeperStore:
         hosts, chroot = split_chroot(connect)
         client = KazooClient(
             hosts=hosts,
-            handler=direct_handler(),
+            handler=direct_handler(tls),
+            sasl_options=None if login is None else login.sasl_options(),
             timeout=session_timeout_ms / 1000,
             connection_retry=KazooRetry(max_tries=-1, max_delay=RECONNECT_MAX_SECONDS),
         )
-        opened = cls(client, chroot, session_timeout_ms)
+        opened = cls(client, chroot, session_timeout_ms, set_acl=set_acl)
+        if login is not None:
+            opened._survive_refused_logins(login)
         client.add_listener(opened._state_changed)
         client.start_async()
         try:
             await asyncio.wait_for(opened.connected(), connection_timeout_ms / 1000)
             if chroot:
-                await opened._read(partial(client.ensure_path_async, chroot), chroot)
+                acl = opened._acl("/")
+                await opened._read(partial(client.ensure_path_async, chroot, acl), chroot)
         except TimeoutError:
             await opened.close()
+            if opened._refused is not None:
+                raise StoreClosed(message=opened._refused) from None
             raise StoreClosed(
                 message=f"no ZooKeeper server at {hosts} answered within {connection_timeout_ms} ms"
             ) from None
@@ -178,10 +217,13 @@ class ZooKeeperStore:
             self.post(self._session_changed, SessionState.EXPIRED, 0)
         elif state == "SUSPENDED":
             self.post(self._session_changed, SessionState.SUSPENDED, 0)
-        else:
-            client_id = self._client.client_id
-            session_id = client_id[0] if client_id else 0
-            self.post(self._session_changed, SessionState.CONNECTED, session_id)
+        elif not self._logs_in:
+            self._report_connected()
+
+    def _report_connected(self) -> None:
+        client_id = self._client.client_id
+        session_id = client_id[0] if client_id else 0
+        self.post(self._session_changed, SessionState.CONNECTED, session_id)
 
     def _session_changed(self, state: SessionState, session_id: int) -> None:
         if self._closed:
@@ -195,6 +237,31 @@ class ZooKeeperStore:
                     waiter.set_result(None)
         for callback in self._callbacks:
             callback(state)
+
+    def _survive_refused_logins(self, login: ZooKeeperLogin) -> None:
+        """Have kazoo try again after a refused login: a server that stops ends the connection in the same way.
+
+        kazoo would close the client for ever, and a broker would not come back when the server does.
+        """
+        from kazoo.exceptions import AuthFailedError, ConnectionDropped
+
+        connection = self._client._connection
+        log_in = connection._authenticate_with_sasl
+
+        def log_in_or_drop(*arguments: Any) -> None:
+            try:
+                log_in(*arguments)
+            except AuthFailedError:
+                reason = f"ZooKeeper refused the login of {login.user} ({login.MECHANISM})"
+                if self._refused is None:
+                    logger.error("%s; trying again", reason)
+                self._refused = reason
+                raise ConnectionDropped(reason) from None
+            self._refused = None
+            self._report_connected()
+
+        self._logs_in = True
+        connection._authenticate_with_sasl = log_in_or_drop
 
     async def close(self) -> None:
         if self._closed:
@@ -231,6 +298,7 @@ class ZooKeeperStore:
                 self._client.create_async,
                 self._full(path),
                 data,
+                acl=self._acl(path),
                 ephemeral=ephemeral,
                 sequence=sequential,
             ),
@@ -335,7 +403,11 @@ class ZooKeeperStore:
             if isinstance(op, Create):
                 check_path(op.path)
                 transaction.create(
-                    path, op.data or b"", ephemeral=op.ephemeral, sequence=op.sequential
+                    path,
+                    op.data or b"",
+                    acl=self._acl(op.path),
+                    ephemeral=op.ephemeral,
+                    sequence=op.sequential,
                 )
             elif isinstance(op, SetData):
                 transaction.set_data(path, op.data or b"", op.version)
@@ -403,6 +475,17 @@ class ZooKeeperStore:
     def _bridge(self, watch: Watch | None, path: str) -> Bridge | None:
         return None if watch is None else Bridge(self, watch, path)
 
+    def _acl(self, path: str) -> list[ACL] | None:
+        """The ACL of a new node; None for kazoo's default, which is open to everyone."""
+        if not self._set_acl:
+            return None
+        from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+        access = access_of(path)
+        if access is Access.OPEN:
+            return [*OPEN_ACL_UNSAFE]
+        return [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if access is Access.READ else ())]
+
     def _full(self, path: str) -> str:
         return (self._chroot + path if path != "/" else self._chroot) or "/"
 
@@ -414,8 +497,11 @@ class ZooKeeperStore:
             raise StoreClosed(message="the session is closed")
 
 
-def direct_handler() -> Any:
-    """A kazoo handler that delivers results directly, without another thread in between."""
+def direct_handler(tls: ssl.SSLContext | None = None) -> Any:
+    """A kazoo handler that delivers results directly, without another thread in between.
+
+    Shape: with `tls`, connections are encrypted.
+    """
     from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
 
     class DirectResult(AsyncResult):  # type: ignore[misc] # kazoo has no types
@@ -427,7 +513,31 @@ def direct_handler() -> Any:
         def async_result(self) -> DirectResult:
             return DirectResult(self)
 
+        def select(self, readers: Any, writers: Any, errors: Any, timeout: Any = None) -> Any:
+            # What TLS has decrypted already makes no socket readable.
+            ready = [each for each in readers if tls is not None and _has_pending(each)]
+            if not ready:
+                return super().select(readers, writers, errors, timeout)
+            found, *others = super().select(readers, writers, errors, 0)
+            return [*found, *(each for each in ready if each not in found)], *others
+
+        def create_connection(self, *arguments: Any, **options: Any) -> Any:
+            # kazoo would read certificates from PEM files, at each connection.
+            sock = super().create_connection(*arguments, **options)
+            if tls is None:
+                return sock
+            try:
+                return tls.wrap_socket(sock, server_hostname=options["hostname"])
+            except BaseException:
+                sock.close()
+                raise
+
     return DirectHandler()
+
+
+def _has_pending(sock: Any) -> bool:
+    pending = getattr(sock, "pending", None)
+    return pending is not None and pending() > 0
 
 
 EVENT_KINDS = {
@@ -490,6 +600,8 @@ def translate(error: BaseException, path: str) -> StoreError:
         (kazoo.ConnectionLoss, store.ConnectionLost),
         (kazoo.OperationTimeoutError, store.ConnectionLost),
         (kazoo.AuthFailedError, store.StoreClosed),
+        (kazoo.NoAuthError, store.NotAllowed),
+        (kazoo.InvalidACLError, store.NotAllowed),
     ]
     for theirs, ours in table:
         if isinstance(error, theirs):

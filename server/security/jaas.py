@@ -67,6 +67,13 @@ class LoginModule:
             raise JaasError(f"{self.class_name} has no option {option} in JAAS config")
         return value
 
+    def to_text(self) -> str:
+        """What `parse_jaas_config` reads; it contains the secrets."""
+        options = "".join(
+            f' {name}="{_QUOTES.sub(_octal, value)}"' for name, value in self.options.items()
+        )
+        return f"{self.module} {self.control_flag.value}{options};"
+
     def __repr__(self) -> str:
         return f"LoginModule({self.class_name}, {self.control_flag.value}, options hidden)"
 
@@ -184,6 +191,8 @@ _QUOTED = r"\"(?P<double>(?:\\.|[^\"\\\n\r])*+)\"?|'(?P<single>(?:\\.|[^'\\\n\r]
 _TOKEN = re.compile(
     rf"{_BLANKS}(?:{_WORD}|{_QUOTED}|(?P<symbol>{_NUMBER}|[^\x00-\x20]))", re.DOTALL
 )
+#: What a quoted text cannot contain as it is.
+_QUOTES = re.compile(r"[\"\\\n\r]")
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
@@ -224,6 +233,10 @@ class _Tokens:
             else:
                 yield _Token(word=_unescape(match["double"] or match["single"] or ""))
         self._position = len(self._text)
+
+
+def _octal(match: re.Match[str]) -> str:
+    return f"\\{ord(match[0]):03o}"
 
 
 def _unescape(text: str) -> str:

@@ -6,12 +6,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TOPS = {
-    "kwire": "kwire",
-    "server": "kwire.server",
-    "pipeline": "kwire.pipeline",
-    "testing": "kwire.testing",
-}
+TOPS = {"kwire": "kwire", "server": "kwire.server", "pipeline": "kwire.pipeline"}
 
 
 def packages_on_disk() -> set[str]:

@@ -15,6 +15,7 @@ import pytest
 
 JAVA = Path(__file__).parents[2] / "compat" / "java"
 RELEASE = "kafka-3.9.2"
+SASL_PROVIDER = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
 
 
 def jars() -> list[Path]:
@@ -49,7 +50,9 @@ def free_port() -> int:
 class ZooKeeperServer:
     """One standalone server on loopback, with its data in a temporary directory."""
 
-    def __init__(self, tick_ms: int = 200) -> None:
+    def __init__(self, tick_ms: int = 200, jaas: str = "") -> None:
+        """Shape: `jaas` is a section named Server; with it, clients may log in with SASL."""
+        self.jaas = jaas
         self.port = free_port()
         self.tick_ms = tick_ms
         self.directory = Path(tempfile.mkdtemp(prefix="kwire-zookeeper-"))
@@ -69,13 +72,20 @@ class ZooKeeperServer:
             f"clientPort={self.port}\nclientPortAddress=127.0.0.1\n"
             "maxClientCnxns=0\nminSessionTimeout=400\nmaxSessionTimeout=60000\n"
             "admin.enableServer=false\n4lw.commands.whitelist=*\n"
+            + (f"authProvider.sasl={SASL_PROVIDER}\n" if self.jaas else "")
         )
+        flags = []
+        if self.jaas:
+            logins = self.directory / "jaas.conf"
+            logins.write_text(self.jaas)
+            flags = [f"-Djava.security.auth.login.config={logins}"]
         command = [
             "java",
             "-Xmx256m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Dzookeeper.fsync.warningthresholdms=1000",
+            *flags,
             "-cp",
             ":".join(str(jar) for jar in jars_or_skip()),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",

@@ -77,8 +77,21 @@ def load_credentials(settings: Settings, read: ReadFile, *, login: bool) -> Cred
     return Credentials(identity, trusted, server, client, rules)
 
 
+def client_context(settings: Settings, read: ReadFile) -> ssl.SSLContext:
+    """The context of a client that may have no certificate of its own. Errors: ConfigError, which names the key."""
+    identity, trusted = read_identity(settings, read), read_trusted(settings, read)
+    context = _context(settings, ssl.PROTOCOL_TLS_CLIENT, identity, trusted)
+    algorithm = settings.get_str("ssl.endpoint.identification.algorithm").lower()
+    if algorithm not in ("", "https"):
+        raise settings.refusal(
+            "ssl.endpoint.identification.algorithm", "not supported", "https or empty"
+        )
+    context.check_hostname = algorithm == "https"
+    return context
+
+
 def _context(
-    settings: Settings, protocol: int, identity: Identity, trusted: list[Certificate] | None
+    settings: Settings, protocol: int, identity: Identity | None, trusted: list[Certificate] | None
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     # A renegotiation costs the server much more than the client, and Kafka's clients never need one.
@@ -86,13 +99,13 @@ def _context(
     # As in Java, every certificate of the truststore is trusted, not only those at the end of a chain.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _set_versions_and_suites(context, settings)
-    with _as_file(identity.pem()) as path:
-        try:
-            context.load_cert_chain(path)
-        except ssl.SSLError as error:
-            raise settings.refusal(
-                "ssl.keystore.location", f"OpenSSL refuses the certificate: {error.reason or error}"
-            ) from None
+    if identity is not None:
+        with _as_file(identity.pem()) as path:
+            try:
+                context.load_cert_chain(path)
+            except ssl.SSLError as error:
+                reason = f"OpenSSL refuses the certificate: {error.reason or error}"
+                raise settings.refusal("ssl.keystore.location", reason) from None
     if trusted is None:
         context.load_default_certs(
             ssl.Purpose.CLIENT_AUTH
