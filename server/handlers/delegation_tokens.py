@@ -69,7 +69,8 @@ def create_delegation_token(
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or USER_TYPE}:{request.owner_principal_name}"
     owner_type, _, owner_name = owner.partition(":")
-    requester_type, _, requester_name = requester.partition(":")
+    shown = requester if ctx.version >= 3 else ""  # older versions have no field for it
+    requester_type, _, requester_name = shown.partition(":")
 
     def answer(error: ErrorCode, info: TokenInfo | None = None) -> CreateDelegationTokenResponse:
         return CreateDelegationTokenResponse(
@@ -154,7 +155,7 @@ def describe_delegation_token(
         if wanted is not None and wanted.isdisjoint((info.owner, *info.renewers)):
             continue
         if may_see(ctx, info):
-            rows.append(row_of(info, tokens.tokens.hmac_of(info.token_id)))
+            rows.append(row_of(info, tokens.tokens.hmac_of(info.token_id), ctx.version))
     return DescribeDelegationTokenResponse(tokens=rows)
 
 
@@ -167,10 +168,10 @@ def may_see(ctx: RequestContext, info: TokenInfo) -> bool:
     )
 
 
-def row_of(info: TokenInfo, hmac: bytes) -> DescribedDelegationToken:
-    """A token as DescribeDelegationToken shows it."""
+def row_of(info: TokenInfo, hmac: bytes, version: int) -> DescribedDelegationToken:
+    """A token as DescribeDelegationToken shows it; who has asked for it, from version 3 on."""
     owner_type, _, owner_name = info.owner.partition(":")
-    requester_type, _, requester_name = info.requester.partition(":")
+    requester_type, _, requester_name = (info.requester if version >= 3 else "").partition(":")
     return DescribedDelegationToken(
         principal_type=owner_type,
         principal_name=owner_name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -19,7 +20,12 @@ from .conftest import StoreMaker
 from .test_contract import Run
 
 INFO = TokenInfo("id", "User:alice", "User:x y", ("User:bob", "User:ü*"), 1, 3, 2)
-#: As Apache Kafka 3.9.2 has written it, but for the order of the fields.
+#: What Apache Kafka 3.9.2 wrote for a token.
+BY_KAFKA = (
+    b'{"issueTimestamp":1795410083532,"renewers":["User%3Abob","User%3Ax%20y"],'
+    b'"tokenRequester":"User%3Aalice","tokenId":"cOxvBBIsTwG5inC9bLnFqw","owner":"User%3Aalice",'
+    b'"expiryTimestamp":1795496483532,"maxTimestamp":1796014883532,"version":3}'
+)
 NODE = (
     b'{"version":3,"owner":"User%3Aalice","tokenRequester":"User%3Ax%20y",'
     b'"renewers":["User%3Abob","User%3A%C3%BC%2A"],"issueTimestamp":1,"maxTimestamp":3,'
@@ -62,7 +68,11 @@ async def start(maker: StoreMaker, clock: ManualClock | None = None, name: str =
     return await Broker(await maker.session(), clock or ManualClock(), name).start()
 
 
-def test_token_is_written_as_apache_kafka_writes_it() -> None:
+def test_token_is_written_and_read_as_by_apache_kafka() -> None:
+    by_kafka = decode_token(BY_KAFKA, token_path("cOxvBBIsTwG5inC9bLnFqw"))
+    assert by_kafka.renewers == ("User:bob", "User:x y")
+    assert by_kafka.max_ms - by_kafka.issue_ms == 7 * (by_kafka.expiry_ms - by_kafka.issue_ms)
+    assert json.loads(encode_token(by_kafka)) == json.loads(BY_KAFKA)
     assert encode_token(INFO) == NODE
     assert decode_token(NODE, token_path("id")) == INFO
 

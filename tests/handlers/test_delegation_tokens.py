@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kwire.codec import decode, encode
 from kwire.errors import ErrorCode
 from kwire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from kwire.messages.describe_delegation_token import (
@@ -59,16 +60,18 @@ class Room:
         entry = AclEntry(f"User:{user}", "*", operation, Permission.ALLOW)
         self.authorizer.set_entries(ResourcePattern(kind, name), frozenset({entry}))
 
-    async def call(self, user: str, handler: Any, request: Any) -> Any:
+    async def call(self, user: str, handler: Any, request: Any, version: int | None = None) -> Any:
+        """The answer of the newest version, or of this one; as a client reads it."""
+        version = handler.max_version if version is None else version
         connection = ConnectionInfo("1", principal=f"User:{user}", security_protocol=self.protocol)
         connection.by_token = self.by_token
         services = services_of(tokens=self.tokens, authorizer=self.authorizer)
-        ctx = RequestContext(handler, handler.max_version, 1, "c", NOW, connection, services)
+        ctx = RequestContext(handler, version, 1, "c", NOW, connection, services)
         answer = finished(handler(ctx, request))
         if isinstance(answer, Later):
             value = await answer.awaitable
             answer = answer.finish(value) if answer.finish else value
-        return answer
+        return decode(type(answer), encode(answer, version), version)
 
 
 @pytest.fixture
@@ -134,6 +137,24 @@ REQUESTS = [
     (expire_delegation_token, ExpireDelegationTokenRequest(hmac=b"", expiry_time_period_ms=1)),
     (describe_delegation_token, EVERYTHING),
 ]
+
+
+def test_every_version_can_be_answered(run: Any) -> None:
+    async def body(room: Room) -> None:
+        for protocol in ("PLAINTEXT", "SASL_SSL"):
+            room.protocol = protocol
+            for handler, request in REQUESTS:
+                room.tokens._new_id = iter(f"{protocol}-{n}" for n in range(9)).__next__
+                for version in range(handler.min_version, handler.max_version + 1):
+                    answer = await room.call("alice", handler, request, version)
+                    assert (answer.error_code == 0) == (
+                        protocol == "SASL_SSL"
+                        and handler in (create_delegation_token, describe_delegation_token)
+                    )
+        (*_, last) = (await room.call("alice", describe_delegation_token, EVERYTHING)).tokens
+        assert last.token_requester_principal_name == "alice"
+
+    run(body)
 
 
 @pytest.mark.parametrize(

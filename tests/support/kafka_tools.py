@@ -33,6 +33,7 @@ _TOOLS: dict[str, tuple[str, ...]] = {
         "kafka.admin.BrokerApiVersionsCommand",
         "org.apache.kafka.tools.BrokerApiVersionsCommand",
     ),
+    "kafka-delegation-tokens": ("org.apache.kafka.tools.DelegationTokenCommand",),
     "kafka-acls": ("kafka.admin.AclCommand", "org.apache.kafka.tools.AclCommand"),
     "kafka-dump-log": (
         "kafka.tools.DumpLogSegments",
