@@ -32,6 +32,7 @@ from server.broker import Broker
 from server.config import BrokerConfig
 from server.log.file_layer import FileLayer
 from server.net import platform
+from server.quotas.entities import CLIENT_QUOTAS, Entity
 
 PARTITIONS = 6
 PRODUCE_VERSION = 11
@@ -336,6 +337,27 @@ def test_gate_costs_a_request_four_python_functions(
                 wire.response()
             assert gate_calls(lambda request=request: wire.request(request)) == calls
             wire.response()
+
+    run(tmp_path, monkeypatch, body)
+
+
+def test_quotas_cost_a_request_some_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All three quotas that count for it, set for the client by its id; nothing is throttled."""
+
+    def body(wire: Wire) -> None:
+        counts = []
+        for limits in ({}, dict.fromkeys(CLIENT_QUOTAS, 1e12)):
+            wire.broker.rooms.services.quotas.set(Entity(None, "c"), limits)
+            for request in (produce_frame(batch_of(4_000), 1), fetch_frame(8_000, PARTITIONS)):
+                for _ in range(3):
+                    wire.request(request)
+                    wire.response()
+                counts.append(python_calls(lambda request=request: wire.request(request)))
+                wire.response()
+        assert counts[2] - counts[0] <= 22, f"{counts} for Produce, Fetch, and both with quotas"
+        assert counts[3] - counts[1] <= 32, f"{counts} for Produce, Fetch, and both with quotas"
 
     run(tmp_path, monkeypatch, body)
 

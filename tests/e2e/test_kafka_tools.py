@@ -227,6 +227,35 @@ def test_topic_configs_are_altered_described_and_removed(tool: Tool, topic: str)
     assert "retention.ms" in refused
 
 
+CLIENT = ("--entity-type", "clients")
+QUOTAS = [
+    (("--entity-type", "users", "--entity-name", "quota user*"), "user-principal 'quota user*'"),
+    (("--entity-type", "clients", "--entity-default"), "the default client-id"),
+    (
+        ("--entity-type", "users", "--entity-default", *CLIENT, "--entity-name", "app"),
+        "client-id 'app'",
+    ),
+]
+
+
+def test_quotas_are_altered_described_and_removed(tool: Tool) -> None:
+    """kafka-configs for users, clients, both, and addresses."""
+    for entity, named in QUOTAS:
+        add = "producer_byte_rate=1000000000,request_percentage=9000.5"
+        tool("kafka-configs", *entity, "--alter", "--add-config", add)
+        shown = tool("kafka-configs", *entity, "--describe")
+        assert named in shown
+        assert "producer_byte_rate=1.0E9" in shown and "request_percentage=9000.5" in shown
+        both = "producer_byte_rate,request_percentage"
+        tool("kafka-configs", *entity, "--alter", "--delete-config", both)
+        assert "producer_byte_rate" not in tool("kafka-configs", *entity, "--describe")
+    address = ("--entity-type", "ips", "--entity-name", "127.9.9.9")
+    tool("kafka-configs", *address, "--alter", "--add-config", "connection_creation_rate=7")
+    assert "connection_creation_rate=7.0" in tool("kafka-configs", *address, "--describe")
+    tool("kafka-configs", *address, "--alter", "--delete-config", "connection_creation_rate")
+    assert "connection_creation_rate" not in tool("kafka-configs", *address, "--describe")
+
+
 def test_broker_configs_are_altered_described_and_removed(
     tool: Tool, broker: BrokerProcess
 ) -> None:
