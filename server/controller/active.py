@@ -30,6 +30,7 @@ from ..coordination.store import BadVersion, NoNode
 from ..metadata.image import BrokerRegistration, MetadataImage, PartitionImage
 from ..metadata.topic_partition import TopicPartition
 from ..replication.role_slices import AT_ONCE, some_roles, some_stops
+from ..security.identity import told_by_a_broker
 from ..turns import Turns
 from .channels import ControllerChannels, OpenChannel
 from .context import ControllerContext
@@ -239,7 +240,7 @@ class ActiveController:
                 logger.error(
                     "Broker %d refused UpdateMetadata: %s",
                     broker.id,
-                    ErrorCode(response.error_code).name,
+                    told_by_a_broker(ErrorCode(response.error_code)),
                 )
             return
         answer = Answer(broker.id, broker.epoch, request, response)

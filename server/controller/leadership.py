@@ -22,6 +22,7 @@ from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrRespo
 from ..coordination.paths import LeaderAndIsr
 from ..metadata.image import NO_EPOCH, NO_LEADER, BrokerRegistration, PartitionImage
 from ..metadata.topic_partition import TopicPartition
+from ..security.identity import told_by_a_broker
 from .active import ActiveController, Answer
 from .alter_partition import TOPIC_ID_VERSION, Unchanged, decide
 from .context import all_partitions, online_replicas
@@ -210,7 +211,7 @@ class Leadership:
             logger.error(
                 "Broker %d refused LeaderAndIsr: %s",
                 broker.id,
-                ErrorCode(response.error_code).name,
+                told_by_a_broker(ErrorCode(response.error_code)),
             )
             return
         failed: dict[TopicPartition, PartitionImage] = {}

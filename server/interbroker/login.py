@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from ..net.log_limit import LineLimiter
 from ..security.jaas import JaasError, LoginModule, parse_jaas_config
 from ..security.sasl.clients import PlainClient, ScramClient
-from ..security.sasl.scram import HASHES
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -86,13 +85,9 @@ def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerL
             " inter-broker communication",
         )
     settings = listener.mechanism(mechanism)
-    if mechanism not in ("PLAIN", *HASHES, "OAUTHBEARER"):
-        raise listener.refusal(
-            MECHANISM,
-            f"kwire has no {mechanism} between brokers",
-            ", ".join(["PLAIN", *HASHES, "OAUTHBEARER"]),
-        )
     module = login_module(settings)
+    if mechanism == "GSSAPI":
+        return BrokerLogin(mechanism, None, kerberos_clients(settings, module, in_thread), clock)
     if mechanism == "OAUTHBEARER":
         return BrokerLogin(
             mechanism, None, token_clients(settings, module, clock, in_thread), clock
@@ -124,6 +119,25 @@ def token_clients(
 
     async def new_client(_: str) -> SaslClient:
         client: SaslClient = await in_thread(tokens.client)
+        return client
+
+    return new_client
+
+
+def kerberos_clients(
+    settings: ListenerSettings, module: LoginModule, in_thread: InThread
+) -> NewClient:
+    """Clients with GSSAPI, which need the name of the host they log in at. Errors: ConfigError."""
+    try:
+        from ..security.sasl.gssapi_login import login_of as kerberos_login
+    except ImportError:
+        raise settings.refusal(
+            MECHANISM, "GSSAPI needs the package gssapi: pip install 'kwire[gssapi]'"
+        ) from None
+    kerberos = kerberos_login(settings, module)
+
+    async def new_client(host: str) -> SaslClient:
+        client: SaslClient = await in_thread(kerberos.client, host)
         return client
 
     return new_client

@@ -31,6 +31,7 @@ from kwire.records.batch import read_header
 
 from ..log.log import AppendError
 from ..metadata.topic_partition import TopicPartition
+from ..security.identity import told_by_a_broker
 from .partition import Partition
 from .replication_quota import ReplicationQuota
 
@@ -282,7 +283,7 @@ class Fetcher:
                 logger.warning(
                     "fetching from broker %d failed: %s",
                     self.leader_id,
-                    ErrorCode(response.error_code).name,
+                    told_by_a_broker(ErrorCode(response.error_code)),
                 )
                 self.on_failure(now_ms)
             return []

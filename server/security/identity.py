@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kwire.errors import ErrorCode
+
 USER_TYPE = "User"
 #: The principal of clients that connect without a login.
 ANONYMOUS = "User:ANONYMOUS"
@@ -31,6 +33,16 @@ def names_of_host(address: str) -> tuple[str, ...]:
 
     groups = IPv6Address(address).exploded.split(":")
     return address, ":".join(f"{int(group, 16):x}" for group in groups)
+
+
+def told_by_a_broker(error: ErrorCode) -> str:
+    """The name of another broker's error, for the log: with what to do if it does not take this one for a broker."""
+    if error == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return (
+            f"{error.name}: super.users of all brokers must name the principal as which brokers connect to"
+            " each other, or an ACL must allow it ClusterAction on the cluster"
+        )
+    return error.name
 
 
 class NotAPrincipal(ValueError):

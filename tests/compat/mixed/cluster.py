@@ -175,11 +175,19 @@ class Seat:
 
 
 class MixedCluster:
-    """A real ZooKeeper and a seat for each of the kinds named; `settings` are for all of them."""
+    """A real ZooKeeper and a seat for each of the kinds named; `settings` are for all of them.
+
+    `prepare` is called with each seat before its broker starts.
+    """
 
     def __init__(
-        self, directory: Path, kinds: Sequence[str], settings: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        kinds: Sequence[str],
+        settings: Mapping[str, str] | None = None,
+        prepare: Callable[[Seat], None] = lambda _: None,
     ) -> None:
+        self._prepare = prepare
         self.zookeeper = ZooKeeperServer()
         self.directory = directory
         self._kinds = kinds
@@ -197,6 +205,7 @@ class MixedCluster:
                 seat = Seat(self.directory / f"broker-{number}", number, connect, kind)
                 seat.settings.update(self._settings)
                 self.seats.append(seat)
+                self._prepare(seat)
                 seat.start()
         except BaseException:
             self.close()
