@@ -10,12 +10,13 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, NoReturn
 
 from .client_properties import UsageError, client_arguments, read_properties
+from .contact import ContactError, make_contact
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
@@ -57,16 +58,24 @@ def add_bootstrap(parser: ArgumentParser) -> None:
     )
 
 
+def arguments_of(options: Namespace) -> dict[str, Any]:
+    """The arguments for kafka-python that the options give, read once. Errors: UsageError."""
+    if "arguments" not in options:
+        properties, idle = read_properties(options.command_config, options.properties)
+        if idle:
+            print(f"kwire: no effect here: {', '.join(idle)}", file=sys.stderr)
+        options.arguments = client_arguments(properties)
+    arguments: dict[str, Any] = options.arguments
+    return arguments
+
+
 def connection(options: Namespace, client: type[Any]) -> dict[str, Any]:
     """The arguments that all clients of kafka-python share. Errors: UsageError."""
-    properties, idle = read_properties(options.command_config, options.properties)
-    if idle:
-        print(f"kwire: no effect here: {', '.join(idle)}", file=sys.stderr)
     arguments = {
         "bootstrap_servers": options.bootstrap,
         "client_id": "kwire-cli",
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        **client_arguments(properties),
+        **arguments_of(options),
     }
     return {key: value for key, value in arguments.items() if key in client.DEFAULT_CONFIG}
 
@@ -95,10 +104,14 @@ def key_value(text: str) -> tuple[str, str]:
     return key, value
 
 
-def await_broker(bootstrap: str, patience: float = BOOTSTRAP_TIMEOUT_MS / 1000) -> None:
-    """Wait until one of the addresses accepts a connection; report if that takes a while.
+def await_broker(
+    bootstrap: str,
+    arguments: Mapping[str, Any],
+    patience: float = BOOTSTRAP_TIMEOUT_MS / 1000,
+) -> None:
+    """Wait until one of the addresses accepts a connection and a login; report if that takes a while.
 
-    Errors: CommandError with the system's last error.
+    Shape: `arguments` are kafka-python's. Errors: CommandError with the last reason.
     """
     begun = time.monotonic()
     told = False
@@ -108,8 +121,11 @@ def await_broker(bootstrap: str, patience: float = BOOTSTRAP_TIMEOUT_MS / 1000) 
             assert match is not None
             host, port = match[1], match[2] or "9092"
             try:
-                socket.create_connection((host, int(port)), timeout=patience).close()
+                with socket.create_connection((host, int(port)), timeout=patience) as sock:
+                    make_contact(sock, host, arguments)
                 return
+            except ContactError as error:
+                raise CommandError(f"{part.strip()}: {error}") from None
             except OSError as error:
                 reason = error
         waited = time.monotonic() - begun
@@ -139,7 +155,7 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        await_broker(options.bootstrap)
+        await_broker(options.bootstrap, arguments_of(options))
         return command(options)
     except UsageError as error:
         print(f"kwire: {error}", file=sys.stderr)

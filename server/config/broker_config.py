@@ -398,19 +398,29 @@ class BrokerConfig:
         return sentences
 
     def _authorizer_notices(self) -> list[str]:
-        """What ACLs cannot do as long as nobody logs in."""
-        sentences = []
+        """What ACLs cannot do, because of who does not log in."""
         if ANONYMOUS in self.super_users:
-            sentences.append(
-                f"super.users names {ANONYMOUS}, as whom every client connects: everyone may do"
-                " everything, whatever the ACLs say"
-            )
-            return sentences
-        if self.super_users:
-            sentences.append(
+            who = "every client that does not log in" if self._has_logins() else "every client"
+            return [
+                f"super.users names {ANONYMOUS}, as whom {who} connects: it may do everything,"
+                " whatever the ACLs say"
+            ]
+        if self.super_users and not self._has_logins():
+            return [
                 f"super.users has no effect on clients: nobody logs in, so all of them are {ANONYMOUS}"
+            ]
+        return []
+
+    def _has_logins(self) -> bool:
+        """Whether there is a listener on which clients can be told apart."""
+        return any(
+            endpoint.has_logins
+            or (
+                endpoint.is_encrypted
+                and self.listener(endpoint.listener).get_str("ssl.client.auth") != "none"
             )
-        return sentences
+            for endpoint in self.listeners
+        )
 
 
 def unknown_keys(names: Iterable[str]) -> list[str]:

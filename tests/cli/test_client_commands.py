@@ -54,8 +54,13 @@ def test_lengths_of_lines_add_up_to_the_file() -> None:
     assert sum(length for *_, length in split_lines(io.BytesIO(text), None)) == len(text)
 
 
+def options_of(broker: socket.socket) -> Namespace:
+    address = f"127.0.0.1:{broker.getsockname()[1]}"
+    return Namespace(bootstrap=address, properties=[], command_config=[])
+
+
 def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors = ["111 ECONNREFUSED", "104 ECONNRESET"]
 
@@ -65,21 +70,25 @@ def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
             raise KafkaConnectionError(errors.pop(0))
         return 0
 
+    monkeypatch.setattr(client, "make_contact", lambda *_: None)
     with socket.create_server(("127.0.0.1", 0)) as broker:
-        options = Namespace(bootstrap=f"127.0.0.1:{broker.getsockname()[1]}")
+        options = options_of(broker)
         assert administering(command, options) == 1  # what was sent may have been done
         assert "ECONNRESET" in capsys.readouterr().err
         assert administering(command, options) == 0
     assert capsys.readouterr().out == "half a table\n"
 
 
-def test_missing_permission_is_said_in_few_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_permission_is_said_in_few_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def command(options: Namespace) -> int:
         raise GroupAuthorizationFailedError("FindCoordinatorResponse error for GROUP/g: ")
 
+    monkeypatch.setattr(client, "make_contact", lambda *_: None)
     with socket.create_server(("127.0.0.1", 0)) as broker:
-        address = f"127.0.0.1:{broker.getsockname()[1]}"
-        assert reporting(command, Namespace(bootstrap=address)) == 1
+        address = options_of(broker).bootstrap
+        assert reporting(command, options_of(broker)) == 1
     refused = {"name": "orders", "error_code": TopicAuthorizationFailedError.errno}
     assert refusals([refused, {**refused, "error_message": "Authorization failed."}]) == 1
     assert capsys.readouterr().err.splitlines() == [

@@ -138,7 +138,40 @@ def test_super_users_whom_no_client_can_be_are_named() -> None:
 
 def test_super_user_who_is_everyone_is_named() -> None:
     (said,) = BrokerConfig({**AUTHORIZER, "super.users": "User:a;User:ANONYMOUS"}).notices()
-    assert said.endswith("everyone may do everything, whatever the ACLs say")
+    assert said == (
+        "super.users names User:ANONYMOUS, as whom every client connects: it may do everything,"
+        " whatever the ACLs say"
+    )
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [
+        {
+            "listeners": "PLAINTEXT://:9091,SASL_PLAINTEXT://:9092",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+        },
+        {
+            "listeners": "SSL://:9092",
+            "security.inter.broker.protocol": "SSL",
+            "ssl.client.auth": "required",
+        },
+        {
+            "listeners": "PLAINTEXT://:9091,SSL://:9092",
+            "listener.name.ssl.ssl.client.auth": "requested",
+        },
+    ],
+)
+def test_super_users_are_fine_where_clients_log_in(listener: dict[str, str]) -> None:
+    settings = {**AUTHORIZER, **listener, "super.users": "User:a"}
+    assert BrokerConfig(settings).notices() == []
+    (said,) = BrokerConfig({**settings, "super.users": "User:ANONYMOUS"}).notices()
+    assert "every client that does not log in connects" in said
+
+
+def test_super_users_have_no_effect_where_clients_show_no_certificate() -> None:
+    settings = {**AUTHORIZER, "listeners": "PLAINTEXT://:9091,SSL://:9092", "super.users": "User:a"}
+    assert "nobody logs in" in BrokerConfig(settings).notices()[0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""The first contact of a client command with a broker, so that what is wrong is said at once and in words.
+
+kafka-python tries a refused login, or a certificate that it does not trust, until its time is over, and does not
+say why.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from kwire.connection import ClientConnection
+from kwire.errors import ErrorCode, WireError
+from kwire.messages.api_versions import ApiVersionsRequest
+from kwire.messages.metadata import MetadataRequest
+from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire.messages.sasl_handshake import SaslHandshakeRequest
+
+TIMEOUT_S = 10.0
+
+
+class ContactError(Exception):
+    """Why a broker cannot be used; the text is for the user and holds no secret."""
+
+
+def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> None:
+    """Do on a connected socket what a client does first: TLS, ApiVersions, a login, a request.
+
+    Shape: `arguments` are kafka-python's. Errors: ContactError.
+    """
+    protocol = arguments.get("security_protocol", "PLAINTEXT")
+    sock.settimeout(TIMEOUT_S)
+    if protocol in ("SSL", "SASL_SSL"):
+        sock = encrypted(sock, host, arguments)
+    wire = Wire(sock)
+    try:
+        wire.ask(ApiVersionsRequest(), 0)
+    except (OSError, WireError) as error:
+        raise ContactError(no_answer(error, protocol)) from None
+    if protocol.startswith("SASL_"):
+        log_in(wire, arguments)
+    elif not wire.can(MetadataRequest(topics=[]), 1):
+        raise ContactError(
+            "the broker wants a login: -X security.protocol="
+            f"{'SASL_SSL' if protocol == 'SSL' else 'SASL_PLAINTEXT'}, with sasl.mechanism, sasl.username and"
+            " sasl.password"
+        )
+
+
+class Wire:
+    """Requests, one after the other, on a blocking socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._client = ClientConnection("kwire-cli")
+
+    def ask(self, request: object, version: int) -> Any:
+        """Send a request and return the response. Errors: OSError, WireError."""
+        client = self._client
+        client.request(request, version)
+        self._sock.sendall(b"".join(client.take_output()))
+        while (response := client.next_response()) is None:
+            with client.get_buffer() as buffer:
+                count = self._sock.recv_into(buffer)
+            if not count:
+                raise ConnectionResetError
+            client.received(count)
+        return response.message()
+
+    def can(self, request: object, version: int) -> bool:
+        """Whether the broker answers a request, instead of closing the connection."""
+        try:
+            self.ask(request, version)
+        except (OSError, WireError):
+            return False
+        return True
+
+
+def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> ssl.SSLSocket:
+    """The TLS connection on a socket. Errors: ContactError."""
+    try:
+        context = ssl.create_default_context(cafile=arguments.get("ssl_cafile"))
+        context.check_hostname = arguments.get("ssl_check_hostname", True)
+        if arguments.get("ssl_certfile"):
+            context.load_cert_chain(
+                arguments["ssl_certfile"],
+                arguments.get("ssl_keyfile"),
+                # Without a password, OpenSSL would ask for one on the terminal.
+                arguments.get("ssl_password", ""),
+            )
+    except (OSError, ValueError) as error:
+        raise ContactError(f"TLS: certificates or key cannot be read: {reason(error)}") from None
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        hint = (
+            "" if arguments.get("ssl_cafile") else "; -X ssl.ca.location=FILE names who is trusted"
+        )
+        raise ContactError(f"TLS: the broker's certificate: {error.verify_message}{hint}") from None
+    except OSError as error:
+        raise ContactError(f"TLS: {reason(error)}; does this port speak TLS?") from None
+
+
+def reason(error: Exception) -> str:
+    """What the system or OpenSSL says, without numbers and names of functions."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    if isinstance(error, ConnectionResetError | BrokenPipeError):
+        return "closed by the broker"
+    if isinstance(error, TimeoutError):
+        return f"no answer for {TIMEOUT_S:.0f} seconds"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def no_answer(error: Exception, protocol: str) -> str:
+    """Why a broker does not answer its first request."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {reason(error)}; it may want a client certificate: -X ssl.certificate.location=FILE"
+    if isinstance(error, TimeoutError):
+        return reason(error)
+    if protocol in ("PLAINTEXT", "SASL_PLAINTEXT"):
+        wanted = protocol.replace("PLAINTEXT", "SSL")
+        return f"{reason(error)}; it may want TLS: -X security.protocol={wanted}"
+    return reason(error)
+
+
+def log_in(wire: Wire, arguments: Mapping[str, Any]) -> None:
+    """Log in by PLAIN or SCRAM; other mechanisms are left to kafka-python. Errors: ContactError."""
+    from ..security.sasl.clients import PlainClient, ScramClient
+    from ..security.sasl.mechanism import LoginFailed
+
+    mechanism = arguments["sasl_mechanism"]
+    if mechanism == "GSSAPI":
+        return
+    user, password = arguments["sasl_plain_username"], arguments["sasl_plain_password"]
+    client: Any
+    if mechanism == "PLAIN":
+        client = PlainClient(user, password)
+    else:
+        client = ScramClient(mechanism, user, password)
+    try:
+        shaken = wire.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
+        if shaken.error_code:
+            offered = ", ".join(shaken.mechanisms) or "none"
+            said = ErrorCode(shaken.error_code).name.replace("_", " ").lower()
+            raise ContactError(f"login with {mechanism}: {said}; the broker offers {offered}")
+        token: bytes | None = client.start()
+        while token is not None:
+            answer = wire.ask(SaslAuthenticateRequest(auth_bytes=token), 0)
+            if answer.error_code:
+                raise ContactError(f"login as {user} with {mechanism}: {answer.error_message}")
+            token = client.evaluate(bytes(answer.auth_bytes))
+    except LoginFailed as error:
+        raise ContactError(f"login as {user} with {mechanism}: {error}") from None
+    except (OSError, WireError) as error:
+        raise ContactError(f"login as {user} with {mechanism}: {reason(error)}") from None

@@ -1,0 +1,161 @@
+"""What a client command says when it cannot use a broker."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.codec import encode
+from kwire.connection import ServerConnection, response_frame
+from kwire.framing import FrameReader, PlainMemory
+from kwire.messages.api_versions import ApiVersionsResponse
+from kwire.messages.metadata import MetadataResponse
+from kwire.messages.sasl_authenticate import SaslAuthenticateResponse
+from kwire.messages.sasl_handshake import SaslHandshakeResponse
+from server.cli.contact import ContactError, make_contact
+
+from ..support.certificates import Authority
+
+LOGIN = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "sasl_plain_username": "alice",
+    "sasl_plain_password": "secret",
+}
+API_VERSIONS = ApiVersionsResponse(error_code=0, api_keys=[])
+
+
+def answer(sock: socket.socket, responses: list[Any]) -> None:
+    """Answer requests with the responses, then close."""
+    connection = ServerConnection(FrameReader(PlainMemory(), 1 << 20))
+    with sock:
+        while responses:
+            buffer = connection.frames.get_buffer()
+            assert buffer is not None
+            count = sock.recv_into(buffer)
+            buffer.release()
+            if not count:
+                return
+            connection.frames.advance(count)
+            while (request := connection.next_request()) is not None:
+                version = request.api_version
+                request.release()
+                body = encode(responses.pop(0), version)
+                connection.reply(request, response_frame(request.correlation_id, False, [body]))
+                for part in connection.take_output():
+                    sock.sendall(part)
+                if not responses:
+                    return
+            connection.frames.rest()
+
+
+@contextmanager
+def broker(serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+    """A socket connected to a peer that a thread drives."""
+    ours, theirs = socket.socketpair()
+
+    def run() -> None:
+        with theirs:
+            try:
+                serve(theirs)
+            except OSError:
+                return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    with ours:
+        yield ours
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def refused(responses: list[Any], arguments: dict[str, Any]) -> str:
+    """What is said of a broker that gives these answers, then closes the connection."""
+    served = broker(lambda sock: answer(sock, responses))
+    with served as sock, pytest.raises(ContactError) as error:
+        make_contact(sock, "localhost", arguments)
+    return str(error.value)
+
+
+def test_plain_broker_is_contacted_without_a_word() -> None:
+    responses: list[Any] = [API_VERSIONS, MetadataResponse(brokers=[], controller_id=0, topics=[])]
+    with broker(lambda sock: answer(sock, responses)) as sock:
+        make_contact(sock, "localhost", {})
+    assert not responses
+
+
+def test_login_that_is_accepted_is_complete() -> None:
+    responses: list[Any] = [
+        API_VERSIONS,
+        SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]),
+        SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b""),
+    ]
+    with broker(lambda sock: answer(sock, responses)) as sock:
+        make_contact(sock, "localhost", LOGIN)
+    assert not responses
+
+
+@pytest.mark.parametrize(
+    ("responses", "arguments", "said"),
+    [
+        ([], {}, "closed by the broker; it may want TLS: -X security.protocol=SSL"),
+        ([], LOGIN, "closed by the broker; it may want TLS: -X security.protocol=SASL_SSL"),
+        ([API_VERSIONS], {}, "the broker wants a login: -X security.protocol=SASL_PLAINTEXT"),
+        (
+            [API_VERSIONS, SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])],
+            LOGIN,
+            "login with PLAIN: unsupported sasl mechanism; the broker offers SCRAM-SHA-256",
+        ),
+        (
+            [
+                API_VERSIONS,
+                SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]),
+                SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b""),
+            ],
+            LOGIN,
+            "login as alice with PLAIN: no",
+        ),
+        (
+            [
+                API_VERSIONS,
+                SaslHandshakeResponse(error_code=0, mechanisms=["SCRAM-SHA-256"]),
+                SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"x"),
+            ],
+            {**LOGIN, "sasl_mechanism": "SCRAM-SHA-256"},
+            "login as alice with SCRAM-SHA-256: the other broker's first SCRAM message is malformed",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(
+    responses: list[Any], arguments: dict[str, Any], said: str
+) -> None:
+    found = refused(list(responses), arguments)
+    assert found.startswith(said)
+    assert "secret" not in found
+
+
+def test_certificate_that_is_not_trusted_is_named_with_what_to_do(
+    authority: Authority, tmp_path: Path
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("broker").write(tmp_path / "broker.pem"))
+
+    def serve(sock: socket.socket) -> None:
+        context.wrap_socket(sock, server_side=True)
+
+    said = r"^TLS: the broker's certificate: .*; -X ssl\.ca\.loc"
+    with broker(serve) as sock, pytest.raises(ContactError, match=said):
+        make_contact(sock, "localhost", {"security_protocol": "SSL"})
+
+
+def test_port_without_tls_is_named() -> None:
+    said = "does this port speak TLS"
+    with broker(socket.socket.close) as sock, pytest.raises(ContactError, match=said):
+        make_contact(sock, "localhost", {"security_protocol": "SSL"})
