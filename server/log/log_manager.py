@@ -360,10 +360,15 @@ class LogManager:
         writes = []
         for name in names:
             value = CHECKPOINTED[name]
-            offsets: dict[int, dict[TopicPartition, int]] = {id(d): {} for d in self.directories}
-            for tp, log in self._logs.items():
-                offset = value(log)
-                if offset is not None:
+            found = {
+                tp: offset for tp, log in self._logs.items() if (offset := value(log)) is not None
+            }
+            offsets: dict[int, dict[TopicPartition, int]]
+            if len(self.directories) == 1:
+                offsets = {id(self.directories[0]): found}
+            else:
+                offsets = {id(directory): {} for directory in self.directories}
+                for tp, offset in found.items():
                     offsets[id(self._directory_of[tp])][tp] = offset
             for directory in self.directories:
                 if not directory.offline:
