@@ -6,7 +6,7 @@ OAuthBearerUnsecuredValidatorCallbackHandler, OAuthBearerValidationUtils.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,9 +43,13 @@ class ClaimRules:
     def check(self, claims: Mapping[str, Any], now_ms: int) -> Token:
         """What the token says, if it is accepted. Errors: InvalidToken."""
         expires_ms = time_of(claims, "exp", required=True)
-        time_of(claims, "iat", required=True)
+        issued_ms = time_of(claims, "iat", required=True)
         not_before_ms = time_of(claims, "nbf")
-        assert expires_ms is not None
+        assert expires_ms is not None and issued_ms is not None
+        if expires_ms < max(issued_ms, not_before_ms or 0):
+            raise InvalidToken(
+                "the token expires (exp) before it was issued (iat) or is valid (nbf)"
+            )
         if now_ms - self.clock_skew_ms >= expires_ms:
             raise InvalidToken("the token has expired (exp)")
         if not_before_ms is not None and now_ms + self.clock_skew_ms < not_before_ms:
@@ -53,7 +57,7 @@ class ClaimRules:
         self._check_audience(claims.get("aud"))
         if self.issuer and claims.get("iss") != self.issuer:
             raise InvalidToken("the issuer (iss) is not sasl.oauthbearer.expected.issuer")
-        scopes_of(claims, self.scope_claim)
+        check_scopes(claims, self.scope_claim)
         return Token(subject_of(claims, self.subject_claim), expires_ms)
 
     def _check_audience(self, claim: object) -> None:
@@ -119,13 +123,19 @@ def subject_of(claims: Mapping[str, Any], name: str) -> str:
     return subject.strip()
 
 
-def scopes_of(claims: Mapping[str, Any], name: str) -> frozenset[str]:
-    """The scopes: a list, or a text with blanks between them; empty if the claim is missing. Errors: InvalidToken."""
+def check_scopes(claims: Mapping[str, Any], name: str) -> None:
+    """The scopes of a signed token: one text or a list of different ones; others are ignored. Errors: InvalidToken."""
     value = claims.get(name)
-    scopes: Sequence[object] = value.split() if isinstance(value, str) else value or ()
-    if not isinstance(scopes, list) and value is not None and not isinstance(value, str):
-        raise InvalidToken(f"{name} is neither a text nor a list")
+    scopes = value if isinstance(value, list) else [value] if isinstance(value, str) else []
     texts = [scope.strip() for scope in scopes if isinstance(scope, str)]
     if len(texts) != len(scopes) or not all(texts) or len(set(texts)) != len(texts):
         raise InvalidToken(f"{name} has an empty scope, or the same one twice")
-    return frozenset(texts)
+
+
+def scopes_of(claims: Mapping[str, Any], name: str) -> frozenset[str]:
+    """The scopes of an unsigned token: a list, or a text with blanks between them. Errors: InvalidToken."""
+    value = claims.get(name)
+    scopes = value.split() if isinstance(value, str) else [] if value is None else value
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+        raise InvalidToken(f"{name} is neither a text nor a list of texts")
+    return frozenset(scopes)
