@@ -34,8 +34,8 @@ from .log import make_batch
 
 LIMIT = 1_000_000
 VALUE = b"v" * 10_000
-#: Not the megabyte that is librdkafka's default: with requests of a second's quota, the rate moves in steps.
-REQUEST_BYTES = 65_536
+#: Not the megabyte of librdkafka: with requests of a second of the quota, the rate moves in steps.
+REQUEST_BYTES = 262_144
 WARM_UP_S = 15.0
 
 #: Produce requests of the series: after how many ms, and with about how many bytes.

@@ -94,6 +94,8 @@ class Quota(Generic[S]):
         #: What is configured, in the sensors' unit; empty if nobody has this quota.
         self.limits: dict[Entity, float] = {}
         self.sensors = SensorTable(make, window)
+        #: How many requests were throttled by this quota so far, and for how long together.
+        self.throttled = self.throttled_ms = 0
         self._factor = factor
         #: By user and client id, as they were found; None for a client without this quota.
         self._found: dict[tuple[str, str], S | None] = {}
@@ -146,8 +148,11 @@ class RateQuota(Quota[RateSensor]):
         if sensor is None:
             return 0
         throttle_ms = sensor.record(value, now_ms)
-        if throttle_ms and self._cap_ms is not None:
-            return min(throttle_ms, self._cap_ms)
+        if throttle_ms:
+            if self._cap_ms is not None:
+                throttle_ms = min(throttle_ms, self._cap_ms)
+            self.throttled += 1
+            self.throttled_ms += throttle_ms
         return throttle_ms
 
     def take_back(self, user: str, client_id: str, value: int, now_ms: int) -> None:
@@ -179,10 +184,12 @@ class MutationQuota(Quota[TokenBucket]):
         sensor = self.sensor(user, client_id, now_ms)
         if sensor is None:
             return True, 0
-        if not strict:
-            return True, sensor.record(partitions, now_ms)
-        throttle_ms = sensor.try_record(partitions, now_ms)
-        return not throttle_ms, throttle_ms
+        take = sensor.try_record if strict else sensor.record
+        throttle_ms = take(partitions, now_ms)
+        if throttle_ms:
+            self.throttled += 1
+            self.throttled_ms += throttle_ms
+        return not (strict and throttle_ms), throttle_ms
 
 
 class ClientQuotas:

@@ -19,8 +19,11 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from kwire.api import ApiKey
+
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import KAFKA_3, Kafka39Broker, ZooKeeperProcess, java_command
+from ..support.wire_client import CLIENT_ID, WireClient
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -263,3 +266,74 @@ def test_control_goes_to_apache_kafka_and_back(cluster: Cluster) -> None:
     until(lambda: cluster.in_sync("both"))
     assert cluster.count("both", 4) == cluster.acknowledged == 2000
     assert cluster.errors == []
+
+
+def quotas_of(broker: BrokerProcess) -> dict[str, Any]:
+    """What a broker says of the quotas of users, clients and addresses."""
+    client = WireClient(broker.host, broker.port)
+    answer = client.call(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
+    client.close()
+    assert answer is not None
+    return {
+        json.dumps(sorted(part.items() for part in entry["entity"]), default=list): sorted(
+            (value["key"], value["value"]) for value in entry["values"]
+        )
+        for entry in answer["entries"]
+    }
+
+
+def throttled_ms(broker: BrokerProcess) -> int:
+    """For how long a second Metadata request is throttled, after one that has used up the quota of requests."""
+    client = WireClient(broker.host, broker.port)
+    told = 0
+    for _ in range(2):
+        answer = client.call(ApiKey.METADATA, 7, {"topics": None})
+        assert answer is not None
+        told = max(told, answer["throttle_time_ms"])
+    client.close()
+    return told
+
+
+def test_quotas_that_either_kind_stores_hold_at_both(cluster: Cluster) -> None:
+    """With names that must be encoded in paths; a request percentage of next to nothing throttles at once."""
+    brokers = (cluster.kwire, cluster.kafka)
+    for broker in brokers:
+        broker.start()
+    parts: list[dict[str, str | None]] = [
+        {"user": "a b/*"},
+        {"user": None, "client-id": "é%"},
+        {"ip": "127.8.8.8"},
+    ]
+    for writer in brokers:
+        for number, entity in enumerate(parts):
+            key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
+            alter_quota(writer, entity, key, 1e6 + number)
+        until(lambda: quotas_of(cluster.kwire) == quotas_of(cluster.kafka))
+        assert len(quotas_of(cluster.kwire)) == 3
+        for entity in parts:
+            key = "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
+            alter_quota(writer, entity, key, None)
+        until(lambda: quotas_of(cluster.kwire) == quotas_of(cluster.kafka) == {})
+        limited = {"client-id": CLIENT_ID}
+        alter_quota(writer, limited, "request_percentage", 0.00001)
+        for reader in brokers:
+            until(lambda reader=reader: throttled_ms(reader) > 0)
+        alter_quota(writer, limited, "request_percentage", None)
+        for reader in brokers:
+            until(lambda reader=reader: throttled_ms(reader) == 0)
+
+
+def alter_quota(
+    broker: BrokerProcess, parts: dict[str, str | None], key: str, value: float | None
+) -> None:
+    """Set a quota, or remove it."""
+    client = WireClient(broker.host, broker.port)
+    entity = [{"entity_type": kind, "entity_name": name} for kind, name in parts.items()]
+    ops = [{"key": key, "value": value or 0.0, "remove": value is None}]
+    answer = client.call(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        {"entries": [{"entity": entity, "ops": ops}], "validate_only": False},
+    )
+    client.close()
+    assert answer is not None and answer["entries"][0]["error_code"] == 0, answer

@@ -74,6 +74,7 @@ def test_request_time_throttles_for_one_sample_at_most() -> None:
     quotas.set(Entity(None, "app"), {"request_percentage": 10.0})
     assert quotas.request.record("alice", "app", 1_000_000, T0) == 0
     assert quotas.request.record("alice", "app", 500_000, T0) == 1000
+    assert (quotas.request.throttled, quotas.request.throttled_ms) == (1, 1000)
 
 
 def test_strict_quota_refuses_and_other_throttles() -> None:
@@ -84,6 +85,7 @@ def test_strict_quota_refuses_and_other_throttles() -> None:
     assert record("alice", "app", 12, T0, strict=True) == (False, 1000)
     assert record("alice", "app", 1, T0, strict=False) == (True, 2000)
     assert record("alice", "other", 99, T0, strict=True) == (True, 0)
+    assert (quotas.mutation.throttled, quotas.mutation.throttled_ms) == (2, 3000)
 
 
 def test_quotas_are_active_while_somebody_has_one() -> None:
