@@ -10,6 +10,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY kwire kwire
 COPY pipeline pipeline
 COPY server server
+COPY testing testing
 # The environment gets no pip of its own: nothing is installed into it later.
 RUN python3 -m venv --without-pip /opt/kwire \
     && python3 -m pip --python /opt/kwire/bin/python3 install --no-cache-dir .

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs import kips
+from docs.metrics_page import metrics_page
 from kwire.api import ApiKey
 from server.__main__ import COMMANDS, make_parser
 from server.cli.serve import ALONE, WITHOUT_FILE
@@ -403,6 +404,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kips.md": kips_page,
     "configs.md": configs_page,
     "commands.md": commands_page,
+    "metrics.md": metrics_page,
 }
 
 

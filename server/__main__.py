@@ -18,6 +18,7 @@ COMMANDS = {
     "groups": ("groups", "list, describe, reset and delete consumer groups"),
     "acls": ("acls", "list, add and remove access control lists"),
     "quotas": ("quotas", "list and change the quotas of users, clients and addresses"),
+    "users": ("users", "list, add and delete users who log in with SCRAM"),
     "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
     "cluster": ("cluster", "run several brokers on this machine, for development and tests"),
     "zookeeper": ("zookeeper", "serve the embedded store to ZooKeeper's clients, for tests"),

@@ -15,10 +15,12 @@ from .config import BrokerConfig
 from .executor import Executor
 from .log.file_layer import FileLayer
 from .metadata.endpoint import WILDCARDS
+from .net.session import Session
 from .net.sockets import SocketNetwork
 from .workers import WorkerLimits
 
 if TYPE_CHECKING:
+    from .composition.metrics import BrokerMetrics
     from .coordination.store import Store
     from .http.listener import HttpListener
     from .net.network import Network
@@ -82,22 +84,45 @@ class Broker:
         """
         config, cleanup = self.config, self._cleanup
         self.failed = asyncio.get_running_loop().create_future()
+        metrics: BrokerMetrics | None = None
         if (endpoint := config.http_listener) is not None:
             from .composition.http import open_http
 
-            self.http = open_http(
+            self.http = http = open_http(
                 config, endpoint, self.seams, cleanup, not_ready=lambda: self.not_ready
             )
+            from .composition.metrics import BrokerMetrics
+
+            metrics = BrokerMetrics(config, self.seams, self.watchdog)
+            http.routes["/metrics"] = metrics.route
         opened = self.opened = await open_world(
             config, self.seams, cleanup, fail=self._fail, directory_failed=self._directory_failed
         )
-        rooms = self.rooms = build_rooms(config, opened, cleanup, fail=self._fail)
-        self.serving = await serve(config, opened, rooms, cleanup)
+        rooms = self.rooms = build_rooms(
+            config,
+            opened,
+            cleanup,
+            fail=self._fail,
+            observer=None if metrics is None else metrics.requests,
+        )
+        self.built(rooms)
+        self.serving = await serve(
+            config,
+            opened,
+            rooms,
+            cleanup,
+            make_session=Session if metrics is None else metrics.make_session,
+        )
         if self.tls is not None:
             cleanup.push_async_callback(self.tls.close)
             self.tls.start()
+        if metrics is not None:
+            metrics.begin(opened, rooms, self.serving, lambda: self._stopping)
         if not await rooms.controller.known(FIRST_METADATA_S):
             logger.warning("no controller has told this broker of the cluster yet")
+
+    def built(self, rooms: Rooms) -> None:
+        """Called when the components are there and nothing is served yet; subclasses may change something."""
 
     @property
     def address(self) -> str:

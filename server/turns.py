@@ -6,8 +6,8 @@ get one slice in each turn of the loop, and share the slices in rotation: by own
 controller), so that an owner with fifty of them does not starve another's only one.
 
 A connection's work may hold the more memory (a decoded request, a response) the longer it has taken. So only two
-pieces that have taken more than a few milliseconds are in the rotation at a time. The others wait until one has
-ended, in rotation by client address, so that who opens many connections waits for himself.
+pieces that have taken more than a few milliseconds are in the rotation at a time, of different client addresses. The
+others wait until one has ended, in rotation by address, so that who opens many connections waits for himself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AT_ONCE_STEPS = 64
 #: A connection's work is long when it has had so much time, or so many steps.
 LONG_US = 4_000
 LONG_STEPS = 8_000
-#: How many pieces of long work of connections share the slices.
+#: How many pieces of long work of connections share the slices, each of another client address.
 MOST_LONG = 2
 
 
@@ -80,20 +80,26 @@ class _LongWork:
 
     def enter(self, work: _Work[Any]) -> bool:
         """Whether there is room for it in the rotation, or it is there already; if not, it waits."""
-        if work not in self.running and len(self.running) >= MOST_LONG:
+        if work in self.running:
+            return True
+        if len(self.running) >= MOST_LONG or self._runs(work.client):
             self.parked.setdefault(work.client, deque()).append(work)
             return False
         self.running.add(work)
         return True
+
+    def _runs(self, client: object) -> bool:
+        return any(work.client == client for work in self.running)
 
     def leave(self, work: _Work[Any]) -> _Work[Any] | None:
         """Take out what has ended; return what takes its place, if anything does."""
         if work not in self.running:
             return None
         self.running.discard(work)
-        if not self.parked:
+        client = next((client for client in self.parked if not self._runs(client)), None)
+        if client is None:
             return None
-        client, works = next(iter(self.parked.items()))
+        works = self.parked[client]
         following = works.popleft()
         del self.parked[client]
         if works:

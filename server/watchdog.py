@@ -61,6 +61,7 @@ class Watchdog:
         self._before = signal.signal(signal.SIGPROF, self._interrupted)
         signal.setitimer(signal.ITIMER_PROF, SAMPLE_MS / 1000, SAMPLE_MS / 1000)
         self.selector.began_ns = time.thread_time_ns()
+        self.selector.longest_ns = 0
         self.selector.limit_ns = self.limit_ns
 
     def stop(self) -> None:
@@ -71,6 +72,11 @@ class Watchdog:
             signal.signal(signal.SIGPROF, self._before)
             self._before = None
             gc.callbacks.remove(self._collects)
+
+    def turn_began_us(self) -> int:
+        """When the current turn began, by the monotonic clock, as far as its CPU time tells."""
+        spent_ns = time.thread_time_ns() - self.selector.began_ns
+        return (time.monotonic_ns() - spent_ns) // 1000
 
     def turn_was_long(self, spent_ns: int) -> None:
         """Count a turn that took too long, and log who used it."""
@@ -138,12 +144,16 @@ class WatchedSelector(selectors.DefaultSelector):
         self.watchdog = watchdog
         self.limit_ns = NEVER_NS
         self.began_ns = 0
+        #: The longest turn; whoever reads it may set it back to 0.
+        self.longest_ns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a turn of the loop, and wait for the next."""
         now_ns = time.thread_time_ns()
         spent_ns = now_ns - self.began_ns
         self.began_ns = now_ns
+        if spent_ns > self.longest_ns:
+            self.longest_ns = spent_ns
         if spent_ns >= self.limit_ns:
             self.watchdog.turn_was_long(spent_ns)
         return super().select(timeout)

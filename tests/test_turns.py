@@ -223,7 +223,7 @@ def noted(progress: Counter[str], name: str, steps: int) -> Generator[None, None
 async def test_few_pieces_of_long_work_are_in_the_rotation_at_a_time() -> None:
     turns = Turns(still, slice_steps=2_000)
     all_steps = 4 * LONG_STEPS
-    owners = [Peer("a", n) for n in range(10)]
+    owners = [Peer("abcde"[n % 5], n) for n in range(10)]
     progress = Counter[str]()
     for owner in owners:
         turns.run(noted(progress, str(owner.number), all_steps), owner)
@@ -231,6 +231,19 @@ async def test_few_pieces_of_long_work_are_in_the_rotation_at_a_time() -> None:
         await asyncio.sleep(0)
         assert sum(LONG_STEPS + 2_000 < n < all_steps for n in progress.values()) <= MOST_LONG
     assert set(progress.values()) == {all_steps} and len(progress) == len(owners)
+
+
+@on_loop
+async def test_one_address_has_one_piece_of_long_work_in_the_rotation() -> None:
+    turns = Turns(still, slice_steps=2_000)
+    all_steps = 4 * LONG_STEPS
+    progress = Counter[str]()
+    for number in range(5):
+        turns.run(noted(progress, str(number), all_steps), Peer("a", number))
+    while turns.waiting:
+        await asyncio.sleep(0)
+        assert sum(LONG_STEPS + 2_000 < n < all_steps for n in progress.values()) <= 1
+    assert set(progress.values()) == {all_steps} and len(progress) == 5
 
 
 @on_loop
@@ -250,7 +263,7 @@ async def test_short_work_and_the_brokers_own_do_not_wait_for_long_work() -> Non
     turns = Turns(still, slice_steps=2_000)
     progress = Counter[str]()
     for number in range(2 * MOST_LONG):
-        turns.run(noted(progress, str(number), 20 * LONG_STEPS), Peer("a", number))
+        turns.run(noted(progress, str(number), 20 * LONG_STEPS), Peer("ab"[number % 2], number))
     for _ in range(200):
         await asyncio.sleep(0)
     own = turns.run(count(3 * LONG_STEPS), "the controller")
@@ -274,7 +287,7 @@ async def test_long_work_that_is_cancelled_while_it_waits_is_closed_at_once() ->
             closed.append(number)
 
     number = MOST_LONG + 3
-    futures = [turns.run(work(n), Peer("a", n)) for n in range(number)]
+    futures = [turns.run(work(n), Peer(str(n))) for n in range(number)]
     for _ in range(4 * number):
         await asyncio.sleep(0)
     assert turns.waiting == number and not closed

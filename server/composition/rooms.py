@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ..coordination.tokens import TokenStore
     from ..coordinator.marker_channels import MarkerChannels
     from ..coordinator.partition_verifier import PartitionVerifier
+    from ..handlers.gate import Observer
     from ..interbroker.clients import InterBrokerClients
     from ..interbroker.peer_watch import PeerWatch
 
@@ -95,6 +96,7 @@ def build_rooms(
     cleanup: AsyncExitStack,
     *,
     fail: Callable[[Exception], None],
+    observer: Observer | None = None,
 ) -> Rooms:
     """Build the components, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
@@ -321,6 +323,7 @@ def build_rooms(
             turns=turns,
             max_decoded_bytes=config.get_int("kwire.request.decoded.max.bytes"),
             quotas=quotas,
+            observer=observer,
         ),
         clients=clients,
         peers=peers,

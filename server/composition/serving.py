@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from ..metadata.image import BROKERS, EMPTY, USERS
 from ..net.limits import ConnectionQuotas, NetLimits
 from ..net.listener import Listener, frame_memory, output_memory
 from ..net.rotation import Rotation
+from ..net.session import Session
 from ..quotas.connections import ConnectionRates
 from .opened import Opened
 from .rooms import Rooms
@@ -50,7 +51,12 @@ class Serving:
 
 
 async def serve(
-    config: BrokerConfig, opened: Opened, rooms: Rooms, cleanup: AsyncExitStack
+    config: BrokerConfig,
+    opened: Opened,
+    rooms: Rooms,
+    cleanup: AsyncExitStack,
+    *,
+    make_session: Callable[..., Session] = Session,
 ) -> Serving:
     """Start everything that serves clients, and have `cleanup` stop it. Errors: as for `open_world`."""
     clock = opened.seams.clock
@@ -76,6 +82,7 @@ async def serve(
             rotation=rotation,
             quotas=quotas,
             logins=logins.get(endpoint.listener),
+            make_session=make_session,
         )
         for acceptor, endpoint in zip(opened.acceptors, opened.endpoints, strict=True)
     )

@@ -317,6 +317,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Memory that a worker process may use; there are up to two for clients, and one for compaction, which may use log.cleaner.dedupe.buffer.size more. A produced batch that needs more is refused with MESSAGE_TOO_LARGE, and a log whose compaction needs more is not compacted."),
     key("kwire.http.listener", STRING, None, MEDIUM,
         doc="HOST:PORT for metrics and health by HTTP; nothing is served without it. A port alone means this machine only, :PORT every interface."),
+    key("kwire.metrics.partition.limit", INT, "2000", LOW, valid=at_least(0),
+        doc="Replicas, topics, groups and committed offsets of groups that get metrics of their own, so many of each; the sums over all of them are complete."),
     key("kwire.http.hosts", LIST, "", LOW,
         doc="Names besides localhost by which HTTP clients may call this broker; * for any. Addresses always work. Protects against DNS rebinding."),
     key("kwire.log.format", STRING, "text", LOW, valid=one_of("text", "json"),

@@ -91,6 +91,8 @@ class ControllerServices:
     open_channel: OpenChannel | None
     later: Callable[[Callable[[], Awaitable[Any]]], None]
     turns: Turns
+    #: Leaders that were elected although they were not in sync.
+    unclean_elections: int = 0
 
 
 class Answer:

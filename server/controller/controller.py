@@ -143,6 +143,11 @@ class Controller:
         return True
 
     @property
+    def unclean_elections(self) -> int:
+        """Leaders that this broker has elected as controller although they were not in sync."""
+        return self._services.unclean_elections
+
+    @property
     def knows_cluster(self) -> bool:
         """Whether `known` would not have to wait."""
         return self._known.is_set()

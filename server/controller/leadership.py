@@ -167,8 +167,7 @@ class Leadership:
         states = await self.settled(touched, active.image.brokers)
         await active.publish(with_states(active.image.edit(), states).build())
 
-    @staticmethod
-    def _report(touched: Partitions, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
+    def _report(self, touched: Partitions, states: Mapping[TopicPartition, LeaderAndIsr]) -> None:
         """Log one line for a batch of elections."""
         elected = lost = shrunk = unclean = 0
         for tp, state in states.items():
@@ -183,6 +182,7 @@ class Leadership:
         if elected or shrunk:
             logger.info("Leaders elected: %d; in-sync replicas shrunk: %d", elected, shrunk)
         if unclean:
+            self._active.services.unclean_elections += unclean
             logger.warning("%d of the new leaders were not in sync: records may be lost", unclean)
         if lost:
             logger.error(

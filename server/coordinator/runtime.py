@@ -38,6 +38,9 @@ HEAP_TIMERS = 1_000
 
 WRITE_DUE = "write_due"
 
+#: The times of so many loads are remembered.
+LOAD_TIMES = 64
+
 
 class CoordinatorLog(Protocol):
     """The internal topic's partitions, as a coordinator uses them."""
@@ -150,6 +153,8 @@ class CoordinatorRuntime(Generic[S]):
         self.write_timeout_ms = write_timeout_ms
         self.perform = perform
         self.slots: dict[int, Slot[S]] = {}
+        #: How long the latest partitions took to load.
+        self.load_times_ms: deque[int] = deque(maxlen=LOAD_TIMES)
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.last_token = 0
         self.answers: dict[int, Any] = {}
@@ -391,6 +396,8 @@ class CoordinatorRuntime(Generic[S]):
         slot.state = SlotState.ACTIVE
         now_ms = self.now_ms()
         self.apply(slot, slot.shard.loaded(now_ms), now_ms)
+        took_ms = self.clock.monotonic_ms() - began_ms
+        self.load_times_ms.append(took_ms)
         log.log(
             # a new topic has fifty empty partitions
             logging.INFO if slot.position else logging.DEBUG,
@@ -399,7 +406,7 @@ class CoordinatorRuntime(Generic[S]):
             slot.partition,
             slot.leader_epoch,
             slot.position,
-            self.clock.monotonic_ms() - began_ms,
+            took_ms,
         )
 
     def load_batch(self, slot: Slot[S], batch: RecordBatch) -> Iterator[None]:

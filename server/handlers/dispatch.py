@@ -88,7 +88,7 @@ class RequestDispatcher:
         if handler is None:
             return self._not_served(request, connection)
         observer = self._observer
-        began_us = 0 if observer is None else self._clock.monotonic_us()
+        began_us = 0 if observer is None else observer.begin(handler.api_key, version)
         quotas = self._quotas
         charge = None
         if quotas is not None and quotas.active:
@@ -130,7 +130,7 @@ class RequestDispatcher:
             return self._failed(ctx)
         if handler.api_key == PRODUCE:
             ctx.message = None  # its records are views into the frame, which must not live on
-        if observer is not None:
+        if began_us:
             ctx.handled_us = self._clock.monotonic_us()
         if charge is not None:
             charge.stop(self._clock.monotonic_us())
@@ -211,7 +211,7 @@ class RequestDispatcher:
             if type(answer) is Later:
                 if ctx.handler.api_key == PRODUCE:
                     ctx.message = None  # as in `dispatch`
-                if self._observer is not None:
+                if ctx.began_us:
                     ctx.handled_us = self._clock.monotonic_us()
                 return answer
             if is_short:
@@ -231,7 +231,7 @@ class RequestDispatcher:
     def _reply(self, ctx: RequestContext, answer: Any, error: ErrorCode = ErrorCode.NONE) -> Reply:
         """Encode the response, and report it to the observer."""
         observer = self._observer
-        answered_us = 0 if observer is None else self._clock.monotonic_us()
+        answered_us = self._clock.monotonic_us() if ctx.began_us else 0
         if ctx.charge is not None:
             answer = self._throttle(ctx, ctx.charge, answer)
         version = ctx.version
@@ -256,7 +256,7 @@ class RequestDispatcher:
         """Do the same in steps, for a response that may be long."""
         if type(answer) is NoReply or type(answer) is Encoded:
             return self._reply(ctx, answer)
-        answered_us = 0 if self._observer is None else self._clock.monotonic_us()
+        answered_us = self._clock.monotonic_us() if ctx.began_us else 0
         if ctx.charge is not None:
             answer = self._throttle(ctx, ctx.charge, answer)
         version = ctx.version
@@ -285,12 +285,14 @@ class RequestDispatcher:
         self, ctx: RequestContext, response: object, error: ErrorCode, answered_us: int
     ) -> None:
         assert self._observer is not None
-        handled_us = ctx.handled_us or answered_us
-        durations = Durations(
-            handled_us - ctx.began_us,
-            answered_us - handled_us,
-            self._clock.monotonic_us() - answered_us,
-        )
+        durations = None
+        if ctx.began_us:
+            handled_us = ctx.handled_us or answered_us
+            durations = Durations(
+                handled_us - ctx.began_us,
+                answered_us - handled_us,
+                self._clock.monotonic_us() - answered_us,
+            )
         self._observer.observe(ctx, response, error, durations)
 
     def _failed(self, ctx: RequestContext) -> Reply:

@@ -37,18 +37,29 @@ class Durations(NamedTuple):
 
 
 class Observer(Protocol):
-    """Called once for each decoded request, right before its reply goes to the network."""
+    """Called for each request that is served: when it arrives, and right before its reply goes to the network."""
+
+    def begin(self, api_key: int, version: int) -> int:
+        """Count a request, and return the time at which it arrived; 0 if it is not timed.
+
+        Unit: microseconds, of the clock's `monotonic_us`.
+        """
+        ...
 
     def observe(
-        self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations
+        self,
+        ctx: RequestContext,
+        response: object,
+        error: ErrorCode,
+        durations: Durations | None,
     ) -> None:
-        """Note one request.
+        """Note one request that was decoded.
 
         Shape: `response` is the message, or what replaces one (`Encoded`, `NoReply`), or None if
         the connection is closed instead. `error` is NONE if the handler answered, whatever errors
         its rows have; otherwise the error with which the gate refused the request, or that answers
-        the handler's own failure. A request whose connection ends before its reply is ready is not
-        observed.
+        the handler's own failure. `durations` is None if the request is not timed. A request whose
+        connection ends before its reply is ready is not observed.
         """
         ...
 

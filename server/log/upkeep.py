@@ -65,6 +65,9 @@ class LogUpkeep:
         self._executor = executor
         self._clock = clock
         self._flushing: dict[Log, asyncio.Task[None]] = {}
+        #: How many times a log was flushed, and how long that took in all, with the wait for a thread.
+        self.flushes = 0
+        self.flush_us = 0
         self._ahead: dict[Log, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -173,9 +176,12 @@ class LogUpkeep:
                 break
 
     async def _flush_once(self, log: Log) -> None:
+        began_us = self._clock.monotonic_us()
         try:
             task = log.prepare_flush()
             await self._executor.in_thread(task.run)
+            self.flushes += 1
+            self.flush_us += self._clock.monotonic_us() - began_us
         except OSError as error:
             log.on_io_error(error)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
@@ -36,7 +37,8 @@ class Listener:
     """Drives the connections that come to one endpoint until they are closed.
 
     Shape: `acceptor` is bound to `endpoint`. `memory`, `output`, `rotation` and `quotas` are shared by the
-    listeners of a broker. `logins` is None if clients do not log in.
+    listeners of a broker. `logins` is None if clients do not log in. `make_session` has the parameters of
+    Session.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Listener:
         rotation: Rotation | None = None,
         quotas: ConnectionQuotas | None = None,
         logins: Logins | None = None,
+        make_session: Callable[..., Session] = Session,
     ) -> None:
         self.endpoint = endpoint
         self.limits = limits
@@ -64,10 +67,12 @@ class Listener:
         self._acceptor = acceptor
         self._dispatcher = dispatcher
         self._logins = logins
+        self._make_session = make_session
         self._clock = clock
         self._limiter = LineLimiter(logger, clock.monotonic_ms)
         self._timer: asyncio.TimerHandle | None = None
-        self._accepted = 0
+        #: Connections accepted so far, without those that were refused.
+        self.accepted_count = 0
         self._idle_checked_ms = clock.monotonic_ms()
         self._emptied: asyncio.Future[None] | None = None
         #: A connection that has to wait because too many came lately; no other is accepted before it.
@@ -181,9 +186,9 @@ class Listener:
                 refused,
             )
             return
-        self._accepted += 1
+        self.accepted_count += 1
         info = ConnectionInfo(
-            f"{local_host}:{local_port}-{client_host}:{client_port}-{self._accepted}",
+            f"{local_host}:{local_port}-{client_host}:{client_port}-{self.accepted_count}",
             client_host=client_host,
             client_port=client_port,
             local_host=local_host,
@@ -191,7 +196,7 @@ class Listener:
             listener=self.endpoint.listener,
             security_protocol=self.endpoint.security_protocol,
         )
-        session = Session(
+        session = self._make_session(
             transport,
             info,
             self._dispatcher,

@@ -23,6 +23,28 @@ class PartitionState(NamedTuple):
     recovering: bool = False
 
 
+class ReplicaCounts:
+    """What is counted over all partitions of a broker, those included that it no longer has.
+
+    Shape: `bytes_in_gone` and `messages_in_gone` were appended to partitions that have left this broker.
+    """
+
+    __slots__ = ("bytes_in_gone", "isr_expands", "isr_shrinks", "messages_in_gone")
+
+    def __init__(self) -> None:
+        self.bytes_in_gone = 0
+        self.messages_in_gone = 0
+        self.isr_expands = 0
+        self.isr_shrinks = 0
+
+    def isr_changed(self, before: int, after: int) -> None:
+        """The controller has confirmed a change of a partition's in-sync replicas, from so many to so many."""
+        if after > before:
+            self.isr_expands += 1
+        elif after < before:
+            self.isr_shrinks += 1
+
+
 class Membership(Generic[P]):
     """What partitions know of the brokers around them.
 
@@ -34,7 +56,15 @@ class Membership(Generic[P]):
     keeps dead followers in sync for that long.
     """
 
-    __slots__ = ("flush", "live_brokers", "local_id", "max_lag_ms", "propose", "steady_ms")
+    __slots__ = (
+        "counts",
+        "flush",
+        "live_brokers",
+        "local_id",
+        "max_lag_ms",
+        "propose",
+        "steady_ms",
+    )
 
     def __init__(
         self,
@@ -46,6 +76,7 @@ class Membership(Generic[P]):
         flush: Callable[[P], None] = lambda _: None,
         steady_ms: Callable[[int], int] = lambda now_ms: now_ms,
     ) -> None:
+        self.counts = ReplicaCounts()
         self.local_id = local_id
         self.steady_ms = steady_ms
         self.max_lag_ms = max_lag_ms

@@ -46,12 +46,14 @@ class Partition:
     __slots__ = (
         "_membership",
         "append_queues",
+        "bytes_in",
         "epoch_start_offset",
         "followers",
         "held_bytes",
         "is_leader",
         "isr",
         "log",
+        "messages_before",
         "min_insync_replicas",
         "reader",
         "state",
@@ -79,6 +81,9 @@ class Partition:
         self.held_bytes = 0
         #: Appends that could not be made at once, and those behind them; None if there are none.
         self.append_queues: AppendQueues | None = None
+        #: Bytes appended as leader, and messages in earlier leaderships of this process.
+        self.bytes_in = 0
+        self.messages_before = 0
         self._membership = membership
 
     def __repr__(self) -> str:
@@ -102,6 +107,7 @@ class Partition:
         if state.leader == self._membership.local_id:
             self._lead(before, state, now_ms)
         else:
+            self._count_messages()
             self.is_leader = False
             self.isr = IsrState(())
             self.followers = {}
@@ -120,6 +126,7 @@ class Partition:
             if broker_id != self._membership.local_id
         }
         if state.leader_epoch > before.leader_epoch:
+            self._count_messages()
             self.epoch_start_offset = end
             log.leader_epoch_cache.assign(state.leader_epoch, end)
             steady_ms = self._membership.steady_ms(now_ms)
@@ -133,8 +140,23 @@ class Partition:
 
     def close(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The replica leaves this broker, or its disk has failed: end all waits."""
+        counts = self._membership.counts
+        counts.bytes_in_gone += self.bytes_in
+        counts.messages_in_gone += self.messages_in
+        self.bytes_in = self.messages_before = 0
         self.is_leader = False
         self.waiters.release(error)
+
+    @property
+    def messages_in(self) -> int:
+        """Messages appended as leader since this process began. Source: MessagesInPerSec."""
+        if not self.is_leader:
+            return self.messages_before
+        return self.messages_before + self.log.log_end_offset - self.epoch_start_offset
+
+    def _count_messages(self) -> None:
+        """A leadership ends, if this was the leader."""
+        self.messages_before = self.messages_in
 
     # -- the in-sync replicas ---------------------------------------------------------------------
 
@@ -231,6 +253,7 @@ class Partition:
         """Take the controller's answer: the in-sync replicas as they are now."""
         if not self.is_leader or partition_epoch < self.state.partition_epoch:
             return
+        self._membership.counts.isr_changed(len(self.isr.isr), len(isr))
         self.state = self.state._replace(
             isr=isr, partition_epoch=partition_epoch, recovering=recovering
         )
@@ -327,7 +350,9 @@ class Partition:
             max_bytes=max_bytes,
         )
         if not isinstance(appended, AppendError):
-            self._advance_high_watermark(len(records), now_ms)
+            size = len(records)
+            self.bytes_in += size
+            self._advance_high_watermark(size, now_ms)
         return appended
 
     def append_as_follower(self, records: memoryview, now_ms: int) -> AppendInfo | AppendError:

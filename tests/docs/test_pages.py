@@ -71,7 +71,7 @@ def test_dead_links_are_told_from_others(link: str, dead: bool) -> None:
 
 @cache
 def source_files() -> tuple[str, ...]:
-    trees = ("kwire", "server", "tests", "docs", "bench", "compat", "pipeline")
+    trees = ("kwire", "server", "testing", "tests", "docs", "bench", "compat", "pipeline")
     found = [path for tree in trees for path in (ROOT / tree).rglob("*.*")]
     return tuple(f"/{name_of(path)}" for path in [*found, *ROOT.glob("*.*")] if path.is_file())
 

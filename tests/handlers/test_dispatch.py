@@ -373,6 +373,9 @@ def test_long_generator_is_observed_and_throttled_once() -> None:
         observed: list[ErrorCode] = []
 
         class Notes:
+            def begin(self, api_key: int, version: int) -> int:
+                return 0
+
             def observe(self, ctx: Any, response: Any, error: ErrorCode, durations: Any) -> None:
                 observed.append(error)
 

@@ -362,19 +362,24 @@ def test_kept_answer_tells_one_client_its_throttle_time_and_not_the_next() -> No
 
 
 class Notes:
-    """An observer that records its calls."""
+    """An observer that times all requests, and records its calls."""
 
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str, ErrorCode, Durations]] = []
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
+        self.seen: list[tuple[str, str, ErrorCode, Durations | None]] = []
+
+    def begin(self, api_key: int, version: int) -> int:
+        return self.clock.monotonic_us()
 
     def observe(
-        self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations
+        self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations | None
     ) -> None:
         self.seen.append((ctx.handler.name, type(response).__name__, error, durations))
 
 
 def test_request_is_observed_with_what_it_took() -> None:
-    clock, notes = ManualClock(), Notes()
+    clock = ManualClock()
+    notes = Notes(clock)
 
     @handles(HeartbeatRequest, versions="0-4", authorize=None)
     def handler(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -387,7 +392,8 @@ def test_request_is_observed_with_what_it_took() -> None:
 
 def test_request_that_waits_is_observed_once_when_it_is_answered() -> None:
     async def run() -> None:
-        clock, notes = ManualClock(), Notes()
+        clock = ManualClock()
+        notes = Notes(clock)
         future = asyncio.get_running_loop().create_future()
 
         @handles(HeartbeatRequest, versions="0-4", authorize=None)

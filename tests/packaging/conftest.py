@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: What a wheel is built from.
-SOURCES = ("kwire", "server", "pipeline", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("kwire", "server", "pipeline", "testing", "pyproject.toml", "README.md", "LICENSE")
 #: Modules that many people have in the folder they work in. Importing one of ours by their name would find these.
 USERS_OWN = (
     *("kwire", "server", "pipeline", "pyspark_kwire"),

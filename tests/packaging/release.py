@@ -22,7 +22,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 UNIT = "not (e2e or zookeeper or jvm or spark or slow)"
 TOPS = {"kwire", "pyspark_kwire"}
-NEEDED = ("kwire/py.typed", "kwire/server/py.typed", "kwire/pipeline/log4j2.properties")
+NEEDED = (
+    "kwire/py.typed",
+    "kwire/server/py.typed",
+    "kwire/testing/py.typed",
+    "kwire/pipeline/log4j2.properties",
+)
 RELEASE = re.compile(r"^## (\S+)", re.MULTILINE)
 
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("package", ["kwire", "server", "pipeline"])
+@pytest.mark.parametrize("package", ["kwire", "server", "pipeline", "testing"])
 def test_annotations_make_no_circles_of_imports(package: str) -> None:
     imports = grimp.build_graph(package, exclude_type_checking_imports=False, cache_dir=None)
     graph = networkx.DiGraph(

@@ -6,7 +6,12 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-TOPS = {"kwire": "kwire", "server": "kwire.server", "pipeline": "kwire.pipeline"}
+TOPS = {
+    "kwire": "kwire",
+    "server": "kwire.server",
+    "pipeline": "kwire.pipeline",
+    "testing": "kwire.testing",
+}
 
 
 def packages_on_disk() -> set[str]:

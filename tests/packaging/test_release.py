@@ -44,6 +44,7 @@ def test_wheel_with_a_foreign_name_and_without_a_licence_is_named(tmp_path: Path
     assert wheel_problems(wheel) == [
         "the wheel claims server",
         "the wheel lacks kwire/server/py.typed",
+        "the wheel lacks kwire/testing/py.typed",
         "the wheel lacks kwire/pipeline/log4j2.properties",
         "the wheel lacks LICENSE",
         "the wheel carries kwire/tests/test_a.py",

@@ -20,7 +20,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
-from secrets import token_hex
+from secrets import token_bytes
 from typing import TYPE_CHECKING, NamedTuple
 
 from .mechanism import Authenticated, Challenge, LoginFailed, SaslServer
@@ -144,14 +144,23 @@ def imitation(mechanism: str, user: str, like: ScramCredential | None) -> ScramC
     """
     secret = b"no users" if like is None else like.stored_key + like.server_key
     made = keyed_hash("SCRAM-SHA-512", secret, f"{mechanism} {user}".encode())
-    length = DEFAULT_SALT_BYTES if like is None else min(len(like.salt), len(made))
     size = hashlib.new(HASHES[mechanism]).digest_size
     iterations = MIN_ITERATIONS if like is None else like.iterations
-    return ScramCredential(made[:length], made[:size], made[:size], iterations)
+    return ScramCredential(salt_of(made), made[:size], made[:size], iterations)
 
 
-#: As long as the salts that Apache Kafka's tools make: 130 bits in base 36, as text.
-DEFAULT_SALT_BYTES = 25
+def new_salt() -> bytes:
+    """A salt like those that Apache Kafka's tools make, so that nothing tells users apart."""
+    return salt_of(token_bytes(32))
+
+
+def salt_of(entropy: bytes) -> bytes:
+    """130 bits of it in base 36, as text. Source: ScramFormatter.secureRandomString."""
+    number, digits = int.from_bytes(entropy, "big") % (1 << 130), ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits.encode()
 
 
 # -- messages
@@ -371,4 +380,4 @@ class ScramMechanism:
 
 def new_nonce() -> str:
     """The server's half of the nonce."""
-    return token_hex(16)
+    return salt_of(token_bytes(32)).decode()

@@ -1,0 +1,99 @@
+"""`metrics.md`: what `kwire serve --http` serves, derived from the table of metrics."""
+
+from __future__ import annotations
+
+from server.metrics.exposition import names_of
+from server.metrics.table import ROWS, Row
+from tests.metrics.dashboards import DASHBOARDS, MISSING
+
+INTRO = """# Metrics and health
+
+`kwire serve --http localhost:9644` (or `kwire.http.listener`) serves these by HTTP. Without it nothing is served, and nothing
+is loaded for it. A port alone is one of this machine; `:9644` is every interface, and then everybody who can connect reads
+what is served: there is no login, so let only your Prometheus server through.
+
+| path | |
+| --- | --- |
+| `/metrics` | the metrics below, and those of the process (`process_*`, `python_*`), in Prometheus' text format |
+| `/livez` | 200 as long as the broker answers at all |
+| `/readyz`, `/v1/status/ready` | 200 if clients can be served; otherwise 503 with a JSON object that says why: logs that are being read or recovered, no word from the controller yet, listeners that are not open, or a broker that is stopping |
+
+Health is the first thing that a starting broker opens and the last that a stopping one closes. `/metrics` answers 503 until the
+broker is ready for the first time.
+
+```yaml
+scrape_configs:
+  - job_name: kafka-broker
+    static_configs:
+      - targets: ["broker1:9644", "broker2:9644"]
+        labels: {env: prod, namespace: kafka, strimzi_io_cluster: prod}
+```
+
+Scrape every broker: each tells what it knows best, a partition's offsets by its leader, a group's by its coordinator, so that
+sums over brokers are the cluster's. Dashboards select by labels that a scrape config has to add: Confluent's by `job` and
+`env`, Strimzi's by `namespace` and `strimzi_io_cluster`.
+
+A client has to call the broker by `localhost`, by an address, or, if the listener is open to others, by the machine's or an
+advertised name. For any other name, such as a service of Kubernetes or Docker, set `kwire.http.hosts`. This protects from pages
+in a browser that resolve their own name to this machine (DNS rebinding).
+
+## Names
+
+The names are those that Prometheus' JMX exporter gives Apache Kafka's MBeans, by its own example rules, which Strimzi uses,
+and by Confluent's. Both are served at once; where they agree there is one series. kafka_exporter's metrics of topics and groups
+are here too, so no exporter is needed.
+
+Published dashboards were read, and a test looks for each metric and label of their queries
+(`tests/metrics/test_dashboards.py`):
+"""
+
+DIFFERENCES = """
+## What differs from Apache Kafka
+
+- There is one event loop instead of network threads and request handlers. Both idle percentages are the part of the last half
+  minute in which it used no CPU time; time that it waited for a disk counts as idle.
+- All requests are counted. Of Produce and Fetch, one in eight is timed, and counts as eight. Quantiles are of the last two
+  and a half to five minutes, and within a tenth of the value. Apache Kafka keeps a sample of the values of five minutes.
+- `RequestQueueTimeMs` begins with the turn of the loop in which a request was received; before that it is in the kernel.
+- `TotalFetchRequestsPerSec` counts the partitions in responses. Apache Kafka also counts those in which nothing was new.
+- Rates (`connection-creation-rate`) are measured between scrapes, over at least half a minute once there is so much.
+- `kafka_consumergroup_lag` is told where the group's coordinator has a replica of the partition. In a larger cluster, compute it:
+  `kafka_topic_partition_current_offset - on(topic, partition) group_right kafka_consumergroup_current_offset`.
+
+## Limits
+
+A scrape is made in slices of a few milliseconds, with requests of clients in between, and sent as it is read: at most four at
+a time, each with at most 256 KiB that wait to be read. `kwire.metrics.partition.limit` says how many replicas, topics, groups and
+committed offsets have series of their own; sums are always complete, and `kwire_metrics_partitions_left_out` says how many
+replicas have none. HTTP connections are at most 32: a further one takes the place of the oldest that waits for a
+request. A request has 10 seconds to arrive and 16 KiB for its head; a client that reads nothing for 10 seconds is
+disconnected.
+"""
+
+
+def metrics_page() -> str:
+    """What is served, by which names, and for which dashboards."""
+    lines = [INTRO]
+    lines += ["| dashboard | metrics | served | not served |", "| --- | ---: | ---: | --- |"]
+    for dashboard in DASHBOARDS:
+        missing = [metric for metric in dashboard.asks if metric in MISSING]
+        shown = ", ".join(f"`{metric}`" for metric in missing) or "-"
+        served = len(dashboard.asks) - len(missing)
+        lines.append(f"| {dashboard.name} | {len(dashboard.asks)} | {served} | {shown} |")
+    lines += ["", "Not served, and why:", "", "| metric | |", "| --- | --- |"]
+    lines += [f"| `{metric}` | {why} |" for metric, why in sorted(MISSING.items())]
+    lines += [DIFFERENCES, "## All metrics", ""]
+    count = len(names_of(ROWS))
+    lines.append(
+        f"{count} names. Where a cell has several, they are the same series by different rules.\n"
+    )
+    lines += ["| MBean | series | labels | |", "| --- | --- | --- | --- |"]
+    lines += [_line(row) for row in ROWS]
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    bean = f"`{row.bean}`" if row.bean else ""
+    names = "<br>".join(f"`{name}`" for name in names_of([row]))
+    labels = ", ".join(dict.fromkeys(label for series in row.series for label in series.labels))
+    return f"| {bean} | {names} | {labels} | {row.doc} |"

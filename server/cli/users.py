@@ -1,0 +1,321 @@
+"""`kwire users`: who can log in with SCRAM (KIP-554).
+
+A store without users cannot be logged in to, so users can also be added where no broker is asked: in the data directory
+of a broker that is stopped, or in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .client import (
+    CommandError,
+    add_bootstrap,
+    admin_client,
+    administering,
+    ask,
+    error_text,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from ..coordination.cluster import Cluster
+
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+ITERATIONS = 4096
+
+
+class Row(NamedTuple):
+    """One credential of a user."""
+
+    user: str
+    mechanism: str
+    iterations: int
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The verbs of `kwire users` and their options."""
+    add_bootstrap(parser)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="instead of asking a broker, use this data directory; its broker must be stopped",
+    )
+    where.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        help="instead of asking a broker, use host:port,.../chroot of a ZooKeeper ensemble",
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs.add_parser("list", help="users who can log in with SCRAM")
+    verb = verbs.add_parser("add", help="set the password of a user, who is added if need be")
+    verb.add_argument("user", metavar="USER", type=user_name)
+    add_mechanism(verb)
+    verb.add_argument(
+        "--iterations",
+        metavar="N",
+        type=iterations,
+        default=ITERATIONS,
+        help=f"rounds of hashing that a login costs the client, 4096 to 16384 (default {ITERATIONS})",
+    )
+    verb.add_argument(
+        "--password-file",
+        metavar="FILE",
+        help="file whose first line is the password, - for standard input (default: ask for it)",
+    )
+    verb = verbs.add_parser("delete", help="delete the credentials of a user")
+    verb.add_argument("user", metavar="USER", type=user_name)
+    add_mechanism(verb)
+
+
+def add_mechanism(parser: ArgumentParser) -> None:
+    """Add the option for the mechanism."""
+    parser.add_argument(
+        "--mechanism",
+        choices=MECHANISMS,
+        action="append",
+        help="which credential; repeatable (default: both)",
+    )
+
+
+def user_name(text: str) -> str:
+    """A name that SCRAM can carry. Errors: ArgumentTypeError."""
+    if not text or not all("\x01" <= letter <= "\x7f" for letter in text):
+        raise ArgumentTypeError("the name of a SCRAM user has ASCII letters only, and at least one")
+    return text
+
+
+def iterations(text: str) -> int:
+    """A number of iterations that brokers accept. Errors: ArgumentTypeError."""
+    from ..security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
+
+    if not text.isdigit() or not MIN_ITERATIONS <= int(text) <= MAX_ITERATIONS:
+        raise ArgumentTypeError(
+            f"{text!r} is not a number from {MIN_ITERATIONS} to {MAX_ITERATIONS}"
+        )
+    return int(text)
+
+
+def run(options: Namespace) -> int:
+    """Run the verb."""
+    if options.verb == "add":
+        try:
+            options.password = password(options)
+        except CommandError as error:
+            print(f"kwire: {error}", file=sys.stderr)
+            return 1
+    if options.data_dir is None and options.zookeeper is None:
+        verb = {"list": list_users, "add": add_user, "delete": delete_user}[options.verb]
+        return administering(verb, options)
+    verb_offline = {"list": list_offline, "add": add_offline, "delete": delete_offline}
+    return in_store(verb_offline[options.verb], options)
+
+
+def mechanisms(options: Namespace) -> list[str]:
+    """The mechanisms that are meant."""
+    return options.mechanism or list(MECHANISMS)
+
+
+def password(options: Namespace) -> str:
+    """The new password, from a prompt, a file or standard input; never from the command line.
+
+    Errors: CommandError.
+    """
+    path = options.password_file
+    if path is None and sys.stdin.isatty():
+        from getpass import getpass
+
+        text = getpass(f"Password of {options.user}: ")
+        if text != getpass("Again: "):
+            raise CommandError("the passwords differ")
+    elif path is None or path == "-":
+        text = sys.stdin.readline().rstrip("\r\n")
+    else:
+        try:
+            lines = Path(path).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{path}: {error}") from None
+        text = lines[0] if lines else ""
+    if not text:
+        raise CommandError("the password is empty")
+    return text
+
+
+def show(rows: list[Row]) -> int:
+    """Print credentials."""
+    if rows:
+        print_table(
+            ["user", "mechanism", "iterations"], [list(map(str, row)) for row in sorted(rows)]
+        )
+    else:
+        print("kwire: no users", file=sys.stderr)
+    return 0
+
+
+# -- by way of a broker
+
+
+def list_users(options: Namespace) -> int:
+    """Print users."""
+    from kafka.protocol.admin import DescribeUserScramCredentialsRequest
+
+    with admin_client(options) as admin:
+        response = ask(admin, DescribeUserScramCredentialsRequest(users=None))
+    names = dict(enumerate(MECHANISMS, 1))
+    return show(
+        [
+            Row(row.user, names.get(info.mechanism, str(info.mechanism)), info.iterations)
+            for row in response.results
+            for info in row.credential_infos
+        ]
+    )
+
+
+def add_user(options: Namespace) -> int:
+    """Set a password."""
+    from kafka.protocol.admin import AlterUserScramCredentialsRequest
+
+    from ..security.sasl.scram import TYPES, new_salt, salted_password
+
+    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    rows = []
+    for mechanism in mechanisms(options):
+        salt = new_salt()
+        rows.append(
+            upsertion(
+                name=options.user,
+                mechanism=TYPES[mechanism],
+                iterations=options.iterations,
+                salt=salt,
+                salted_password=salted_password(
+                    mechanism, options.password, salt, options.iterations
+                ),
+            )
+        )
+    return alter(options, AlterUserScramCredentialsRequest(deletions=[], upsertions=rows))
+
+
+def delete_user(options: Namespace) -> int:
+    """Delete credentials; without --mechanism, those that the user has."""
+    from kafka.protocol.admin import (
+        AlterUserScramCredentialsRequest,
+        DescribeUserScramCredentialsRequest,
+    )
+
+    from ..security.sasl.scram import TYPES
+
+    numbers = [TYPES[name] for name in options.mechanism or ()]
+    if not numbers:
+        named = DescribeUserScramCredentialsRequest.UserName(name=options.user)
+        with admin_client(options) as admin:
+            response = ask(admin, DescribeUserScramCredentialsRequest(users=[named]))
+        (row,) = response.results
+        if row.error_code:
+            raise CommandError(f"{options.user}: {error_text(row)}")
+        numbers = [info.mechanism for info in row.credential_infos]
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+    rows = [deletion(name=options.user, mechanism=number) for number in numbers]
+    return alter(options, AlterUserScramCredentialsRequest(deletions=rows, upsertions=[]))
+
+
+def alter(options: Namespace, request: Any) -> int:
+    """Have the controller change credentials. Errors: CommandError."""
+    with admin_client(options) as admin:
+        response = admin._manager.run(admin._send_request_to_controller, request)
+    for row in response.results:
+        if row.error_code:
+            raise CommandError(f"{row.user}: {error_text(row)}")
+    return 0
+
+
+# -- in a store, without a broker
+
+
+def in_store(
+    verb: Callable[[Cluster, Namespace], Coroutine[Any, Any, int]], options: Namespace
+) -> int:
+    """Run a verb on the store that the options name."""
+    import logging
+
+    from ..clock import SystemClock
+    from ..coordination.cluster import Cluster
+    from ..coordination.store import StoreError
+    from .coordination import open_store
+
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what matters is in the StoreError
+
+    async def work() -> int:
+        store = await open_store(options, must_exist=False)
+        try:
+            cluster = Cluster(store, SystemClock())
+            await cluster.ensure_paths()
+            return await verb(cluster, options)
+        finally:
+            await store.close()
+
+    try:
+        # The first user is often added before the broker has started for the first time.
+        if options.data_dir is not None:
+            Path(options.data_dir).mkdir(parents=True, exist_ok=True)
+        return asyncio.run(work())
+    except (CommandError, StoreError, OSError, ValueError) as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 1
+
+
+async def list_offline(cluster: Cluster, options: Namespace) -> int:
+    """Print users."""
+    from ..coordination.paths import desanitize
+    from ..metadata.image import DEFAULT_ENTITY, USERS
+    from ..security.sasl.scram import ScramCredential
+
+    rows = []
+    names = [
+        name
+        for kind, name in await cluster.config_entities()
+        if kind == USERS and "/" not in name and name != DEFAULT_ENTITY
+    ]
+    for (_, name), config in (await cluster.configs([(USERS, name) for name in names])).items():
+        rows += [
+            Row(desanitize(name), mechanism, ScramCredential.parse(config[mechanism]).iterations)
+            for mechanism in MECHANISMS
+            if mechanism in config
+        ]
+    return show(rows)
+
+
+async def add_offline(cluster: Cluster, options: Namespace) -> int:
+    """Set a password."""
+    from ..coordination.paths import sanitize
+    from ..metadata.image import USERS
+    from ..security.sasl.scram import ScramCredential, new_salt, salted_password
+
+    made = {}
+    for mechanism in mechanisms(options):
+        salt = new_salt()
+        salted = salted_password(mechanism, options.password, salt, options.iterations)
+        made[mechanism] = ScramCredential.of(mechanism, salt, salted, options.iterations).text()
+    await cluster.alter_config(USERS, sanitize(options.user), lambda before: {**before, **made})
+    return 0
+
+
+async def delete_offline(cluster: Cluster, options: Namespace) -> int:
+    """Delete credentials."""
+    from ..coordination.paths import sanitize
+    from ..metadata.image import USERS
+
+    deleted = mechanisms(options)
+
+    def change(before: Mapping[str, str]) -> Mapping[str, str]:
+        if not any(name in before for name in deleted):
+            raise CommandError(f"{options.user}: there is no such credential")
+        return {name: text for name, text in before.items() if name not in deleted}
+
+    await cluster.alter_config(USERS, sanitize(options.user), change)
+    return 0

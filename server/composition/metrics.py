@@ -1,0 +1,139 @@
+"""/metrics of a broker: a scrape is made in turns of the loop and sent as it is read, so its size does not matter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from ..config import BrokerConfig
+from ..http.messages import HttpRequest, HttpResponse, text
+from ..metadata.image import MetadataImage
+from ..metrics.exposition import CONTENT_TYPE, text_of
+from ..metrics.rates import Rates
+from ..metrics.requests import RequestMetrics
+from ..metrics.sessions import StoreSessions
+from ..metrics.table import ROWS
+from ..metrics.timed_session import TimedSession
+from ..metrics.view import Sources, View, look
+from .opened import Opened, Seams
+from .rooms import Rooms
+from .serving import Serving
+
+if TYPE_CHECKING:
+    from ..watchdog import Watchdog
+
+#: BrokerState of Apache Kafka.
+RUNNING, SHUTTING_DOWN = 3, 7
+#: A piece of the response has at least so many characters.
+PIECE = 16 * 1024
+#: Scrapes at the same time; two Prometheus servers often watch the same brokers.
+MAX_SCRAPES = 4
+
+
+class BrokerMetrics:
+    """The metrics of one broker. Shape: there is nothing to see before `begin`."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, watchdog: Watchdog | None) -> None:
+        self._config = config
+        self._seams = seams
+        self._watchdog = watchdog
+        self._sources: Sources | None = None
+        self._image: Callable[[], MetadataImage] = MetadataImage
+        self._stopping: Callable[[], bool] = bool
+        self._scrapes = 0
+        self.requests = RequestMetrics(
+            seams.clock.monotonic_us, None if watchdog is None else watchdog.turn_began_us
+        )
+
+    def begin(
+        self, opened: Opened, rooms: Rooms, serving: Serving, stopping: Callable[[], bool]
+    ) -> None:
+        """The broker serves clients."""
+        sessions = StoreSessions()
+        opened.store.on_session(sessions.changed)
+        self._image, self._stopping = rooms.publisher.current, stopping
+        services = rooms.services
+        began_s = time.thread_time()
+        self._sources = Sources(
+            node_id=opened.node_id,
+            cluster_id=opened.cluster_id,
+            version=own_version(),
+            config=self._config,
+            requests=self.requests,
+            replicas=rooms.replica_manager,
+            logs=opened.log_manager,
+            upkeep=rooms.upkeep,
+            groups=rooms.group_coordinator,
+            transactions=rooms.transaction_coordinator,
+            fetch_sessions=services.fetch_sessions,
+            controller=rooms.controller,
+            listeners=serving.listeners,
+            turns=services.turns,
+            watchdog=self._watchdog,
+            sessions=sessions,
+            rates=Rates(self._seams.clock.monotonic_ms()),
+            busy_s=lambda: time.thread_time() - began_s,
+        )
+
+    def make_session(self, *arguments: Any, **others: Any) -> TimedSession:
+        """A connection whose sending is timed."""
+        session = TimedSession(*arguments, **others)
+        session.metrics = self.requests
+        return session
+
+    def route(self, _: HttpRequest) -> HttpResponse:
+        """Answer a scrape."""
+        if self._sources is None:
+            return text(503, "the broker is starting; /readyz says what it waits for")
+        if self._scrapes >= MAX_SCRAPES:
+            return text(503, f"{MAX_SCRAPES} scrapes are under way")
+        return HttpResponse(200, self._scrape(self._sources), CONTENT_TYPE)
+
+    async def _scrape(self, sources: Sources) -> AsyncIterator[bytes]:
+        self._scrapes += 1
+        try:
+            view = View(
+                sources,
+                SHUTTING_DOWN if self._stopping() else RUNNING,
+                self._image(),
+                self._seams.clock.now_ms(),
+                self._seams.clock.monotonic_ms(),
+                self._config.get_int("kwire.metrics.partition.limit"),
+            )
+            for _ in look(view):
+                await sources.turns.pause(self)
+            pieces: list[str] = []
+            size = 0
+            for piece in text_of(ROWS, view):
+                pieces.append(piece)
+                size += len(piece)
+                if size >= PIECE:
+                    yield "".join(pieces).encode()
+                    pieces.clear()
+                    size = 0
+                await sources.turns.pause(self)
+            yield "".join(pieces).encode()
+            yield await self._process()
+        finally:
+            self._scrapes -= 1
+
+    async def _process(self) -> bytes:
+        """What prometheus_client knows of the process and of Python; importing it takes some 50 ms, in a thread."""
+        return await self._seams.executor.in_thread(process_metrics)
+
+
+def process_metrics() -> bytes:
+    """Memory, CPU time, descriptors, and the garbage collector. Reads nothing of the broker's."""
+    import prometheus_client
+
+    return prometheus_client.generate_latest()
+
+
+def own_version() -> str:
+    """The version of kwire that is installed."""
+    try:
+        return version("kwire")
+    except PackageNotFoundError:  # a checkout that is not installed
+        return "unknown"

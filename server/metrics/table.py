@@ -1,0 +1,510 @@
+"""The one table of what is served: Apache Kafka's MBeans, kafka_exporter's series, and kwire's own.
+
+A row names an MBean as Apache Kafka's documentation does; `names.py` makes the names of its series from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from kwire.api import ApiKey
+from kwire.errors import ErrorCode
+
+from .histogram import Histogram, merged
+from .names import Kind, Name, series_of
+from .process import disk_bytes
+from .requests import FETCH, ApiMetrics, TopicMetrics
+from .view import (
+    View,
+    is_at_min_isr,
+    is_under_min_isr,
+    is_under_replicated,
+)
+
+if TYPE_CHECKING:
+    from ..replication.partition import Partition
+
+#: Label values, and the value. Fewer values than labels leave the last labels away.
+Sample: TypeAlias = tuple[tuple[str, ...], float]
+#: Label values, the counts of the last minutes, and how many there were altogether.
+Distribution: TypeAlias = tuple[tuple[str, ...], list[int], int]
+
+NOTHING: tuple[str, ...] = ()
+TOPIC = ("topic",)
+PARTITION = ("topic", "partition")
+REQUEST = ("request",)
+LISTENER = ("listener", "networkProcessor")
+SOFTWARE = ("clientSoftwareName", "clientSoftwareVersion", *LISTENER)
+#: There is one event loop, which takes the place of all network threads.
+LOOP = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One MBean, or another source of series.
+
+    Shape: `read` returns samples (for histograms, distributions). `each` reads one partition instead; with `led` only
+    partitions that this broker leads. `series` has the names, in all sets of rules.
+    """
+
+    bean: str
+    labels: tuple[str, ...]
+    doc: str
+    series: tuple[Name, ...]
+    kind: Kind
+    read: Callable[[View], Iterable[Sample] | Iterable[Distribution]] | None = None
+    each: Callable[[Partition], float] | None = None
+    led: bool = False
+
+
+def bean(
+    kind: Kind,
+    domain: str,
+    type_: str,
+    name: str,
+    doc: str,
+    read: Callable[[View], float | Iterable[Sample]] | None = None,
+    labels: tuple[str, ...] = NOTHING,
+    *,
+    each: Callable[[Partition], float] | None = None,
+    also: tuple[Name, ...] = (),
+) -> Row:
+    """A row for an MBean of Apache Kafka. Shape: `also` are names that no rule gives."""
+    shown = f"{domain}:type={type_}" + ("" if kind is Kind.FLAT else f",name={name}")
+    shown += "".join(f",{label}=*" for label in labels) + (
+        f" [{name}]" if kind is Kind.FLAT else ""
+    )
+    series = (*series_of(kind, domain, type_, name, labels), *also)
+    return Row(shown, labels, doc, series, kind, _samples(read), each)
+
+
+def own(
+    name: str,
+    doc: str,
+    read: Callable[[View], float | Iterable[Sample]] | None = None,
+    labels: tuple[str, ...] = NOTHING,
+    *,
+    counts: bool = False,
+    each: Callable[[Partition], float] | None = None,
+) -> Row:
+    """A row for a series that is no MBean. Shape: `each` reads partitions that this broker leads."""
+    series = (Name(name, labels, counts),)
+    return Row("", labels, doc, series, Kind.GAUGE, _samples(read), each, each is not None)
+
+
+def _samples(
+    read: Callable[[View], float | Iterable[Sample]] | None,
+) -> Callable[[View], Iterable[Sample]] | None:
+    if read is None:
+        return None
+
+    def samples(view: View) -> Iterable[Sample]:
+        found = read(view)
+        return [(NOTHING, found)] if isinstance(found, int | float) else found
+
+    return samples
+
+
+# -- readers
+
+
+def by_topic(read: Callable[[TopicMetrics], int]) -> Callable[[View], Iterator[Sample]]:
+    """The value for all topics together, without a label, and then for each."""
+
+    def samples(view: View) -> Iterator[Sample]:
+        total = sum(map(read, view.topics.values())) + read(view.sources.requests.gone)
+        yield NOTHING, total
+        for name in _topics(view):
+            found = view.topics.get(name)
+            yield (name,), 0 if found is None else read(found)
+
+    return samples
+
+
+def bytes_in(view: View) -> Iterator[Sample]:
+    gone = view.sources.replicas.membership.counts.bytes_in_gone
+    yield NOTHING, sum(each.bytes for each in view.topics_in.values()) + gone
+    for name in _topics(view):
+        yield (name,), view.topics_in[name].bytes
+
+
+def messages_in(view: View) -> Iterator[Sample]:
+    gone = view.sources.replicas.membership.counts.messages_in_gone
+    yield NOTHING, sum(each.messages for each in view.topics_in.values()) + gone
+    for name in _topics(view):
+        yield (name,), view.topics_in[name].messages
+
+
+def _topics(view: View) -> Iterator[str]:
+    """The topics that get series of their own: those with partitions here, up to the limit."""
+    for number, name in enumerate(view.topics_in):
+        if number >= view.limit:
+            return
+        yield name
+
+
+def api_name(api_key: int) -> str:
+    """The name of an API as Apache Kafka's metrics have it, such as OffsetCommit."""
+    return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+
+
+def apis(view: View) -> Iterator[tuple[str, ApiMetrics]]:
+    """Each API that was asked for; Fetch is there for consumers and for followers, too."""
+    requests = view.sources.requests
+    for api_key, api in list(requests.apis.items()):
+        yield api_name(api_key), api
+    yield "FetchConsumer", requests.fetch_consumer
+    yield "FetchFollower", requests.fetch_follower
+
+
+def request_counts(view: View) -> Iterator[Sample]:
+    for name, api in apis(view):
+        used = [(version, count) for version, count in enumerate(api.versions) if count]
+        for version, count in used or [(0, 0)]:
+            yield (name, str(version)), count
+
+
+def request_errors(view: View) -> Iterator[Sample]:
+    requests = view.sources.requests
+    for name, api in apis(view):
+        errors = api.errors
+        if api is requests.apis[FETCH]:
+            errors = dict(requests.fetch_consumer.errors)
+            for code, count in requests.fetch_follower.errors.items():
+                errors[code] = errors.get(code, 0) + count
+        for code, count in (errors or {0: 0}).items():
+            yield (name, error_name(code)), count
+
+
+def error_name(code: int) -> str:
+    """The name of an error."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def request_times(which: str) -> Callable[[View], Iterator[Distribution]]:
+    """The distribution of one of the times of each API."""
+
+    def distributions(view: View) -> Iterator[Distribution]:
+        requests = view.sources.requests
+        for name, api in apis(view):
+            histograms: list[Histogram]
+            if api is requests.apis[FETCH]:
+                both = (requests.fetch_consumer, requests.fetch_follower)
+                histograms = [each.histograms()[which] for each in both]
+            else:
+                histograms = [api.histograms()[which]]
+            for histogram in histograms:
+                histogram.roll(view.steady_ms)
+            yield (name,), merged([each.window() for each in histograms]), api.count
+
+    return distributions
+
+
+def idle(view: View) -> float:
+    """The part of the last half minute in which the loop used no CPU time."""
+    sources = view.sources
+    busy = sources.rates.per_second("busy", view.steady_ms, sources.busy_s())
+    return min(1.0, max(0.0, 1 - busy))
+
+
+def connection_counts(view: View) -> Iterator[Sample]:
+    for listener in view.sources.listeners:
+        yield (listener.endpoint.listener, LOOP), len(listener.sessions)
+
+
+def connections_created(view: View) -> Iterator[Sample]:
+    for listener in view.sources.listeners:
+        yield (listener.endpoint.listener, LOOP), listener.accepted_count
+
+
+def connection_rate(closed: bool) -> Callable[[View], Iterator[Sample]]:
+    def samples(view: View) -> Iterator[Sample]:
+        for listener in view.sources.listeners:
+            name = listener.endpoint.listener
+            total = listener.accepted_count - (len(listener.sessions) if closed else 0)
+            rate = view.sources.rates.per_second((name, closed), view.steady_ms, total)
+            yield (name, LOOP), rate
+
+    return samples
+
+
+def software(view: View) -> Iterator[Sample]:
+    for (listener, name, version), count in view.connections.items():
+        yield (name, version, listener, LOOP), count
+
+
+def groups_in(state: str) -> Callable[[View], float]:
+    return lambda view: view.groups_by_state.get(state, 0)
+
+
+def log_sizes_of_transactions(view: View) -> float:
+    slots = view.sources.transactions.runtime.slots
+    found = (view.sources.replicas.get("__transaction_state", each) for each in list(slots))
+    return sum(each.log.size_bytes for each in found if each is not None)
+
+
+def load_time(of: Callable[[list[int]], float]) -> Callable[[View], float]:
+    def read(view: View) -> float:
+        times = list(view.sources.transactions.runtime.load_times_ms)
+        return of(times) if times else 0
+
+    return read
+
+
+def session_count(view: View) -> float:
+    return len(view.sources.fetch_sessions.sessions)
+
+
+def session_partitions(view: View) -> float:
+    sessions = list(view.sources.fetch_sessions.sessions.values())
+    return sum(len(session.partitions) for session in sessions)
+
+
+def purgatory(view: View) -> Iterator[Sample]:
+    yield ("Produce",), view.waiting_produces
+    yield ("Fetch",), view.waiting_fetches
+
+
+def offline_directories(view: View) -> float:
+    return sum(each.offline for each in view.sources.logs.directories)
+
+
+def disk(which: str) -> Callable[[View], Iterator[Sample]]:
+    def samples(_: View) -> Iterator[Sample]:
+        found = disk_bytes(which)
+        if found is not None:
+            yield NOTHING, found
+
+    return samples
+
+
+# -- kafka_exporter: what each broker knows best, so that the sum over brokers is the cluster
+
+
+def topic_partitions(view: View) -> Iterator[Sample]:
+    for name in _topics(view):
+        topic = view.image.topics.get(name)
+        first = None if topic is None else topic.partitions.get(0)
+        if topic is not None and first is not None and first.leader == view.sources.node_id:
+            yield (name,), len(topic.partitions)
+
+
+def brokers(view: View) -> Iterator[Sample]:
+    if view.sources.controller.is_active:
+        yield NOTHING, len(view.image.brokers)
+
+
+def group_offsets(view: View) -> Iterator[Sample]:
+    for group, topic, partition, offset, _ in _committed(view):
+        yield (group, topic, str(partition)), offset
+
+
+def group_lags(view: View) -> Iterator[Sample]:
+    for group, topic, partition, offset, end in _committed(view):
+        if end is not None:
+            yield (group, topic, str(partition)), max(0, end - offset)
+
+
+def _committed(view: View) -> Iterator[tuple[str, str, int, int, int | None]]:
+    """Group, topic, partition, committed offset, and the high watermark if the partition is here."""
+    left = view.limit
+    replicas = view.sources.replicas.partitions
+    for group in view.groups:
+        for tp, stored in list(group.offsets.committed.items()):
+            if not left:
+                return
+            left -= 1
+            replica = replicas.get(tp)
+            end = None if replica is None else replica.log.high_watermark
+            yield group.group_id, tp.topic, tp.partition, stored.value.offset, end
+
+
+def group_sums(lag: bool) -> Callable[[View], Iterator[Sample]]:
+    """Sums by group and topic; of lags only where all of them are known."""
+
+    def samples(view: View) -> Iterator[Sample]:
+        sums: dict[tuple[str, str], int] = {}
+        unknown: set[tuple[str, str]] = set()
+        for group, topic, _, offset, end in _committed(view):
+            key = group, topic
+            if not lag:
+                sums[key] = sums.get(key, 0) + offset
+            elif end is None:
+                unknown.add(key)
+            else:
+                sums[key] = sums.get(key, 0) + max(0, end - offset)
+        for key, value in sums.items():
+            if key not in unknown:
+                yield key, value
+
+    return samples
+
+
+def group_members(view: View) -> Iterator[Sample]:
+    for group in view.groups[: view.limit]:
+        yield (group.group_id,), len(group.members)
+
+
+# -- kwire's own
+
+
+def long_turns(view: View) -> Iterator[Sample]:
+    watchdog = view.sources.watchdog
+    if watchdog is not None:
+        yield NOTHING, watchdog.long_turns
+
+
+def long_turns_by_api(view: View) -> Iterator[Sample]:
+    watchdog = view.sources.watchdog
+    if watchdog is not None:
+        for api, count in list(watchdog.long_turns_by_api.items()):
+            yield (api,), count
+
+
+def longest_turn(view: View) -> Iterator[Sample]:
+    watchdog = view.sources.watchdog
+    if watchdog is not None:
+        longest_ns, watchdog.selector.longest_ns = watchdog.selector.longest_ns, 0
+        yield NOTHING, longest_ns / 1e9
+
+
+def frame_bytes(view: View) -> float:
+    return view.sources.listeners[0].memory.used
+
+
+def unread_bytes(view: View) -> float:
+    return view.sources.listeners[0].output.used
+
+
+G, M, P, H, F = Kind.GAUGE, Kind.METER, Kind.PERCENT, Kind.HISTOGRAM, Kind.FLAT
+SERVER, NETWORK, CONTROLLER = "kafka.server", "kafka.network", "kafka.controller"
+LOG, CLUSTER, GROUP = "kafka.log", "kafka.cluster", "kafka.coordinator.group"
+TOPICS, TRANSACTIONS = "BrokerTopicMetrics", "transaction-coordinator-metrics"
+SOCKETS = "socket-server-metrics"
+STRIMZI_SOFTWARE = Name("kafka_server_socket_server_metrics_connections_software", SOFTWARE, False)
+CONFLUENT_IDLE = Name(
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total", (), False
+)
+
+# fmt: off
+ROWS: tuple[Row, ...] = (
+    # The broker
+    bean(G, SERVER, "KafkaServer", "BrokerState", "0 not running, 1 starting, 2 recovery, 3 running, 7 shutting down.", lambda v: v.state),
+    bean(G, SERVER, "KafkaServer", "linux-disk-read-bytes", "Bytes that the process has read from disks (Linux).", disk("read_bytes")),
+    bean(G, SERVER, "KafkaServer", "linux-disk-write-bytes", "Bytes that the process has written to disks (Linux).", disk("write_bytes")),
+    bean(P, NETWORK, "SocketServer", "NetworkProcessorAvgIdlePercent", "Part of the last half minute in which the event loop used no CPU time; it takes the place of network threads and request handlers.", idle),
+    bean(P, SERVER, "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", "The same: one event loop does both.", idle, also=(CONFLUENT_IDLE,)),
+    # Topics
+    bean(M, SERVER, TOPICS, "MessagesInPerSec", "Messages appended as leader.", messages_in, TOPIC),
+    bean(M, SERVER, TOPICS, "BytesInPerSec", "Bytes appended as leader.", bytes_in, TOPIC),
+    bean(M, SERVER, TOPICS, "BytesOutPerSec", "Bytes sent to consumers.", by_topic(lambda t: t.bytes_out), TOPIC),
+    bean(M, SERVER, TOPICS, "TotalProduceRequestsPerSec", "Partitions in Produce requests.", by_topic(lambda t: t.produce), TOPIC),
+    bean(M, SERVER, TOPICS, "TotalFetchRequestsPerSec", "Partitions in responses to Fetch requests.", by_topic(lambda t: t.fetch), TOPIC),
+    bean(M, SERVER, TOPICS, "FailedProduceRequestsPerSec", "Partitions that could not be appended to, other than for the client's mistakes.", by_topic(lambda t: t.failed_produce), TOPIC),
+    bean(M, SERVER, TOPICS, "FailedFetchRequestsPerSec", "Partitions that could not be read, other than for the client's mistakes.", by_topic(lambda t: t.failed_fetch), TOPIC),
+    bean(M, SERVER, TOPICS, "ReplicationBytesOutPerSec", "Bytes sent to followers.", lambda v: v.sources.requests.replication_bytes_out),
+    # Requests
+    bean(M, NETWORK, "RequestMetrics", "RequestsPerSec", "Requests by API and version.", request_counts, ("request", "version")),
+    bean(M, NETWORK, "RequestMetrics", "ErrorsPerSec", "Error codes in responses, with those of their rows; NONE among them.", request_errors, ("request", "error")),
+    *(
+        bean(H, NETWORK, "RequestMetrics", name, doc, request_times(name), REQUEST)  # type: ignore[arg-type]
+        for name, doc in (
+            ("TotalTimeMs", "Milliseconds from the loop's turn in which a request was received until its response is ready."),
+            ("RequestQueueTimeMs", "Milliseconds that a request waited for others in its turn of the loop."),
+            ("LocalTimeMs", "Milliseconds of handling a request, encoding included."),
+            ("RemoteTimeMs", "Milliseconds that a request waited: for other replicas, for records, for its next slice."),
+            ("ResponseQueueTimeMs", "Milliseconds that a response waited for those before it."),
+            ("ResponseSendTimeMs", "Milliseconds until the kernel had taken all of a response."),
+        )
+    ),
+    bean(G, NETWORK, "RequestChannel", "RequestQueueSize", "Requests and other work that wait for their next slice.", lambda v: v.sources.turns.waiting),
+    bean(G, NETWORK, "RequestChannel", "ResponseQueueSize", "Connections with responses that have not been read.", lambda v: v.unsent_connections),
+    bean(G, SERVER, "DelayedOperationPurgatory", "PurgatorySize", "Requests that wait for records, or for replicas, counted by partition.", purgatory, ("delayedOperation",)),
+    bean(G, SERVER, "FetchSessionCache", "NumIncrementalFetchSessions", "Fetch sessions.", session_count),
+    bean(G, SERVER, "FetchSessionCache", "NumIncrementalFetchPartitionsCached", "Partitions in fetch sessions.", session_partitions),
+    # Connections
+    bean(F, SERVER, SOCKETS, "connection-count", "Open connections.", connection_counts, LISTENER),
+    bean(F, SERVER, SOCKETS, "connection-creation-total", "Connections accepted.", connections_created, LISTENER),
+    bean(F, SERVER, SOCKETS, "connection-creation-rate", "Connections accepted in a second, over the last half minute.", connection_rate(False), LISTENER),
+    bean(F, SERVER, SOCKETS, "connection-close-rate", "Connections closed in a second, over the last half minute.", connection_rate(True), LISTENER),
+    bean(F, SERVER, SOCKETS, "connections", "Open connections by client software and version.", software, SOFTWARE, also=(STRIMZI_SOFTWARE,)),
+    # Replicas
+    bean(G, SERVER, "ReplicaManager", "LeaderCount", "Partitions that this broker leads.", lambda v: v.leaders),
+    bean(G, SERVER, "ReplicaManager", "PartitionCount", "Partitions of which this broker has a replica.", lambda v: len(v.sources.replicas.partitions)),
+    bean(G, SERVER, "ReplicaManager", "OfflineReplicaCount", "Replicas on log directories that have failed.", lambda v: len(v.sources.replicas.offline)),
+    bean(G, SERVER, "ReplicaManager", "UnderReplicatedPartitions", "Led partitions of which a replica is not in sync.", lambda v: v.under_replicated),
+    bean(G, SERVER, "ReplicaManager", "UnderMinIsrPartitionCount", "Led partitions with fewer in-sync replicas than min.insync.replicas.", lambda v: v.under_min_isr),
+    bean(G, SERVER, "ReplicaManager", "AtMinIsrPartitionCount", "Led partitions with exactly min.insync.replicas in-sync replicas.", lambda v: v.at_min_isr),
+    bean(G, SERVER, "ReplicaManager", "ReassigningPartitions", "Partitions that are being moved; known to the controller.", lambda v: v.reassigning),
+    bean(M, SERVER, "ReplicaManager", "IsrShrinksPerSec", "Times that replicas left the in-sync replicas of a led partition.", lambda v: v.sources.replicas.membership.counts.isr_shrinks),
+    bean(M, SERVER, "ReplicaManager", "IsrExpandsPerSec", "Times that replicas joined the in-sync replicas of a led partition.", lambda v: v.sources.replicas.membership.counts.isr_expands),
+    bean(G, CLUSTER, "Partition", "ReplicasCount", "Replicas; 0 on brokers that do not lead.", labels=PARTITION, each=lambda p: len(p.state.replicas) if p.is_leader else 0),
+    bean(G, CLUSTER, "Partition", "InSyncReplicasCount", "In-sync replicas; 0 on brokers that do not lead.", labels=PARTITION, each=lambda p: len(p.isr.isr) if p.is_leader else 0),
+    bean(G, CLUSTER, "Partition", "UnderReplicated", "1 if a replica is not in sync.", labels=PARTITION, each=is_under_replicated),
+    bean(G, CLUSTER, "Partition", "UnderMinIsr", "1 if fewer replicas than min.insync.replicas are in sync.", labels=PARTITION, each=is_under_min_isr),
+    bean(G, CLUSTER, "Partition", "AtMinIsr", "1 if exactly min.insync.replicas replicas are in sync.", labels=PARTITION, each=is_at_min_isr),
+    bean(G, CLUSTER, "Partition", "LastStableOffsetLag", "Messages between the last stable offset and the high watermark.", labels=PARTITION, each=lambda p: p.log.high_watermark - p.log.last_stable_offset if p.is_leader else 0),
+    # Logs
+    bean(G, LOG, "Log", "Size", "Bytes of a replica's segments.", labels=PARTITION, each=lambda p: p.log.size_bytes),
+    bean(G, LOG, "Log", "NumLogSegments", "Segments of a replica.", labels=PARTITION, each=lambda p: len(p.log.segments)),
+    bean(G, LOG, "Log", "LogStartOffset", "First offset of a replica.", labels=PARTITION, each=lambda p: p.log.log_start_offset),
+    bean(G, LOG, "Log", "LogEndOffset", "Offset of the next message of a replica.", labels=PARTITION, each=lambda p: p.log.log_end_offset),
+    bean(G, LOG, "LogManager", "OfflineLogDirectoryCount", "Log directories that have failed.", offline_directories),
+    # The controller
+    bean(G, CONTROLLER, "KafkaController", "ActiveControllerCount", "1 on the controller.", lambda v: int(v.sources.controller.is_active)),
+    bean(G, CONTROLLER, "KafkaController", "OfflinePartitionsCount", "Partitions without a leader; known to the controller.", lambda v: v.offline_partitions),
+    bean(G, CONTROLLER, "KafkaController", "PreferredReplicaImbalanceCount", "Partitions not led by their first replica; known to the controller.", lambda v: v.imbalance),
+    bean(G, CONTROLLER, "KafkaController", "GlobalTopicCount", "Topics of the cluster; known to the controller.", lambda v: len(v.image.topics) if v.sources.controller.is_active else 0),
+    bean(G, CONTROLLER, "KafkaController", "GlobalPartitionCount", "Partitions of the cluster; known to the controller.", lambda v: v.global_partitions),
+    bean(M, CONTROLLER, "ControllerStats", "UncleanLeaderElectionsPerSec", "Leaders elected that were not in sync.", lambda v: v.sources.controller.unclean_elections),
+    bean(M, SERVER, "SessionExpireListener", "ZooKeeperSyncConnectsPerSec", "Times that the store was connected.", lambda v: v.sources.sessions.connects),
+    bean(M, SERVER, "SessionExpireListener", "ZooKeeperDisconnectsPerSec", "Times that the connection to the store was lost.", lambda v: v.sources.sessions.disconnects),
+    bean(M, SERVER, "SessionExpireListener", "ZooKeeperExpiresPerSec", "Times that the store's session expired.", lambda v: v.sources.sessions.expires),
+    # Coordinators
+    bean(G, GROUP, "GroupMetadataManager", "NumGroups", "Groups that this broker coordinates.", lambda v: len(v.groups)),
+    bean(G, GROUP, "GroupMetadataManager", "NumOffsets", "Offsets that they have committed.", lambda v: v.offsets),
+    bean(G, GROUP, "GroupMetadataManager", "NumGroupsPreparingRebalance", "Groups that wait for members to join.", groups_in("PreparingRebalance")),
+    bean(G, GROUP, "GroupMetadataManager", "NumGroupsCompletingRebalance", "Groups that wait for the assignment.", groups_in("CompletingRebalance")),
+    bean(G, GROUP, "GroupMetadataManager", "NumGroupsStable", "Groups in which every member has its assignment.", groups_in("Stable")),
+    bean(G, GROUP, "GroupMetadataManager", "NumGroupsDead", "Groups that are being removed.", groups_in("Dead")),
+    bean(G, GROUP, "GroupMetadataManager", "NumGroupsEmpty", "Groups without members.", groups_in("Empty")),
+    bean(F, SERVER, TRANSACTIONS, "partition-load-time-max", "Longest of the latest loads of partitions of __transaction_state. Unit: milliseconds.", load_time(max)),
+    bean(F, SERVER, TRANSACTIONS, "partition-load-time-avg", "Average of the latest loads of partitions of __transaction_state. Unit: milliseconds.", load_time(lambda times: sum(times) / len(times))),
+    bean(F, SERVER, TRANSACTIONS, "transactional-id-count", "Transactional ids that this broker coordinates.", lambda v: v.transactional_ids),
+    bean(F, SERVER, TRANSACTIONS, "active-transaction-total-time-max", "How long the oldest open transaction has been open. Unit: milliseconds.", lambda v: v.oldest_transaction_ms),
+    bean(F, SERVER, TRANSACTIONS, "partitions-total-size", "Bytes of the partitions of __transaction_state that this broker leads.", log_sizes_of_transactions),
+    # kafka_exporter
+    own("kafka_brokers", "Brokers of the cluster; told by the controller.", brokers),
+    own("kafka_exporter_build_info", "1, with the version of kwire; dashboards take their variables from it.", lambda v: [((v.sources.version,), 1)], ("version",)),
+    own("kafka_topic_partitions", "Partitions of a topic; told by the leader of its first partition.", topic_partitions, TOPIC),
+    own("kafka_topic_partition_current_offset", "High watermark; this and what follows is told by the partition's leader.", labels=PARTITION, each=lambda p: p.log.high_watermark),
+    own("kafka_topic_partition_oldest_offset", "First offset.", labels=PARTITION, each=lambda p: p.log.log_start_offset),
+    own("kafka_topic_partition_in_sync_replica", "In-sync replicas.", labels=PARTITION, each=lambda p: len(p.isr.isr)),
+    own("kafka_topic_partition_leader", "Broker id of the leader.", labels=PARTITION, each=lambda p: p.state.leader),
+    own("kafka_topic_partition_leader_is_preferred", "1 if the first replica leads.", labels=PARTITION, each=lambda p: p.state.replicas[:1] == (p.state.leader,)),
+    own("kafka_topic_partition_replicas", "Replicas.", labels=PARTITION, each=lambda p: len(p.state.replicas)),
+    own("kafka_topic_partition_under_replicated_partition", "1 if a replica is not in sync.", labels=PARTITION, each=is_under_replicated),
+    own("kafka_consumergroup_current_offset", "Committed offset; told by the group's coordinator.", group_offsets, ("consumergroup", *PARTITION)),
+    own("kafka_consumergroup_current_offset_sum", "Committed offsets of a topic.", group_sums(False), ("consumergroup", "topic")),
+    own("kafka_consumergroup_lag", "High watermark less committed offset, where the coordinator has a replica of the partition.", group_lags, ("consumergroup", *PARTITION)),
+    own("kafka_consumergroup_lag_sum", "Lag of a topic, where all of it is known.", group_sums(True), ("consumergroup", "topic")),
+    own("kafka_consumergroup_members", "Members of a group.", group_members, ("consumergroup",)),
+    # kwire's own
+    own("kwire_info", "1, with the broker's id and version, and the cluster's id.", lambda v: [((str(v.sources.node_id), v.sources.cluster_id, v.sources.version), 1)], ("broker_id", "cluster_id", "version")),
+    own("kwire_loop_busy_seconds_total", "CPU time of the event loop.", lambda v: v.sources.busy_s(), counts=True),
+    own("kwire_loop_longest_turn_seconds", "CPU time of the longest turn of the loop since the last scrape.", longest_turn),
+    own("kwire_loop_long_turns_total", "Turns of the loop that took kwire.long.turn.ms of CPU time or more.", long_turns, counts=True),
+    own("kwire_loop_long_turns_by_request_total", "Those of them in which a request was found at work.", long_turns_by_api, REQUEST, counts=True),
+    own("kwire_request_frame_memory_bytes", "Memory of requests that are being received.", frame_bytes),
+    own("kwire_unread_response_memory_bytes", "Memory of responses that clients have not read.", unread_bytes),
+    own("kwire_log_flushes_total", "Times that a log was forced to the device.", lambda v: v.sources.upkeep.flushes, counts=True),
+    own("kwire_log_flush_seconds_total", "How long that took altogether.", lambda v: v.sources.upkeep.flush_us / 1e6, counts=True),
+    own("kwire_transactions_open", "Open transactions that this broker coordinates.", lambda v: v.open_transactions),
+    own("kwire_metrics_partitions_left_out", "Replicas without series of their own, because of kwire.metrics.partition.limit.", lambda v: v.left_out),
+)
+# fmt: on

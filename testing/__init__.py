@@ -1,0 +1,60 @@
+"""A real broker in a test, with a clock and faults that the test commands; see docs/testing.md.
+
+    from kwire.testing import Broker
+
+    with Broker() as broker:
+        topic = broker.topic("orders")
+        ...  # any client of broker.bootstrap_servers
+
+With pytest, the fixture `kafka` is such a broker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .broker import Broker
+    from .client import Group, Helpers, KafkaError, Record, Topic
+    from .clock import Clock
+    from .faults import DiskFault, Fault, UnusedFault
+    from .process import ProcessBroker
+    from .remote import RemoteCluster
+
+__all__ = [
+    "Broker",
+    "Clock",
+    "DiskFault",
+    "Fault",
+    "Group",
+    "Helpers",
+    "KafkaError",
+    "ProcessBroker",
+    "Record",
+    "RemoteCluster",
+    "Topic",
+    "UnusedFault",
+]
+
+#: Where each name is. They are imported on first use, because pytest loads the plugin in every run.
+_MODULES = {
+    "Broker": "broker",
+    "Clock": "clock",
+    "DiskFault": "faults",
+    "Fault": "faults",
+    "Group": "client",
+    "Helpers": "client",
+    "KafkaError": "client",
+    "ProcessBroker": "process",
+    "Record": "client",
+    "RemoteCluster": "remote",
+    "Topic": "client",
+    "UnusedFault": "faults",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -1,0 +1,579 @@
+"""The helpers of a test: a small blocking client over the wire library, for any Kafka cluster.
+
+They wait for what the broker says, never for time to pass: a Fetch waits at the broker until there are records.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from kwire.connection import ClientConnection
+from kwire.errors import ErrorCode
+from kwire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kwire.messages.delete_topics import DeleteTopicsRequest
+from kwire.messages.describe_groups import DescribeGroupsRequest
+from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.messages.find_coordinator import FindCoordinatorRequest
+from kwire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+from .durations import Duration, to_ms
+
+T = TypeVar("T")
+Value = bytes | str | None
+
+#: Shown in the requests of the helpers; see handlers.py.
+HELPERS = "kwire-testing"
+PATIENCE: Duration = "10s"
+#: How long a Fetch of the helpers waits at the broker before it asks again.
+FETCH_WAIT_MS = 500
+#: How often a condition is looked at when nothing tells that it may have changed.
+LOOK_AGAIN_S = 0.02
+
+EARLIEST, LATEST = -2, -1
+
+# Versions that Apache Kafka 2.4 and later all serve.
+METADATA, CREATE_TOPICS, DELETE_TOPICS, PRODUCE, FETCH, LIST_OFFSETS = 9, 5, 4, 8, 11, 5
+FIND_COORDINATOR, DESCRIBE_GROUPS, OFFSET_FETCH = 2, 5, 6
+
+#: A broker that has just been started, or a topic just made, may answer these for a moment.
+TRANSIENT = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
+
+class KafkaError(Exception):
+    """A broker answered with an error. Shape: `code` is Kafka's."""
+
+    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+        self.code = ErrorCode(code)
+        super().__init__(f"{what}: {self.code.name}" + (f" ({message})" if message else ""))
+
+
+class Record(NamedTuple):
+    """One record, as a consumer sees it. Unit: `timestamp` is in ms since the epoch."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+
+
+class Group(NamedTuple):
+    """A consumer group. Shape: `state` is Kafka's word (Stable, Empty, PreparingRebalance, Dead); `members` are member ids."""
+
+    name: str
+    state: str
+    members: tuple[str, ...]
+
+
+class Connection:
+    """One blocking connection to a broker. Errors: ConnectionError, TimeoutError."""
+
+    def __init__(self, address: tuple[str, int], timeout_s: float = 30.0) -> None:
+        self._socket = socket.create_connection(address, timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._wire = ClientConnection(HELPERS)
+
+    def ask(self, request: object, version: int) -> Any:
+        """Send a request and return the response."""
+        wire = self._wire
+        wire.request(request, version)
+        self._socket.sendall(b"".join(wire.take_output()))
+        while (response := wire.next_response()) is None:
+            with wire.get_buffer() as buffer:
+                count = self._socket.recv_into(buffer)
+            if not count:
+                raise ConnectionError("the broker has closed the connection of the test's helper")
+            wire.received(count)
+        return response.message()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+
+class Client:
+    """The helpers' connections to a cluster. Errors: KafkaError, ConnectionError, TimeoutError."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = [address_of(each) for each in bootstrap.split(",")]
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._coordinators: dict[str, tuple[str, int]] = {}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for each in self._connections.values():
+            each.close()
+        self._connections.clear()
+        self._coordinators.clear()
+
+    def ask(self, request: object, version: int, address: tuple[str, int] | None = None) -> Any:
+        """Ask a broker, by default any of those that answer."""
+        failed: OSError | None = None
+        for each in self.bootstrap if address is None else [address]:
+            try:
+                if each not in self._connections:
+                    self._connections[each] = Connection(each)
+                return self._connections[each].ask(request, version)
+            except OSError as error:
+                failed = error
+                if each in self._connections:
+                    self._connections.pop(each).close()
+        assert failed is not None
+        raise failed
+
+    def create(
+        self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, Any]
+    ) -> None:
+        """Create a topic, and return when its partitions can be used."""
+        rows = [
+            CreatableTopicConfig(name=key, value=_text(value)) for key, value in configs.items()
+        ]
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=rows,
+        )
+        controller = self._controller()
+        answer = self.ask(
+            CreateTopicsRequest(topics=[topic], timeout_ms=30_000), CREATE_TOPICS, controller
+        )
+        row = answer.topics[0]
+        if row.error_code:
+            raise KafkaError(f"cannot create topic {name!r}", row.error_code, row.error_message)
+        self.leaders(name)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete topics; those that are gone already are no error."""
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=30_000)
+        self.ask(request, DELETE_TOPICS, self._controller())
+
+    def topics(self) -> list[str]:
+        """The names of all topics but internal ones."""
+        answer = self.ask(MetadataRequest(topics=None), METADATA)
+        return sorted(each.name for each in answer.topics if not each.is_internal)
+
+    def _controller(self) -> tuple[str, int] | None:
+        answer = self.ask(MetadataRequest(topics=[]), METADATA)
+        for broker in answer.brokers:
+            if broker.node_id == answer.controller_id:
+                return broker.host, broker.port
+        return None
+
+    def leaders(self, topic: str) -> dict[int, tuple[str, int]]:
+        """The addresses of the leaders of a topic's partitions, once all have one."""
+
+        def look() -> dict[int, tuple[str, int]]:
+            request = MetadataRequest(
+                topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+            )
+            answer = self.ask(request, METADATA)
+            row = answer.topics[0]
+            brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+            codes = [row.error_code, *(each.error_code for each in row.partitions)]
+            for code in codes:
+                if code:
+                    raise KafkaError(f"metadata of topic {topic!r}", code)
+            return {each.partition_index: brokers[each.leader_id] for each in row.partitions}
+
+        return self.patiently(look)
+
+    def patiently(self, look: Callable[[], T], timeout: Duration = PATIENCE) -> T:
+        """Call until there is no transient error any more. Errors: the last one."""
+        end = time.monotonic() + to_ms(timeout) / 1000
+        while True:
+            try:
+                return look()
+            except KafkaError as error:
+                if error.code not in TRANSIENT or time.monotonic() >= end:
+                    raise
+            except ConnectionError:
+                if time.monotonic() >= end:
+                    raise
+            time.sleep(LOOK_AGAIN_S)
+
+    def produce(self, topic: str, partition: int, batch: bytes) -> int:
+        """Append a batch and return the offset of its first record."""
+
+        def send() -> int:
+            address = self.leaders(topic).get(partition)
+            if address is None:
+                raise ValueError(f"topic {topic!r} has no partition {partition}")
+            data = PartitionProduceData(index=partition, records=batch)
+            request = ProduceRequest(
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+            )
+            row = self.ask(request, PRODUCE, address).responses[0].partition_responses[0]
+            if row.error_code:
+                raise KafkaError(
+                    f"cannot produce to {topic}-{partition}", row.error_code, row.error_message
+                )
+            return int(row.base_offset)
+
+        return self.patiently(send)
+
+    def offset(self, topic: str, partition: int, timestamp: int) -> int:
+        """The offset for a time, or LATEST or EARLIEST."""
+
+        def look() -> int:
+            address = self.leaders(topic)[partition]
+            row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[row])]
+            )
+            answer = self.ask(request, LIST_OFFSETS, address).topics[0].partitions[0]
+            if answer.error_code:
+                raise KafkaError(f"offsets of {topic}-{partition}", answer.error_code)
+            return int(answer.offset)
+
+        return self.patiently(look)
+
+    def fetch(
+        self, topic: str, offsets: Mapping[int, int], wait_ms: int, isolation_level: int
+    ) -> tuple[dict[int, int], list[Record]]:
+        """Read from these offsets; return the next ones, and what was read."""
+        from kwire.records.batch import iter_batches
+
+        ends, records = dict(offsets), []
+        by_leader: dict[tuple[str, int], list[int]] = {}
+        for partition, address in self.leaders(topic).items():
+            if partition in offsets:
+                by_leader.setdefault(address, []).append(partition)
+        for address, partitions in by_leader.items():
+            rows = [
+                FetchPartition(
+                    partition=each, fetch_offset=offsets[each], partition_max_bytes=1 << 20
+                )
+                for each in partitions
+            ]
+            request = FetchRequest(
+                max_wait_ms=wait_ms // len(by_leader),
+                min_bytes=1,
+                isolation_level=isolation_level,
+                topics=[FetchTopic(topic=topic, partitions=rows)],
+            )
+            answer = self.ask(request, FETCH, address)
+            for row in answer.responses[0].partitions if answer.responses else ():
+                if row.error_code:
+                    raise KafkaError(f"cannot read {topic}-{row.partition_index}", row.error_code)
+                aborted = sorted(
+                    (each.first_offset, each.producer_id) for each in row.aborted_transactions or ()
+                )
+                dropped: set[int] = set()
+                start = offsets[row.partition_index]
+                for batch in iter_batches(row.records or b""):
+                    header = batch.header
+                    ends[row.partition_index] = header.next_offset
+                    while aborted and aborted[0][0] <= header.last_offset:
+                        dropped.add(aborted.pop(0)[1])
+                    if batch.is_control:
+                        dropped.discard(header.producer_id)
+                        continue
+                    if batch.is_transactional and header.producer_id in dropped:
+                        continue
+                    records += [
+                        Record(
+                            topic,
+                            row.partition_index,
+                            each.offset,
+                            each.key,
+                            each.value,
+                            tuple(each.headers),
+                            each.timestamp,
+                        )
+                        for each in batch.records()
+                        if each.offset >= start
+                    ]
+        return ends, records
+
+    def coordinator(self, group: str) -> tuple[str, int]:
+        """The address of a group's coordinator."""
+        request = FindCoordinatorRequest(key=group, key_type=0)
+        answer = self.ask(request, FIND_COORDINATOR)
+        if answer.error_code:
+            raise KafkaError(f"coordinator of group {group!r}", answer.error_code)
+        return answer.host, answer.port
+
+    def group(self, name: str) -> Group:
+        """The state of a group; Dead without members if there is none."""
+
+        def look() -> Group:
+            request = DescribeGroupsRequest(groups=[name])
+            row = self.ask(request, DESCRIBE_GROUPS, self.coordinator(name)).groups[0]
+            if row.error_code:
+                raise KafkaError(f"group {name!r}", row.error_code)
+            return Group(name, row.group_state, tuple(each.member_id for each in row.members))
+
+        return self.patiently(look)
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        """The committed offset of a group; None if there is none."""
+
+        def look() -> int | None:
+            topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])]
+            request = OffsetFetchRequest(group_id=group, topics=topics)
+            answer = self.ask(request, OFFSET_FETCH, self.coordinator(group))
+            row = answer.topics[0].partitions[0]
+            for code in (answer.error_code, row.error_code):
+                if code:
+                    raise KafkaError(f"offsets of group {group!r}", code)
+            return int(row.committed_offset) if row.committed_offset >= 0 else None
+
+        return self.patiently(look)
+
+
+class Topic(str):
+    """A topic's name, which any client takes as a string, with helpers for the topic."""
+
+    _owner: Helpers
+
+    __slots__ = ("_owner",)
+
+    def produce(self, *values: Value, **options: Any) -> list[Record]:
+        """As `produce` of the broker, for this topic."""
+        return self._owner.produce(self, *values, **options)
+
+    def consume(self, count: int | None = None, **options: Any) -> list[Record]:
+        """As `consume` of the broker, for this topic."""
+        return self._owner.consume(self, count, **options)
+
+    def end_offset(self, partition: int = 0) -> int:
+        """The offset that the next record will get: the high watermark."""
+        return self._owner.client.offset(self, partition, LATEST)
+
+    def start_offset(self, partition: int = 0) -> int:
+        """The offset of the oldest record that is kept."""
+        return self._owner.client.offset(self, partition, EARLIEST)
+
+
+class Helpers:
+    """What a test does with a cluster besides using its own clients.
+
+    Errors: KafkaError if a broker refuses, TimeoutError if what is waited for does not come.
+    """
+
+    #: What clients connect to: "HOST:PORT", or several with commas.
+    bootstrap_servers: str
+    replication_factor = 1
+
+    def __init__(self) -> None:
+        self._clients: dict[int, Client] = {}
+
+    @property
+    def client(self) -> Client:
+        """The helpers' own connections; each thread has its own."""
+        thread = threading.get_ident()
+        if thread not in self._clients:
+            self._clients[thread] = Client(self.bootstrap_servers)
+        return self._clients[thread]
+
+    def topic(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        configs: Mapping[str, Any] | None = None,
+    ) -> Topic:
+        """Create a topic, which can be used when this returns; without a name it gets one of its own.
+
+        Shape: `configs` are topic settings as in Kafka, such as {"cleanup.policy": "compact"}.
+        """
+        made = Topic(name or f"topic-{random.getrandbits(40):010x}")
+        made._owner = self
+        factor = self.replication_factor if replication_factor is None else replication_factor
+        self.client.create(made, partitions, factor, configs or {})
+        return made
+
+    def produce(
+        self,
+        topic: str,
+        *values: Value,
+        key: Value = None,
+        partition: int | None = None,
+        headers: Mapping[str, Value] | Iterable[tuple[str, Value]] = (),
+        timestamp: int | None = None,
+    ) -> list[Record]:
+        """Append one batch of records, and return them with their offsets; strings are encoded as UTF-8.
+
+        Shape: without `partition` it is chosen by the key, or 0 without a key (use a real producer if the choice matters).
+        Unit: `timestamp` is in ms since the epoch, by default now.
+        """
+        from kwire.records.batch import BatchBuilder
+
+        if not values:
+            raise ValueError("produce needs at least one value")
+        now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        packed = tuple((name, _bytes(value)) for name, value in pairs)
+        key_bytes = _bytes(key)
+        if partition is None:
+            count = len(self.client.leaders(topic))
+            partition = 0 if key_bytes is None else zlib.crc32(key_bytes) % count
+        builder = BatchBuilder()
+        for value in values:
+            builder.append(now, key_bytes, _bytes(value), packed)
+        base = self.client.produce(topic, partition, builder.build())
+        return [
+            Record(str(topic), partition, base + number, key_bytes, _bytes(value), packed, now)
+            for number, value in enumerate(values)
+        ]
+
+    def consume(
+        self,
+        topic: str,
+        count: int | None = None,
+        *,
+        partition: int | None = None,
+        offset: int | None = None,
+        read_committed: bool = False,
+        timeout: Duration = PATIENCE,
+    ) -> list[Record]:
+        """Read records, without a group: all that there are now, or with `count` as soon as there are so many.
+
+        Shape: from the oldest record or from `offset`, of all partitions or one; in order within each partition.
+        At most `count` are returned. Errors: TimeoutError, which says how many there were.
+        """
+        client = self.client
+        partitions = sorted(client.leaders(topic)) if partition is None else [partition]
+        offsets = {
+            each: client.offset(topic, each, EARLIEST) if offset is None else offset
+            for each in partitions
+        }
+        ends = {each: client.offset(topic, each, LATEST) for each in partitions}
+        level = 1 if read_committed else 0
+        found: list[Record] = []
+        deadline = time.monotonic() + to_ms(timeout) / 1000
+        while True:
+            if count is None:
+                behind = {each: at for each, at in offsets.items() if at < ends[each]}
+                if not behind:
+                    return found
+                before = dict(offsets)
+                moved, records = client.fetch(topic, behind, 0, level)
+                offsets.update(moved)
+                found += records
+                if offsets == before and read_committed:
+                    return found  # the rest belongs to open transactions
+            else:
+                if len(found) >= count:
+                    return found[:count]
+                offsets, records = client.fetch(topic, offsets, FETCH_WAIT_MS, level)
+                found += records
+            if time.monotonic() > deadline:
+                if count is not None and len(found) >= count:
+                    continue
+                raise TimeoutError(f"{len(found)} of {count} records of {topic!r} have come")
+
+    def group(self, name: str) -> Group:
+        """The state of a consumer group; "Dead", without members, if there is none."""
+        return self.client.group(name)
+
+    def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
+        """The offset that a group has committed; None if it has none."""
+        return self.client.committed(group, topic, partition)
+
+    def wait_for(
+        self,
+        condition: Callable[[], T],
+        *,
+        timeout: Duration = PATIENCE,
+        message: str = "",
+    ) -> T:
+        """Call a function until what it returns is true, and return that.
+
+        Shape: it is called again whenever the broker has handled a request, and now and then besides.
+        Errors: TimeoutError, with the message and the last value.
+        """
+        deadline = time.monotonic() + to_ms(timeout) / 1000
+        while not (value := condition()):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{message or 'condition'}: still {value!r} after {timeout}")
+            self._wait_for_change()
+        return value
+
+    def wait_for_group(
+        self,
+        name: str,
+        *,
+        state: str = "Stable",
+        members: int | None = None,
+        timeout: Duration = PATIENCE,
+    ) -> Group:
+        """Wait until a group is in a state, and has so many members if given."""
+        last: Group | None = None
+
+        def reached() -> Group | None:
+            nonlocal last
+            last = self.group(name)
+            fits = last.state == state and (members is None or len(last.members) == members)
+            return last if fits else None
+
+        try:
+            found = self.wait_for(reached, timeout=timeout)
+        except TimeoutError:
+            wanted = state if members is None else f"{state} with {members} members"
+            raise TimeoutError(f"group {name!r} is not {wanted} after {timeout}: {last}") from None
+        assert found is not None
+        return found
+
+    def wait_for_committed(
+        self,
+        group: str,
+        topic: str,
+        offset: int,
+        *,
+        partition: int = 0,
+        timeout: Duration = PATIENCE,
+    ) -> None:
+        """Wait until a group has committed at least this offset."""
+        self.wait_for(
+            lambda: (self.committed(group, topic, partition) or 0) >= offset,
+            timeout=timeout,
+            message=f"group {group!r} has not committed {offset} of {topic}-{partition}",
+        )
+
+    def _wait_for_change(self) -> None:
+        time.sleep(LOOK_AGAIN_S)
+
+    def _close_client(self) -> None:
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Read HOST:PORT."""
+    host, _, port = text.strip().rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _bytes(value: Value) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

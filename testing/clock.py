@@ -1,0 +1,123 @@
+"""The verbs by which a test commands a broker's time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .durations import Duration, to_ms
+
+if TYPE_CHECKING:
+    from .thread import LoopThread
+
+#: A year of steps takes half a minute.
+PATIENCE_S = 300.0
+#: asyncio's timers end at some decades.
+MOST_MS = 10 * 365 * 86_400_000
+
+
+class Clock:
+    """The clock of one broker, or of one cluster.
+
+    Shape: durations are strings such as "46s" and "1w", timedeltas, or numbers of seconds. The clock runs with the
+    machine's until it is commanded. It drives everything that the broker decides by time: sessions, rebalances, retention,
+    rolling of segments, compaction, transactions, producer ids, offsets. Clients' own timers, and how long a Fetch waits for records,
+    stay in real time.
+    """
+
+    def __init__(
+        self, thread: LoopThread, keep_members: Callable[[], None], moved: Callable[[], None]
+    ) -> None:
+        self._thread = thread
+        self._keep_members = keep_members
+        self._moved = moved
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the time stands still."""
+        return self._thread.loop.is_frozen
+
+    def now_ms(self) -> int:
+        """The broker's wall-clock time in ms since the Unix epoch."""
+        return self._thread.clock.now_ms()
+
+    def freeze(self) -> Frozen:
+        """Let the time stand still until `resume`, or until the end of a `with` block."""
+
+        async def freeze() -> None:
+            self._thread.loop.freeze()
+
+        self._thread.call(freeze)
+        return Frozen(self)
+
+    def resume(self) -> None:
+        """Let the time run on from where it stands; harmless if it runs."""
+
+        async def resume() -> None:
+            self._thread.loop.resume()
+
+        self._thread.call(resume)
+
+    def advance(self, duration: Duration, *, keep_members: bool = False) -> None:
+        """Let a duration pass, through each of the broker's timers in order; a frozen clock stays frozen.
+
+        Shape: returns when all that was due has been done. With `keep_members`, the members of consumer groups
+        stay alive as if their heartbeats had come; otherwise those whose session ends are removed, since clients
+        cannot send a heartbeat meanwhile. Errors: ValueError for a negative duration, or one of more than ten years.
+        """
+        ms = to_ms(duration)
+        if ms < 0:
+            raise ValueError(
+                f"time cannot be advanced by {duration!r}; to set the wall clock back, use jump()"
+            )
+        if ms > MOST_MS:
+            raise ValueError(f"cannot advance by {duration!r}: ten years is the most")
+        loop, keep = self._thread.loop, self._keep_members
+
+        async def advance() -> None:
+            was_frozen = loop.is_frozen
+            loop.freeze()
+            try:
+                await loop.advance(ms / 1000, keep if keep_members else _nothing)
+            finally:
+                if not was_frozen:
+                    loop.resume()
+
+        self._thread.call(advance, PATIENCE_S)
+        self._moved()
+
+    def jump(self, duration: Duration) -> None:
+        """Set the wall clock forward, or back if negative, as an operator or NTP does.
+
+        Shape: no timer fires for it, for they count on the monotonic clock. What compares timestamps sees the new time.
+        """
+        ms = to_ms(duration)
+
+        async def jump() -> None:
+            self._thread.clock.set_back_or_forward(ms)
+
+        self._thread.call(jump)
+        self._moved()
+
+
+class Frozen:
+    """Resumes the time at the end of a `with` block."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __enter__(self) -> Clock:
+        return self._clock
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._clock.resume()
+
+
+def _nothing() -> None:
+    """Members have to look after themselves."""

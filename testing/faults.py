@@ -1,0 +1,313 @@
+"""The rules by which a broker fails on purpose: what they match, and what they do.
+
+A rule says which requests it is for, and one thing to do. Rules are tried in the order in which they were made; the first that
+matches decides. They never see the requests of the test's own helpers (`topic`, `produce`, `consume` and so on).
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import random
+import warnings
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from kwire.api import ApiKey
+from kwire.errors import ErrorCode
+
+from .durations import Duration, to_ms
+
+
+class UnusedFault(UserWarning):
+    """A rule was taken away, or its broker stopped, before it matched anything."""
+
+
+class Request(NamedTuple):
+    """What a rule looks at.
+
+    Shape: `rows` are the topics and partitions that the request names, with partition None where only the topic is named.
+    `connection` counts the connections of the broker from 1. Unit: `at_ms` is on the broker's monotonic clock.
+    """
+
+    api: str
+    version: int
+    client_id: str | None
+    connection: int
+    rows: tuple[tuple[str, int | None], ...]
+    groups: tuple[str, ...]
+    transactional_ids: tuple[str, ...]
+    at_ms: int
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" with the known word that is most like `word`, or ""."""
+    by_lower = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, 1, 0.5)
+    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
+
+
+def api_names() -> dict[str, int]:
+    """The APIs by the name that Kafka's protocol guide gives them, such as "OffsetCommit"."""
+    return {key.name.title().replace("_", ""): int(key) for key in ApiKey}
+
+
+def checked_api(api: str) -> str:
+    """Return the name of an API. Errors: ValueError, with the nearest known name."""
+    if api not in api_names():
+        raise ValueError(f"unknown API {api!r}{nearest(api, api_names())}")
+    return api
+
+
+def checked_error(error: str | int) -> ErrorCode:
+    """Return an error code by its name or number. Errors: ValueError, with the nearest known name."""
+    try:
+        return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+    except (KeyError, ValueError):
+        known = nearest(str(error), ErrorCode.__members__)
+        raise ValueError(f"unknown error {error!r}{known}") from None
+
+
+@dataclass(eq=False, kw_only=True)
+class Rule:
+    """When a rule acts, of the requests or file operations that it matches.
+
+    Shape: `nth` is which of them it acts on, counted from 1, `times` how often it acts before it ends by itself,
+    `after` how long it waits first, `probability` how likely it acts each time, drawn from a generator of its own.
+    """
+
+    nth: int | Container[int] | None = None
+    times: int | None = None
+    probability: float = 1.0
+    seed: int = 0
+    after: Duration | None = None
+
+    #: How often it has acted.
+    hits: int = field(default=0, init=False)
+    #: How many requests or file operations it has matched.
+    matched: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"probability is above 0 and at most 1, not {self.probability}")
+        if isinstance(self.nth, int) and self.nth < 1:
+            raise ValueError(f"nth counts from 1, so it cannot be {self.nth}")
+        if self.times is not None and self.times < 1:
+            raise ValueError(f"times is at least 1, not {self.times}")
+        self._random = random.Random(self.seed)
+        self._after_ms = 0 if self.after is None else to_ms(self.after)
+        self._since_ms: int | None = None
+        self._remove: Callable[[Rule], None] | None = None
+
+    def added(self, now_ms: int, remove: Callable[[Rule], None]) -> None:
+        """The rule is in force from now on, on a broker's monotonic clock."""
+        self._since_ms = now_ms
+        self._remove = remove
+
+    def acts(self, at_ms: int) -> bool:
+        """Count a match, and say whether the rule acts on it."""
+        if self._since_ms is not None and at_ms < self._since_ms + self._after_ms:
+            return False
+        if self.ended:
+            return False
+        self.matched += 1
+        if self.nth is not None:
+            wanted = (self.nth,) if isinstance(self.nth, int) else self.nth
+            if self.matched not in wanted:
+                return False
+        if self.probability < 1 and self._random.random() >= self.probability:
+            return False
+        self.hits += 1
+        return True
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has acted as often as it may."""
+        return self.times is not None and self.hits >= self.times
+
+    def remove(self) -> None:
+        """End the rule; warn if it has matched nothing. Harmless if it has ended."""
+        remove, self._remove = self._remove, None
+        if remove is not None:
+            remove(self)
+            self.warn_if_unused()
+
+    def warn_if_unused(self) -> None:
+        """Warn with UnusedFault if the rule has matched nothing."""
+        if not self.matched:
+            warnings.warn(f"{self} matched nothing", UnusedFault, stacklevel=3)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.remove()
+        elif self._remove is not None:
+            self._remove(self)  # the test has failed: a warning would only distract
+            self._remove = None
+
+    def _said(self) -> str:
+        """The arguments that were given."""
+        words = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.init and (type(value), value) != (type(each.default), each.default):
+                words.append(f"{each.name}={value!r}")
+        return ", ".join(sorted(words, key=lambda word: word.startswith(_WHEN)))
+
+
+#: Said last.
+_WHEN = ("nth", "times", "probability", "seed", "after=")
+
+
+@dataclass(eq=False, kw_only=True)
+class Fault(Rule):
+    """A rule for requests. What is not given matches everything.
+
+    Shape: `api` is a name of the protocol guide ("OffsetCommit"); `version` a number or a container of numbers; `connection` the
+    number of a connection, the broker's first being 1. With `topic` and `partition`, `error` is answered in the rows that match
+    and the others are handled as ever. Without `after_apply`, an error, a closed connection or a missing answer means that the
+    broker has not carried out the request; with it, it has.
+    Errors: ValueError for an unknown name, for nothing to do, and for two things that exclude each other.
+    """
+
+    api: str | None = None
+    version: int | Container[int] | None = None
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+    transactional_id: str | None = None
+    client_id: str | None = None
+    connection: int | None = None
+
+    error: str | int | None = None
+    close: bool = False
+    reset: bool = False
+    no_answer: bool = False
+    cut: int | None = None
+    throttle: Duration | None = None
+    stale_metadata: bool = False
+    clock_jump: Duration | None = None
+    delay: Duration | None = None
+    after_apply: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.api is not None:
+            checked_api(self.api)
+        self.topic = None if self.topic is None else str(self.topic)
+        self.code = None if self.error is None else checked_error(self.error)
+        self.delay_ms = 0 if self.delay is None else to_ms(self.delay)
+        self.throttle_ms = None if self.throttle is None else to_ms(self.throttle)
+        self.jump_ms = 0 if self.clock_jump is None else to_ms(self.clock_jump)
+        for name, ms in (("delay", self.delay_ms), ("throttle", self.throttle_ms or 0)):
+            if ms < 0:
+                raise ValueError(f"{name} cannot be negative")
+        ends = [
+            name
+            for name in _ENDS
+            if getattr(self, name) is not None and getattr(self, name) is not False
+        ]
+        if len(ends) > 1:
+            raise ValueError(f"{ends[0]} and {ends[1]} exclude each other: a request has one end")
+        if not ends and self.delay is None and self.clock_jump is None:
+            words = ", ".join((*_ENDS, "delay", "clock_jump"))
+            raise ValueError(f"a fault needs something to do: one of {words}")
+        if self.stale_metadata and self.api not in (None, "Metadata"):
+            raise ValueError(f"stale_metadata is for the API Metadata, not {self.api}")
+        if self.stale_metadata:
+            self.api = "Metadata"
+        if self.partition is not None and self.topic is None:
+            raise ValueError("partition needs a topic")
+        #: What Metadata is answered from with `stale_metadata`: the broker's image when the rule was made.
+        self.image: Any = None
+
+    def matches(self, request: Request) -> bool:
+        """Whether it is for this request."""
+        version = self.version
+        return (
+            (self.api is None or self.api == request.api)
+            and (
+                version is None
+                or (
+                    request.version == version
+                    if isinstance(version, int)
+                    else request.version in version
+                )
+            )
+            and (self.client_id is None or self.client_id == request.client_id)
+            and (self.connection is None or self.connection == request.connection)
+            and (self.group is None or self.group in request.groups)
+            and (
+                self.transactional_id is None or self.transactional_id in request.transactional_ids
+            )
+            and (self.topic is None or any(self.is_for(*row) for row in request.rows))
+        )
+
+    def is_for(self, topic: str, partition: int | None) -> bool:
+        """Whether it is for a row of a request."""
+        return (self.topic is None or topic == self.topic) and (
+            self.partition is None or partition is None or partition == self.partition
+        )
+
+    def __str__(self) -> str:
+        return f"fault({self._said()})"
+
+
+_ENDS = ("error", "close", "reset", "no_answer", "cut", "throttle", "stale_metadata")
+
+DISK_OPERATIONS = ("write", "fsync", "read")
+
+
+@dataclass(eq=False, kw_only=True)
+class DiskFault(Rule):
+    """A rule for the files of a broker's log.
+
+    Shape: `operation` is "write", "fsync" or "read"; `path` is a pattern for the end of the file's path
+    ("orders-0/*.log"); `error` is a name of the module errno, such as ENOSPC for a full disk or EIO for a broken one.
+    Errors: ValueError for an unknown name, and for nothing to do.
+    """
+
+    operation: str
+    path: str = "*"
+    error: str | None = None
+    delay: Duration | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.operation not in DISK_OPERATIONS:
+            known = (
+                nearest(self.operation, DISK_OPERATIONS)
+                or f"; known are {', '.join(DISK_OPERATIONS)}"
+            )
+            raise ValueError(f"unknown file operation {self.operation!r}{known}")
+        if self.error is None and self.delay is None:
+            raise ValueError("a disk fault needs something to do: error or delay")
+        names: Mapping[str, int] = {name: code for code, name in errno.errorcode.items()}
+        if self.error is not None and self.error not in names:
+            raise ValueError(
+                f"unknown error of the disk {self.error!r}{nearest(self.error, names)}"
+            )
+        self.number = None if self.error is None else names[self.error]
+        self.delay_s = 0.0 if self.delay is None else to_ms(self.delay) / 1000
+
+    def matches(self, operation: str, path: str) -> bool:
+        """Whether it is for an operation on a file."""
+        return operation == self.operation and fnmatchcase(path, f"*{self.path}")
+
+    def failure(self, path: str) -> OSError | None:
+        """The error that the operation ends with."""
+        return None if self.number is None else OSError(self.number, os.strerror(self.number), path)
+
+    def __str__(self) -> str:
+        return f"disk_fault({self._said()})"

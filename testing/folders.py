@@ -1,0 +1,60 @@
+"""Temporary directories for brokers' data, which go even when this process is killed.
+
+A shell waits at the end of a pipe. When the process ends, however it does, the pipe closes, and the shell removes what
+is left.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+#: Tried twice, because a child broker may be writing while it ends.
+REMOVE = 'read -r _; rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }'
+
+_lock = threading.Lock()
+_numbers = itertools.count(1)
+_root: Path | None = None
+_owner = 0
+
+
+def new_directory(name: str) -> Path:
+    """Make an empty directory for one broker."""
+    with _lock:
+        path = _make_root() / f"{name}-{next(_numbers)}"
+    path.mkdir()
+    return path
+
+
+def remove(path: Path) -> None:
+    """Remove a directory with all that is in it."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _make_root() -> Path:
+    global _root, _owner
+    if _root is None or _owner != os.getpid():  # a forked process needs its own
+        root = _root = Path(tempfile.mkdtemp(prefix="kwire-testing-"))
+        _owner = os.getpid()
+        remover = subprocess.Popen(
+            ["sh", "-c", REMOVE, "kwire-testing", str(root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is not for it
+        )
+        atexit.register(_end, remover, _owner)
+    return _root
+
+
+def _end(remover: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() == owner:
+        assert remover.stdin is not None
+        remover.stdin.close()
+        remover.wait(10)

@@ -1,0 +1,318 @@
+"""Stands in front of a broker's handlers: notes each request, and carries out the rules for faults."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from types import GeneratorType
+from typing import Any
+
+from kwire.codec import encode_parts
+from kwire.connection import response_frame
+from kwire.errors import ErrorCode
+from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kwire.server.handlers.context import Encoded, Handler, NoReply, RequestContext
+from kwire.server.net.dispatcher import Later
+
+from . import rows
+from .faults import Fault, Request
+
+#: The client id of the test's own helpers. Rules do not see their requests, nor are they shown.
+HELPERS = "kwire-testing"
+#: How many requests are remembered for the report of a failed test.
+REMEMBERED = 40
+
+GROUPS = ("group_id", "groups", "groups_names")
+TRANSACTIONAL_IDS = ("transactional_id", "transactional_ids")
+
+
+class WatchedHandlers:
+    """What happens to the requests of one broker before its handlers see them.
+
+    Shape: everything but `rules` is used on the broker's loop only; `rules` is replaced, never changed.
+    """
+
+    def __init__(self, jump: Callable[[int], None]) -> None:
+        self.rules: tuple[Fault, ...] = ()
+        self.requests: deque[str] = deque(maxlen=REMEMBERED)
+        #: Called after each request while somebody waits for something to happen; None if nobody does.
+        self.on_request: Callable[[], None] | None = None
+        self.session_of: Callable[[Any], Any] = lambda _: None
+        self._jump = jump
+        self._connections: dict[str, int] = {}
+
+    def stand_before(self, handlers: dict[int, Handler[Any]]) -> None:
+        """Take the place of the handlers of a broker's table."""
+        for key, inner in handlers.items():
+            outer = copy(inner)
+            outer.function = self._watched(inner, inner.function)
+            outer.in_steps = self._watched(inner, inner.in_steps)
+            handlers[key] = outer
+
+    def _watched(self, inner: Handler[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+        def handle(ctx: RequestContext, message: Any) -> Any:
+            if ctx.client_id == HELPERS:
+                return function(ctx, message)
+            number = self._connections.setdefault(
+                ctx.connection.connection_id, len(self._connections) + 1
+            )
+            self.requests.append(
+                f"{ctx.services.clock.now_ms()} {inner.name} v{ctx.version}"
+                f" client_id={ctx.client_id!r} connection={number}"
+            )
+            if self.on_request is not None:
+                asyncio.get_running_loop().call_soon(self.on_request)
+            if not self.rules:
+                return function(ctx, message)
+            names = topic_names(ctx, message)
+            request = described(ctx, inner.name, message, names, number)
+            for rule in self.rules:
+                if rule.matches(request) and rule.acts(request.at_ms):
+                    self.requests[-1] += f"  <- {rule}"
+                    rows.own_bytes(message)
+                    return self._faulty(rule, inner, function, ctx, message, names)
+            return function(ctx, message)
+
+        return handle
+
+    def _faulty(
+        self,
+        rule: Fault,
+        inner: Handler[Any],
+        function: Callable[..., Any],
+        ctx: RequestContext,
+        message: Any,
+        names: dict[bytes, str],
+    ) -> Later[Any]:
+        run = Run(rule, inner, function, ctx, message, names)
+        task = asyncio.ensure_future(run.answer(self._jump, self.session_of))
+        # The connection's next request waits, even a Produce: else it would overtake.
+        return Later(ctx, task, None, task.cancel, overlap=False)
+
+
+class Run:
+    """One request on which a rule acts."""
+
+    def __init__(
+        self,
+        rule: Fault,
+        inner: Handler[Any],
+        function: Callable[..., Any],
+        ctx: RequestContext,
+        message: Any,
+        names: dict[bytes, str],
+    ) -> None:
+        self.rule = rule
+        self.inner = inner
+        self.function = function
+        self.ctx = ctx
+        self.message = message
+        self.names = names
+
+    async def answer(self, jump: Callable[[int], None], session_of: Callable[[Any], Any]) -> Any:
+        """Return what goes to the client."""
+        rule, ctx = self.rule, self.ctx
+        if rule.jump_ms:
+            jump(rule.jump_ms)
+        if rule.stale_metadata:
+            services = dataclasses.replace(ctx.services, metadata=lambda: rule.image)
+            ctx = self.ctx = copy(ctx)
+            ctx.services = services
+        if rule.code is not None:
+            await self._delay(not rule.after_apply)
+            response = await self._with_error()
+            await self._delay(rule.after_apply)
+            return response
+        applies = rule.after_apply or not (rule.close or rule.reset or rule.no_answer)
+        await self._delay(not rule.after_apply)
+        response = await self._handled(self.message) if applies else None
+        await self._delay(rule.after_apply)
+        if rule.no_answer:
+            await asyncio.get_running_loop().create_future()
+        if rule.reset:
+            reset(session_of(ctx.connection))
+            return NoReply(str(rule))
+        if rule.close:
+            return NoReply(str(rule))
+        if rule.cut is not None:
+            await self._cut(session_of(ctx.connection), response, rule.cut)
+            return NoReply(str(rule))
+        if (
+            rule.throttle_ms is not None
+            and response is not None
+            and hasattr(response, "throttle_time_ms")
+        ):
+            response.throttle_time_ms = rule.throttle_ms
+        return response
+
+    async def _delay(self, now: bool) -> None:
+        if now and self.rule.delay_ms:
+            await asyncio.sleep(self.rule.delay_ms / 1000)
+
+    async def _handled(self, message: Any) -> Any:
+        """What the broker answers."""
+        turns, connection = self.ctx.services.turns, self.ctx.connection
+        self.ctx.now_ms = self.ctx.services.clock.now_ms()
+        result = self.function(self.ctx, message)
+        while True:
+            if type(result) is GeneratorType:
+                result = await turns.run(result, connection)
+            if type(result) is not Later:
+                return result
+            value = await result.awaitable
+            result = value if result.finish is None else result.finish(value)
+
+    async def _with_error(self) -> Any:
+        rule, names = self.rule, self.names
+        code = rule.code
+        assert code is not None
+        message = self.message
+        if isinstance(message, FetchRequest) and rule.topic is not None:
+            return await self._fetch_with_error(message)
+        if rule.topic is None:
+            if rule.after_apply:
+                await self._handled(message)
+            return self._refused(message, code)
+        picked = rows.only(message, names, rule.is_for)
+        refused = self._refused(picked, code)
+        if isinstance(refused, NoReply):
+            return refused
+        if not rule.after_apply:
+            message = rows.only(message, names, lambda *row: not rule.is_for(*row))
+            if rows.is_empty(message, names):
+                return refused
+        response = await self._handled(message)
+        if not isinstance(response, NoReply | Encoded):
+            rows.put_in(response, refused, names)
+        return response
+
+    async def _fetch_with_error(self, message: FetchRequest) -> Any:
+        """A fetch may leave its partitions to its session, so they are found by what matched."""
+        rule, names = self.rule, self.names
+        assert rule.code is not None and rule.topic is not None
+        at_once = copy(message)
+        at_once.max_wait_ms = 0
+        response = await self._handled(at_once)
+        ids = {name: topic_id for topic_id, name in names.items()}
+        topic = FetchTopic(
+            topic=rule.topic,
+            topic_id=ids.get(rule.topic, bytes(16)),
+            partitions=[
+                FetchPartition(partition=partition or 0, fetch_offset=0, partition_max_bytes=0)
+                for name, partition in fetched(self.ctx, message, names)
+                if rule.is_for(name, partition)
+            ],
+        )
+        whole = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[topic])
+        refused = self.inner.refuse(self.ctx, whole, rule.code)
+        if getattr(response, "error_code", 0) == 0:
+            rows.put_in(response, refused, names)
+        return response
+
+    def _refused(self, message: Any, code: ErrorCode) -> Any:
+        """The response that has the error in all rows of a request."""
+        if isinstance(message, ProduceRequest):
+            return refused_produce(message, code)
+        response = self.inner.refuse(self.ctx, message, code)
+        return (
+            NoReply(f"{self.rule}: {self.inner.name} has no error code")
+            if response is None
+            else response
+        )
+
+    async def _cut(self, session: Any, response: Any, size: int) -> None:
+        ctx = self.ctx
+        if session is None or isinstance(response, NoReply):
+            return
+        parts = (
+            [response.body]
+            if isinstance(response, Encoded)
+            else encode_parts(response, ctx.version)
+        )
+        frame = response_frame(ctx.correlation_id, ctx.version >= self.inner.flexible_from, parts)
+        data = b"".join(part.read() if hasattr(part, "fileno") else part for part in frame)
+        session.transport.send([data[:size]])
+        session.transport.close_when_sent()
+
+
+def refused_produce(message: ProduceRequest, code: ErrorCode) -> ProduceResponse | NoReply:
+    """As Apache Kafka refuses a Produce: in its rows, or with acks=0 by closing the connection."""
+    if message.acks == 0:
+        return NoReply(f"Produce with acks=0: {code.name}")
+    topics = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[
+                PartitionProduceResponse(index=row.index, error_code=code, base_offset=-1)
+                for row in topic.partition_data
+            ],
+        )
+        for topic in message.topic_data
+    ]
+    return ProduceResponse(responses=topics)
+
+
+def reset(session: Any) -> None:
+    """Make the connection end with a reset (TCP RST) when it is closed."""
+    sock = getattr(getattr(session, "transport", None), "_sock", None)
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def topic_names(ctx: RequestContext, message: Any) -> dict[bytes, str]:
+    """The names of the topics that exist, by topic id."""
+    return {tid: topic.name for tid, topic in ctx.services.metadata().topics_by_id.items()}
+
+
+def fetched(
+    ctx: RequestContext, message: FetchRequest, names: dict[bytes, str]
+) -> list[tuple[str, int | None]]:
+    """The partitions that a Fetch is for: those that it names, and those of its session."""
+    found = list(rows.rows_of(message, names))
+    session = ctx.services.fetch_sessions.sessions.get(message.session_id)
+    if session is not None and message.session_epoch > 0:
+        for part in session.partitions.values():
+            name = part.topic or names.get(part.topic_id, "")
+            if (name, part.partition) not in found:
+                found.append((name, part.partition))
+    return found
+
+
+def described(
+    ctx: RequestContext, api: str, message: Any, names: dict[bytes, str], connection: int
+) -> Request:
+    """What rules look at."""
+    if isinstance(message, FetchRequest):
+        named = fetched(ctx, message, names)
+    else:
+        named = list(rows.rows_of(message, names))
+    groups = tuple(rows.values_of(message, GROUPS))
+    transactional = tuple(rows.values_of(message, TRANSACTIONAL_IDS))
+    if api == "FindCoordinator":
+        keys = tuple(rows.values_of(message, ("key", "coordinator_keys")))
+        if message.key_type == 0:
+            groups = keys
+        else:
+            transactional = keys
+    return Request(
+        api,
+        ctx.version,
+        ctx.client_id,
+        connection,
+        tuple(named),
+        groups,
+        transactional,
+        ctx.services.clock.monotonic_ms(),
+    )

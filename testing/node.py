@@ -1,0 +1,216 @@
+"""One broker of the product, built over the seams that a test commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kwire.server.broker import Broker
+from kwire.server.config import BrokerConfig, ConfigError
+from kwire.server.coordination.embedded import EmbeddedStore
+from kwire.server.executor import Executor
+from kwire.server.log.cleaner import process as cleaner_process
+from kwire.server.log.file_layer import FileLayer
+from kwire.server.net.sockets import SocketNetwork
+
+from .faults import DiskFault
+from .handlers import WatchedHandlers
+from .loop import ControlledLoop, LoopClock
+from .settings import DEFAULTS, IN_PROCESS
+
+#: What a broker's start refuses: settings, and data that it cannot use.
+StartError = ConfigError
+
+
+class Node:
+    """A broker on a controlled loop; everything is called on that loop.
+
+    Shape: `directory` keeps its data. Without `store` it is a cluster of one.
+    """
+
+    def __init__(
+        self, loop: ControlledLoop, clock: LoopClock, properties: Mapping[str, str], directory: Path
+    ) -> None:
+        self.files = Files(clock)
+        self.handlers = WatchedHandlers(clock.set_back_or_forward)
+        self._loop = loop
+        self._clock = clock
+        self._config = BrokerConfig(
+            {**DEFAULTS, **IN_PROCESS, **properties, "log.dirs": str(directory)}
+        )
+        self.broker: Broker | None = None
+
+    async def start(self) -> None:
+        """Start until clients can be served. Errors: as for the broker's own start."""
+        executor = InlineExecutor(self.files)
+        store = await EmbeddedStore.open(None, self._clock)
+        broker = self.broker = WatchedBroker(
+            self._config,
+            clock=self._clock,
+            file_layer=self.files,
+            store=store,
+            executor=executor,
+            network=SocketNetwork(executor),
+        )
+        broker.watched = self.handlers
+        self.handlers.session_of = self._session_of
+        try:
+            await broker.start()
+        except BaseException:
+            await broker.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Close all connections, and stop."""
+        broker, self.broker = self.broker, None
+        if broker is None:
+            return
+        if broker.serving is not None:
+            for listener in broker.serving.listeners:
+                for session in list(listener.sessions):
+                    session.close("", None)
+        await broker.stop()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the first listener."""
+        assert self.broker is not None
+        address: str = self.broker.address
+        return address
+
+    @property
+    def image(self) -> Any:
+        """The current metadata image."""
+        assert self.broker is not None and self.broker.rooms is not None
+        return self.broker.rooms.publisher.image
+
+    def keep_members(self) -> None:
+        """Let all members of groups have sent a heartbeat just now."""
+        assert self.broker is not None and self.broker.rooms is not None
+        now_ms = self._clock.now_ms()
+        for _, shard in self.broker.rooms.group_coordinator.runtime.active():
+            for group in shard.groups.values():
+                for member in group.members.values():
+                    member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
+
+    def _session_of(self, connection: Any) -> Any:
+        assert self.broker is not None and self.broker.serving is not None
+        for listener in self.broker.serving.listeners:
+            for session in listener.sessions:
+                if session.info is connection:
+                    return session
+        return None
+
+
+class WatchedBroker(Broker):
+    """A broker whose handlers have others in front of them."""
+
+    watched: WatchedHandlers
+
+    def built(self, rooms: Any) -> None:
+        """Take the handlers' places, before anything is served."""
+        self.watched.stand_before(rooms.dispatcher.handlers.by_key)
+
+
+class Files(FileLayer):
+    """The files of the operating system, without waiting for the disk, and with faults.
+
+    Shape: `rules` is replaced, never changed.
+    """
+
+    def __init__(self, clock: LoopClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._paths: dict[int, str] = {}
+        self._rules: tuple[DiskFault, ...] = ()
+
+    @property
+    def rules(self) -> tuple[DiskFault, ...]:
+        """The rules in force."""
+        return self._rules
+
+    @rules.setter
+    def rules(self, rules: tuple[DiskFault, ...]) -> None:
+        self._rules = rules
+        if rules:
+            self.pwrite, self.pread = self._pwrite, self._pread
+        else:  # back to the plain system calls of the class
+            self.__dict__.pop("pwrite", None)
+            self.__dict__.pop("pread", None)
+
+    def open_fd(self, path: str, flags: int) -> int:
+        fd: int = super().open_fd(path, flags)
+        self._paths[fd] = path
+        return fd
+
+    def fsync(self, fd: int) -> None:
+        self._fail("fsync", fd)
+
+    def _pwrite(self, fd: int, data: Any, position: int) -> int:
+        self._fail("write", fd)
+        return os.pwrite(fd, data, position)
+
+    def _pread(self, fd: int, size: int, position: int) -> bytes:
+        self._fail("read", fd)
+        return os.pread(fd, size, position)
+
+    def _fail(self, operation: str, fd: int) -> None:
+        path = self._paths.get(fd, "")
+        for rule in self._rules:
+            if rule.matches(operation, path) and rule.acts(self._clock.monotonic_ms()):
+                if rule.delay_s:
+                    time.sleep(rule.delay_s)
+                if (failure := rule.failure(path)) is not None:
+                    raise failure
+                return
+
+
+_CLEANING = threading.Lock()
+
+
+class InlineExecutor(Executor):
+    """Does the work of threads and processes at once: what a test writes is little, and starting them would take longer.
+
+    Shape: while rules make the disk slow, its work is done in threads, so that nothing else waits for it.
+    """
+
+    def __init__(self, files: Files, **options: Any) -> None:
+        super().__init__(**options)
+        self._files = files
+        #: What log compaction keeps between calls, which in the product has a process of its own.
+        self._cleaning: dict[int, Any] = {}
+
+    def separate(self, *, niceness: int) -> InlineExecutor:
+        return InlineExecutor(self._files)
+
+    def bound_process(self, memory_bytes: int) -> None:
+        """There is no process."""
+
+    def in_thread(
+        self, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> asyncio.Future[Any]:
+        if any(rule.delay_s for rule in self._files.rules):
+            threaded: asyncio.Future[Any] = super().in_thread(function, *args, **kwargs)
+            return threaded
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            done.set_result(function(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - it belongs to who waits
+            done.set_exception(error)
+        return done
+
+    async def in_process(self, function: Callable[..., Any], *args: Any) -> Any:
+        with _CLEANING:
+            before, cleaner_process._sessions = cleaner_process._sessions, self._cleaning
+            try:
+                return function(*args)
+            finally:
+                cleaner_process._sessions = before
+
+    async def in_worker(self, client: Any, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)

@@ -1,0 +1,24 @@
+"""The settings of a broker in a test that differ from Apache Kafka's defaults."""
+
+from __future__ import annotations
+
+#: One partition is enough for internal topics, and nobody waits for more members of a group.
+DEFAULTS = {
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+
+#: For a broker whose time is commanded. Checkpoints are for a restart after a crash. A connection is not closed as idle,
+#: because its client does not see that hours pass.
+IN_PROCESS = {
+    "replica.high.watermark.checkpoint.interval.ms": "3600000",
+    "log.flush.offset.checkpoint.interval.ms": "3600000",
+    "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+    "connections.max.idle.ms": str(100 * 365 * 86_400_000),
+}

@@ -1,0 +1,79 @@
+"""`kwire users` on a data directory: the first user of a broker."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from server.__main__ import main
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+def users(data_dir: str, *arguments: str) -> int:
+    return main(["users", "--data-dir", data_dir, *arguments])
+
+
+def listed(data_dir: str, capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    capsys.readouterr()
+    assert users(data_dir, "list") == 0
+    return [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+
+
+def test_users_are_added_listed_and_deleted_without_a_broker(
+    data_dir: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("pw\n"))
+    assert users(data_dir, "add", "alice") == 0
+    file = Path(data_dir, "password")
+    file.write_text("geheim\nnot this line")
+    more = ("--mechanism", "SCRAM-SHA-512", "--iterations", "8192", "--password-file", str(file))
+    assert users(data_dir, "add", "bob, jr.", *more) == 0
+    assert listed(data_dir, capsys) == [
+        ["alice", "SCRAM-SHA-256", "4096"],
+        ["alice", "SCRAM-SHA-512", "4096"],
+        ["bob,", "jr.", "SCRAM-SHA-512", "8192"],
+    ]
+    assert users(data_dir, "delete", "alice", "--mechanism", "SCRAM-SHA-256") == 0
+    assert users(data_dir, "delete", "bob, jr.") == 0
+    assert listed(data_dir, capsys) == [["alice", "SCRAM-SHA-512", "4096"]]
+    assert users(data_dir, "delete", "bob, jr.") == 1
+    assert "bob, jr.: there is no such credential" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", ["", "\n"])
+def test_empty_password_is_refused(
+    given: str, data_dir: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(given))
+    assert users(data_dir, "add", "alice") == 1
+    assert "the password is empty" in capsys.readouterr().err
+    assert listed(data_dir, capsys) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["add", ""], "at least one"),
+        (["add", "jörg"], "ASCII"),
+        (["add", "a", "--iterations", "4095"], "4096 to 16384"),
+        (["add", "a", "--iterations", "16385"], "4096 to 16384"),
+        (["add", "a", "--mechanism", "PLAIN"], "invalid choice"),
+    ],
+)
+def test_what_a_broker_would_refuse_is_refused_at_once(
+    arguments: list[str], words: str, data_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        users(data_dir, *arguments)
+    assert words in capsys.readouterr().err
+
+
+def test_missing_password_file_is_named(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert users(data_dir, "add", "a", "--password-file", "/nowhere/pw") == 1
+    assert "/nowhere/pw" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Stock clients (confluent-kafka) for the tests of kwire.testing, with short waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+
+def dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    """librdkafka's names of settings; callbacks have underscores there too."""
+    return {
+        name if name.endswith("_cb") else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
+
+
+def producer(bootstrap: str, **settings: Any) -> Producer:
+    """A producer that sends at once."""
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 0,
+            "retry.backoff.ms": 10,
+            "retry.backoff.max.ms": 20,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 20,
+            "log_level": 0,
+            **dotted(settings),
+        }
+    )
+
+
+def send(client: Producer, topic: str, value: bytes = b"v", timeout_s: float = 10.0) -> Message:
+    """Send a record and return what became of it. Errors: KafkaException."""
+    delivered: list[Any] = []
+    client.produce(
+        topic, value, on_delivery=lambda error, message: delivered.append((error, message))
+    )
+    client.flush(timeout_s)
+    assert delivered, "nothing was reported"
+    error, message = delivered[0]
+    if error is not None:
+        raise KafkaException(error)
+    return message
+
+
+@contextmanager
+def consumer(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
+    """A consumer, closed at the end."""
+    client = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 10,
+            "retry.backoff.ms": 10,
+            "retry.backoff.max.ms": 20,
+            "heartbeat.interval.ms": 100,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 20,
+            "log_level": 0,
+            **dotted(settings),
+        }
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def read(client: Consumer, count: int, timeout_s: float = 10.0) -> list[bytes | None]:
+    """The values of the next records. Errors: AssertionError if fewer come in time."""
+    values: list[bytes | None] = []
+    waited = 0.0
+    while len(values) < count and waited < timeout_s:
+        message = client.poll(0.1)
+        if message is None:
+            waited += 0.1
+        elif message.error() is None:
+            values.append(message.value())
+    assert len(values) == count, values
+    return values

@@ -1,0 +1,151 @@
+"""A broker in this process: what its helpers do, that brokers share nothing, and what is left when it stops."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kwire.testing import Broker, KafkaError
+
+from .clients import consumer, producer, read, send
+
+
+def test_start_and_stop_take_a_few_milliseconds_of_cpu() -> None:
+    Broker().start().stop()  # imports
+    taken = []
+    for _ in range(20):
+        began = time.process_time()
+        Broker().start().stop()
+        taken.append(time.process_time() - began)
+    assert statistics.median(taken) < 0.02
+
+
+def test_stock_client_produces_and_consumes() -> None:
+    with Broker() as broker:
+        topic = broker.topic("orders", partitions=3)
+        client = producer(broker.bootstrap_servers)
+        for value in (b"1", b"2", b"3"):
+            send(client, topic, value)
+        with consumer(broker.bootstrap_servers, "g") as reader:
+            reader.subscribe([topic])
+            assert sorted(filter(None, read(reader, 3))) == [b"1", b"2", b"3"]
+            reader.commit(asynchronous=False)
+            assert sum(broker.committed("g", topic, each) or 0 for each in range(3)) == 3
+
+
+def test_brokers_share_nothing() -> None:
+    with Broker() as one, Broker() as other:
+        topic = one.topic("orders")
+        topic.produce("1")
+        assert other.topic("orders").consume() == []
+        one.clock.advance("1d")
+        assert one.clock.now_ms() - other.clock.now_ms() > 86_000_000
+        with one.fault("Produce", error="MESSAGE_TOO_LARGE", delay="0s") as fault:
+            send(producer(other.bootstrap_servers), "orders")
+            assert fault.matched == 0
+            fault.matched = 1  # no warning
+        with consumer(one.bootstrap_servers, "g") as reader:
+            reader.subscribe([topic])
+            assert read(reader, 1) == [b"1"]
+            assert one.group("g").state == "Stable"
+            assert other.group("g").state == "Dead"
+
+
+def test_topic_has_its_settings() -> None:
+    with Broker() as broker:
+        made = broker.topic("t", partitions=2, configs={"retention.ms": 5, "preallocate": True})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        assert len(admin.list_topics(timeout=10).topics[made].partitions) == 2
+        with pytest.raises(KafkaError, match=r"cannot create topic 't': TOPIC_ALREADY_EXISTS"):
+            broker.topic("t")
+        with pytest.raises(KafkaError, match=r"INVALID_CONFIG .*retention\.mz"):
+            broker.topic(configs={"retention.mz": 5})
+
+
+def test_helpers_produce_and_consume_all_of_a_record() -> None:
+    with Broker() as broker:
+        topic = broker.topic(partitions=3)
+        sent = topic.produce("a", b"b", None, key="k", headers={"h": "1"}, timestamp=17)
+        assert topic.consume() == sent
+        assert [record.value for record in sent] == [b"a", b"b", None]
+        assert {record.partition for record in sent} == {sent[0].partition}
+        assert (sent[0].key, sent[0].headers, sent[0].timestamp) == (b"k", (("h", b"1"),), 17)
+        assert topic.end_offset(sent[0].partition) == 3
+        assert [
+            record.offset for record in topic.consume(partition=sent[0].partition, offset=1)
+        ] == [1, 2]
+        with pytest.raises(ValueError, match="has no partition 3"):
+            topic.produce("x", partition=3)
+
+
+def test_consume_waits_for_what_another_sends() -> None:
+    with Broker() as broker:
+        topic = broker.topic()
+        later = threading.Timer(0.05, topic.produce, ["late"])
+        later.start()
+        assert [record.value for record in topic.consume(1)] == [b"late"]
+        later.join()
+        with pytest.raises(TimeoutError, match="1 of 2 records"):
+            topic.consume(2, timeout="50ms")
+
+
+def test_aborted_records_are_not_read_committed() -> None:
+    with Broker() as broker:
+        topic = broker.topic()
+        client = producer(broker.bootstrap_servers, transactional_id="t")
+        client.init_transactions(10)
+        for value, end in ((b"1", client.commit_transaction), (b"2", client.abort_transaction)):
+            client.begin_transaction()
+            client.produce(topic, value)
+            client.flush(10)
+            end(10)
+        topic.produce("3")
+        assert [record.value for record in topic.consume(read_committed=True)] == [b"1", b"3"]
+        assert [record.value for record in topic.consume()] == [b"1", b"2", b"3"]
+
+
+def test_wait_for_says_what_it_waited_for() -> None:
+    with Broker() as broker:
+        assert broker.wait_for(lambda: 5) == 5
+        with pytest.raises(TimeoutError, match="money: still 0 after 30ms"):
+            broker.wait_for(lambda: 0, timeout="30ms", message="money")
+        with pytest.raises(
+            TimeoutError, match="'g' is not Stable with 2 members after 30ms: Group"
+        ):
+            broker.wait_for_group("g", members=2, timeout="30ms")
+
+
+def test_nothing_is_left_of_a_broker() -> None:
+    threads = threading.active_count()
+    broker = Broker().start()
+    folder = broker._folder
+    assert folder is not None and folder.is_relative_to(tempfile.gettempdir())
+    broker.topic().produce("1")
+    descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    broker.stop()
+    broker.stop()
+    assert not folder.exists()
+    assert threading.active_count() == threads
+    if descriptors:
+        assert len(os.listdir("/proc/self/fd")) < descriptors
+
+
+def test_data_in_a_directory_of_its_own_stay(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path) as broker:
+        broker.topic("kept").produce("1")
+    assert (tmp_path / "kept-0" / "00000000000000000000.log").stat().st_size > 0
+
+
+def test_settings_are_kafkas_and_bad_ones_are_named() -> None:
+    with Broker({"num.partitions": 4, "auto.create.topics.enable": True}) as broker:
+        send(producer(broker.bootstrap_servers), "made")
+        assert len(broker.client.leaders("made")) == 4
+    with pytest.raises(ValueError, match=r"the broker does not start: .*num\.partitions"):
+        Broker({"num.partitions": "many"}).start()

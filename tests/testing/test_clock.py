@@ -1,0 +1,258 @@
+"""The clock: what passes with it, for stock clients, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from kwire.testing import Broker
+from kwire.testing.durations import to_ms
+from kwire.testing.loop import ControlledLoop
+
+from .clients import consumer, producer, read
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+# -- what passes with the time
+
+
+def test_week_of_retention_passes_in_under_a_second_of_cpu(broker: Broker) -> None:
+    topic = broker.topic(configs={"segment.bytes": 1000})
+    now = broker.clock.now_ms()
+    for day in range(7, 0, -1):
+        topic.produce("x" * 600, timestamp=now - day * DAY_MS + 60_000)
+    assert [record.offset for record in topic.consume()] == [0, 1, 2, 3, 4, 5, 6]
+    kept = []
+    began = time.process_time()
+    for _ in range(7):
+        broker.clock.advance("1d")
+        kept.append([record.offset for record in topic.consume()])
+    assert time.process_time() - began < 1
+    assert kept == [list(range(day, 7)) for day in range(1, 8)]
+
+
+def test_deleted_segments_leave_the_disk_after_their_delay() -> None:
+    with Broker({"log.retention.check.interval.ms": 60_000}) as broker:
+        topic = broker.topic(configs={"segment.bytes": 1000, "retention.ms": 3_600_000})
+        for _ in range(3):
+            topic.produce("x" * 600)
+        assert broker._folder is not None
+        folder = broker._folder / f"{topic}-0"
+        with broker.clock.freeze():
+            broker.clock.advance("61min")
+            assert topic.start_offset() == 3
+            broker.clock.advance("1min")
+            assert not list(folder.glob("*.deleted"))
+
+
+def test_session_timeout_removes_a_member(broker: Broker) -> None:
+    topic = broker.topic()
+    topic.produce("1")
+    with consumer(broker.bootstrap_servers, "g", session_timeout_ms=45_000) as client:
+        client.subscribe([topic])
+        assert read(client, 1) == [b"1"]
+        broker.wait_for_group("g", members=1)
+        with broker.clock.freeze(), broker.fault("Heartbeat", close=True) as fault:
+            broker.wait_for(lambda: fault.hits)
+            began = time.process_time()
+            broker.clock.advance("44s")
+            assert len(broker.group("g").members) == 1
+            broker.clock.advance("2s")
+            assert broker.group("g").state == "Empty"
+            assert time.process_time() - began < 1
+        topic.produce("2")
+        assert read(client, 1) == [b"2"]  # it has joined again
+
+
+def test_members_are_kept_through_a_day(broker: Broker) -> None:
+    topic = broker.topic()
+    topic.produce("1")
+    with consumer(broker.bootstrap_servers, "g") as client:
+        client.subscribe([topic])
+        assert read(client, 1) == [b"1"]
+        members = broker.wait_for_group("g", members=1).members
+        broker.clock.advance("1d", keep_members=True)
+        assert broker.group("g").members == members
+        topic.produce("2")
+        assert read(client, 1) == [b"2"]
+
+
+def test_transaction_timeout_of_15_minutes_aborts(broker: Broker) -> None:
+    topic = broker.topic()
+    client = producer(
+        broker.bootstrap_servers, transactional_id="t", transaction_timeout_ms=900_000
+    )
+    client.init_transactions(10)
+    client.begin_transaction()
+    client.produce(topic, b"lost")
+    client.flush(10)
+    began = time.process_time()
+    broker.clock.advance("14min")
+    topic.produce("behind it")
+    assert topic.consume(read_committed=True) == []
+    broker.clock.advance("2min")
+    values = [record.value for record in topic.consume(1, read_committed=True)]
+    assert values == [b"behind it"]
+    assert time.process_time() - began < 1
+    with pytest.raises(KafkaException):
+        client.commit_transaction(10)
+
+
+def test_offsets_expire_after_their_retention(broker: Broker) -> None:
+    topic = broker.topic()
+    topic.produce("1")
+    with consumer(broker.bootstrap_servers, "g") as client:
+        client.subscribe([topic])
+        assert read(client, 1) == [b"1"]
+        client.commit(asynchronous=False)
+    broker.wait_for_group("g", state="Empty")
+    broker.clock.advance("6d")
+    assert broker.committed("g", topic) == 1
+    broker.clock.advance("2d")
+    assert broker.committed("g", topic) is None
+
+
+def test_compaction_comes_after_its_lag(broker: Broker) -> None:
+    topic = broker.topic(
+        configs={
+            "cleanup.policy": "compact",
+            "segment.ms": 3_600_000,
+            "min.cleanable.dirty.ratio": 0,
+            "min.compaction.lag.ms": 7_200_000,
+        }
+    )
+    topic.produce("1", "2", "3", key="k")
+    broker.clock.advance("61min")
+    topic.produce("4", key="k", timestamp=broker.clock.now_ms())
+    assert [record.value for record in topic.consume()] == [b"1", b"2", b"3", b"4"]
+    broker.clock.advance("70min")
+    assert [record.value for record in topic.consume()] == [b"3", b"4"]
+
+
+def test_frozen_time_stands_still_and_fetches_go_on(broker: Broker) -> None:
+    topic = broker.topic()
+    with broker.clock.freeze() as clock, consumer(broker.bootstrap_servers, "g") as client:
+        assert clock.is_frozen
+        before = clock.now_ms()
+        client.subscribe([topic])
+        topic.produce("1")
+        assert read(client, 1) == [b"1"]
+        assert client.poll(0.15) is None  # three waits of fetches end in real time
+        assert clock.now_ms() == before
+        clock.advance("10s")
+        assert clock.now_ms() == before + 10_000
+    assert not broker.clock.is_frozen
+
+
+def test_time_runs_on_from_where_it_was_advanced_to(broker: Broker) -> None:
+    before = broker.clock.now_ms()
+    broker.clock.advance("1h")
+    after = broker.clock.now_ms()
+    assert after >= before + 3_600_000
+    broker.wait_for(lambda: broker.clock.now_ms() > after)
+
+
+def test_jump_sets_the_wall_clock_and_ends_no_session(broker: Broker) -> None:
+    topic = broker.topic(configs={"message.timestamp.type": "LogAppendTime"})
+    topic.produce("1")
+    with consumer(broker.bootstrap_servers, "g") as client:
+        client.subscribe([topic])
+        assert read(client, 1) == [b"1"]
+        before = broker.wait_for_group("g", members=1)
+        broker.clock.jump("-1h")
+        topic.produce("2")
+        assert read(client, 1) == [b"2"]
+        assert broker.group("g") == before
+    first, second = topic.consume()
+    assert -3_600_000 <= second.timestamp - first.timestamp < -3_500_000
+
+
+def test_day_of_an_idle_broker_is_some_thousand_steps() -> None:
+    """Checks that run every few seconds must not be steps; see CHECKS in loop.py."""
+    with Broker() as broker:
+        broker.group("g")
+        assert broker._thread is not None
+        loop = broker._thread.loop
+
+        async def day() -> int:
+            loop.freeze()
+            return await loop.advance(86_400, lambda: None)
+
+        assert broker._thread.call(day) < 2_000
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("duration", "message"),
+    [
+        ("-1s", "to set the wall clock back, use jump"),
+        ("11 years", "not a duration: '11 years'; write a number and a unit"),
+        ("4000d", "ten years is the most"),
+        ("soon", "not a duration"),
+    ],
+)
+def test_impossible_advance_is_refused(broker: Broker, duration: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        broker.clock.advance(duration)
+
+
+@pytest.mark.parametrize(
+    ("duration", "ms"),
+    [
+        ("250ms", 250),
+        ("46s", 46_000),
+        ("1.5 min", 90_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("1w", 604_800_000),
+        ("-2s", -2000),
+        (0.25, 250),
+        (3, 3000),
+        (timedelta(minutes=1), 60_000),
+    ],
+)
+def test_durations_are_read(duration: Any, ms: int) -> None:
+    assert to_ms(duration) == ms
+
+
+# -- the loop
+
+
+def test_timers_fire_in_order_and_each_at_its_own_time() -> None:
+    loop = ControlledLoop()
+    seen: list[tuple[str, float]] = []
+
+    async def main() -> None:
+        loop.freeze()
+        start = loop.time()
+
+        def note(name: str) -> None:
+            seen.append((name, round(loop.time() - start, 3)))
+            if name == "a":
+                loop.call_later(5, note, "c")
+
+        loop.call_later(20, note, "d")
+        loop.call_later(10, note, "a")
+        loop.call_later(12, note, "b")
+        loop.call_later(31, note, "never")
+        await loop.advance(30, lambda: None)
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert seen == [("a", 10), ("b", 12), ("c", 15), ("d", 20)]

@@ -1,0 +1,78 @@
+"""A broker in a process of its own, and what is left of all brokers when the test's process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kwire.testing import ProcessBroker
+
+from .clients import producer, send
+
+PARENT = """
+import sys, time
+from kwire.testing import Broker, ProcessBroker
+child = ProcessBroker().start()
+broker = Broker().start()
+print(child.pid, child._folder.parent, broker._folder.parent, flush=True)
+time.sleep(60)
+"""
+
+
+def test_killed_process_keeps_what_was_acknowledged() -> None:
+    with ProcessBroker() as broker:
+        topic = broker.topic()
+        client = producer(broker.bootstrap_servers)
+        send(client, topic, b"1")
+        address, pid = broker.bootstrap_servers, broker.pid
+        broker.kill()
+        assert not broker.is_running
+        broker.start()
+        assert (broker.bootstrap_servers, broker.pid == pid) == (address, False)
+        send(client, topic, b"2")
+        assert [record.value for record in topic.consume()] == [b"1", b"2"]
+        folder = broker._folder
+        assert folder is not None
+    assert not folder.exists()
+
+
+def test_process_that_cannot_start_says_why() -> None:
+    with (
+        pytest.raises(RuntimeError, match=r"num\.partitions"),
+        ProcessBroker({"num.partitions": "x"}),
+    ):
+        pass
+
+
+def test_kill_9_of_the_parent_leaves_nothing() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert parent.stdout is not None
+    try:
+        words = parent.stdout.readline().split()
+        pid, folders = int(words[0]), {Path(os.fsdecode(word)) for word in words[1:]}
+        assert all(folder.exists() for folder in folders)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+    end = time.monotonic() + 20
+    while time.monotonic() < end and (is_alive(pid) or any(each.exists() for each in folders)):
+        time.sleep(0.01)
+    assert not is_alive(pid)
+    assert not [folder for folder in folders if folder.exists()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process, other than one that has ended and waits for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
