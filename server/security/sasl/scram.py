@@ -293,7 +293,9 @@ class ScramServer:
         match = _CLIENT_FINAL.fullmatch(_text(response))
         if match is None:
             raise LoginFailed(user=self._user, reason="not a final message of SCRAM")
-        if match["nonce"] != self._nonce:
+        # librdkafka before 2.6.1 puts its own nonce in front once more; Apache Kafka 3.9 lets that pass,
+        # and 4.x does not. The broker's nonce, which it cannot know before, is signed either way.
+        if not match["nonce"].endswith(self._nonce):
             raise LoginFailed(user=self._user, reason="another nonce in the final message")
         mechanism, credential = self._mechanism, known.credential
         signed = (self._auth_message + match["without_proof"]).encode()

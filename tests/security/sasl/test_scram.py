@@ -220,6 +220,19 @@ def test_final_message_that_proves_nothing_fails_for_good(final: bytes) -> None:
     assert "after the end" in error.reason
 
 
+def test_client_nonce_may_be_repeated_as_old_librdkafka_does() -> None:
+    server = server_of()
+    challenge = server.evaluate(b"n,,n=user,r=abc")
+    assert isinstance(challenge, Challenge)
+    repeated = challenge.token.replace(b"r=abc", b"r=abcabc")
+    final = proof_for("pencil", "n=user,r=abc", repeated).split(b",p=")[0].decode()
+    signed = f"n=user,r=abc,{challenge.token.decode()},{final}".encode()
+    client_key = keyed_hash(SHA_256, salted_password(SHA_256, "pencil", SALT, 4096), b"Client Key")
+    signature = keyed_hash(SHA_256, plain_hash(SHA_256, client_key), signed)
+    proof = b64encode(exclusive_or(client_key, signature))
+    assert isinstance(server.evaluate(f"{final},p=".encode() + proof), Authenticated)
+
+
 def test_message_after_the_login_fails() -> None:
     server = server_of()
     log_in(server, "user", "pencil")
