@@ -12,7 +12,7 @@ from ..http.messages import HttpRequest, HttpResponse, text
 from ..metadata.image import MetadataImage
 from ..metrics.exposition import CONTENT_TYPE, text_of
 from ..metrics.rates import Rates
-from ..metrics.requests import RequestMetrics
+from ..metrics.requests import FETCH, PRODUCE, RequestMetrics
 from ..metrics.sessions import StoreSessions
 from ..metrics.table import ROWS
 from ..metrics.timed_session import TimedSession
@@ -70,6 +70,7 @@ class BrokerMetrics:
             fetch_sessions=services.fetch_sessions,
             controller=rooms.controller,
             listeners=serving.listeners,
+            logins=serving.logins,
             turns=services.turns,
             watchdog=self._watchdog,
             sessions=sessions,
@@ -102,6 +103,10 @@ class BrokerMetrics:
                 self._seams.clock.monotonic_ms(),
                 self._config.get_int("kwire.metrics.partition.limit"),
             )
+            for api_key in (PRODUCE, FETCH):
+                count = self.requests.apis[api_key].count
+                rate = sources.rates.per_second(api_key, view.steady_ms, count)
+                self.requests.adapt(api_key, rate)
             for _ in look(view):
                 await sources.turns.pause(self)
             pieces: list[str] = []

@@ -248,8 +248,10 @@ class RequestDispatcher:
                 parts = encode_parts(answer, version)
             flexible = version >= ctx.handler.flexible_from
             reply = response_frame(ctx.correlation_id, flexible, parts)
-        if observer is not None:
+        if answered_us:
             self._observe(ctx, answer, error, answered_us)
+        elif observer is not None:
+            observer.observe(ctx, answer, error, None)
         return reply
 
     def _reply_in_turns(self, ctx: RequestContext, answer: Any) -> Steps:

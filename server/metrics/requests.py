@@ -1,7 +1,7 @@
 """Counts and times requests: what the dispatcher's observer sees.
 
-Every request is counted, with the errors in its response. Of the two APIs of the hot path only one request in
-SAMPLE is timed and stands for all of them; reading the clock four times for each would cost more than the counting.
+Every request is counted, with the errors in its response. If Produce or Fetch requests come fast, only some of them are
+timed, and each stands for as many: reading the clock five times for each would cost more than the counting.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from ..handlers.gate import Durations
 
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
-#: One in so many requests of Produce and Fetch is timed.
-SAMPLE = 8
+#: From so many requests a second on, one in so many is timed; the first that holds counts. Powers of two.
+SAMPLES = ((200, 32), (20, 8), (0, 1))
+#: As long as the rate is not known.
+FIRST_SAMPLE = 8
+#: Names of topics that are counted between two scrapes; each scrape forgets those that do not exist.
+MOST_TOPICS = 50_000
 #: Versions are below this.
 MOST_VERSIONS = 32
 
@@ -36,14 +40,13 @@ EXPECTED_OF_FETCH = frozenset({1, 3, 6, 9, 56, 74, 76, 100, 103})
 class ApiMetrics:
     """One API, or one of the two kinds of Fetch.
 
-    Shape: `versions` counts requests by version; `every` says which of them are timed: one in so many.
+    Shape: `versions` counts requests by version; one in `mask` + 1 of a version is timed.
     """
 
     __slots__ = (
         "errors",
-        "every",
-        "left",
         "local",
+        "mask",
         "queue",
         "remote",
         "response_queue",
@@ -52,11 +55,10 @@ class ApiMetrics:
         "versions",
     )
 
-    def __init__(self, every: int = 1) -> None:
+    def __init__(self, sample: int = 1) -> None:
         self.versions = [0] * MOST_VERSIONS
         self.errors: dict[int, int] = {}
-        self.every = every
-        self.left = 1
+        self.mask = sample - 1
         self.total = Histogram()
         self.local = Histogram()
         self.remote = Histogram()
@@ -82,18 +84,22 @@ class ApiMetrics:
 
 
 class TopicMetrics:
-    """What requests did to one topic, counted by partition of each request."""
+    """What requests did to one topic, counted by partition of each request.
 
-    __slots__ = ("bytes_out", "failed_fetch", "failed_produce", "fetch", "produce")
+    Shape: `refused_produce` counts all errors, `failed_produce` those that are failures of the broker; what was produced
+    is counted by the partitions.
+    """
+
+    __slots__ = ("bytes_out", "failed_fetch", "failed_produce", "fetch", "refused_produce")
 
     def __init__(self) -> None:
-        self.produce = self.failed_produce = 0
+        self.refused_produce = self.failed_produce = 0
         self.fetch = self.failed_fetch = 0
         self.bytes_out = 0
 
     def add(self, other: TopicMetrics) -> None:
         """Count what another one counted, too."""
-        self.produce += other.produce
+        self.refused_produce += other.refused_produce
         self.failed_produce += other.failed_produce
         self.fetch += other.fetch
         self.failed_fetch += other.failed_fetch
@@ -121,9 +127,10 @@ class RequestMetrics:
         self, now_us: Callable[[], int], turn_began_us: Callable[[], int] | None = None
     ) -> None:
         self.apis: dict[int, ApiMetrics] = {
-            PRODUCE: ApiMetrics(SAMPLE),
-            FETCH: ApiMetrics(SAMPLE),
+            PRODUCE: ApiMetrics(FIRST_SAMPLE),
+            FETCH: ApiMetrics(FIRST_SAMPLE),
         }
+        self.apis[PRODUCE].errors[0] = 0
         self.fetch_follower = ApiMetrics()
         self.fetch_consumer = ApiMetrics()
         self.topics: dict[str | bytes, TopicMetrics] = {}
@@ -141,12 +148,17 @@ class RequestMetrics:
             api = self.apis[api_key]
         except KeyError:
             api = self.apis[api_key] = ApiMetrics()
-        api.versions[version] += 1
-        api.left -= 1
-        if api.left:
+        versions = api.versions
+        count = versions[version]
+        versions[version] = count + 1
+        if count & api.mask:
             return 0
-        api.left = api.every
         return self.now_us()
+
+    def adapt(self, api_key: int, per_second: float) -> None:
+        """Time as many requests of an API as is right for its rate."""
+        sample = next(sample for least, sample in SAMPLES if per_second >= least)
+        self.apis[api_key].mask = sample - 1
 
     def observe(
         self,
@@ -159,44 +171,43 @@ class RequestMetrics:
         api_key = ctx.handler.api_key
         api = self.apis[api_key]
         if api_key == PRODUCE:
-            self._produced(api.errors, response, error)
+            try:
+                errors, good = api.errors, 0
+                for topic in response.responses:
+                    for row in topic.partition_responses:
+                        if row.error_code:
+                            self._not_produced(errors, topic, row.error_code)
+                        else:
+                            good += 1
+                errors[0] += good
+            except AttributeError:  # no reply, or none that was made
+                errors[error] = errors.get(error, 0) + 1
         elif api_key == FETCH:
             api = self._fetched(ctx, response, error)
         else:
             note(api.errors, response, error, api_key)
-        if durations is None:
-            return
-        local_us, remote_us, encode_us = durations
-        every = self.apis[api_key].every
-        queue_us = 0
-        if self._turn_began_us is not None:
-            queue_us = max(0, ctx.began_us - self._turn_began_us()) if not remote_us else 0
-        api.queue.add(queue_us, every)
-        api.local.add(local_us + encode_us, every)
-        api.remote.add(remote_us, every)
-        api.total.add(queue_us + local_us + remote_us + encode_us, every)
-        self.ready = Ready(ctx.connection, api, every, self.now_us())
+        if durations is not None:
+            self._timed(ctx, api, self.apis[api_key].mask + 1, durations)
 
-    def _produced(self, errors: dict[int, int], response: Any, error: ErrorCode) -> None:
-        try:
-            topics = response.responses
-        except AttributeError:  # no reply, or none that was made
-            errors[error] = errors.get(error, 0) + 1
-            return
-        good = 0
-        for topic in topics:
-            found = self._topic(topic.name or topic.topic_id)
-            rows = topic.partition_responses
-            found.produce += len(rows)
-            for row in rows:
-                code = row.error_code
-                if not code:
-                    good += 1
-                    continue
-                errors[code] = errors.get(code, 0) + 1
-                if code not in EXPECTED_OF_PRODUCE:
-                    found.failed_produce += 1
-        errors[0] = errors.get(0, 0) + good
+    def _timed(
+        self, ctx: RequestContext, api: ApiMetrics, weight: int, durations: Durations
+    ) -> None:
+        local_us, remote_us, encode_us = durations
+        queue_us = 0
+        if self._turn_began_us is not None and not remote_us:
+            queue_us = max(0, ctx.began_us - self._turn_began_us())
+        api.queue.add(queue_us, weight)
+        api.local.add(local_us + encode_us, weight)
+        api.remote.add(remote_us, weight)
+        api.total.add(queue_us + local_us + remote_us + encode_us, weight)
+        self.ready = Ready(ctx.connection, api, weight, self.now_us())
+
+    def _not_produced(self, errors: dict[int, int], topic: Any, code: int) -> None:
+        errors[code] = errors.get(code, 0) + 1
+        found = self._topic(topic.name or topic.topic_id)
+        found.refused_produce += 1
+        if code not in EXPECTED_OF_PRODUCE:
+            found.failed_produce += 1
 
     def _fetched(self, ctx: RequestContext, response: Any, error: ErrorCode) -> ApiMetrics:
         message = ctx.message
@@ -239,6 +250,8 @@ class RequestMetrics:
     def _topic(self, key: str | bytes) -> TopicMetrics:
         found = self.topics.get(key)
         if found is None:
+            if len(self.topics) >= MOST_TOPICS:  # clients may ask for any name
+                return self.gone
             found = self.topics[key] = TopicMetrics()
         return found
 

@@ -24,6 +24,7 @@ from .view import (
 )
 
 if TYPE_CHECKING:
+    from ..handlers.login import LoginCounts
     from ..replication.partition import Partition
 
 #: Label values, and the value. Fewer values than labels leave the last labels away.
@@ -137,6 +138,19 @@ def messages_in(view: View) -> Iterator[Sample]:
         yield (name,), view.topics_in[name].messages
 
 
+def produce_requests(view: View) -> Iterator[Sample]:
+    counts, gone = view.sources.replicas.membership.counts, view.sources.requests.gone
+    total = sum(each.appends for each in view.topics_in.values()) + counts.appends_gone
+    refused = sum(each.refused_produce for each in view.topics.values()) + gone.refused_produce
+    yield NOTHING, total + refused
+    for name in _topics(view):
+        found = view.topics.get(name)
+        yield (
+            (name,),
+            view.topics_in[name].appends + (0 if found is None else found.refused_produce),
+        )
+
+
 def _topics(view: View) -> Iterator[str]:
     """The topics that get series of their own: those with partitions here, up to the limit."""
     for number, name in enumerate(view.topics_in):
@@ -231,6 +245,23 @@ def connection_rate(closed: bool) -> Callable[[View], Iterator[Sample]]:
             yield (name, LOOP), rate
 
     return samples
+
+
+def logins(read: Callable[[LoginCounts], int]) -> Callable[[View], Iterator[Sample]]:
+    """One of the counts of logins, for each listener with SASL."""
+
+    def samples(view: View) -> Iterator[Sample]:
+        for listener, counted in view.sources.logins.items():
+            yield (listener, LOOP), sum(read(each) for each in list(counted.counts.values()))
+
+    return samples
+
+
+def logins_by_mechanism(view: View) -> Iterator[Sample]:
+    for listener, counted in view.sources.logins.items():
+        for mechanism, counts in list(counted.counts.items()):
+            yield (listener, mechanism or "unknown", "successful"), counts.successful
+            yield (listener, mechanism or "unknown", "failed"), counts.failed
 
 
 def software(view: View) -> Iterator[Sample]:
@@ -403,7 +434,7 @@ ROWS: tuple[Row, ...] = (
     bean(M, SERVER, TOPICS, "MessagesInPerSec", "Messages appended as leader.", messages_in, TOPIC),
     bean(M, SERVER, TOPICS, "BytesInPerSec", "Bytes appended as leader.", bytes_in, TOPIC),
     bean(M, SERVER, TOPICS, "BytesOutPerSec", "Bytes sent to consumers.", by_topic(lambda t: t.bytes_out), TOPIC),
-    bean(M, SERVER, TOPICS, "TotalProduceRequestsPerSec", "Partitions in Produce requests.", by_topic(lambda t: t.produce), TOPIC),
+    bean(M, SERVER, TOPICS, "TotalProduceRequestsPerSec", "Appends as leader, those among them that were refused.", produce_requests, TOPIC),
     bean(M, SERVER, TOPICS, "TotalFetchRequestsPerSec", "Partitions in responses to Fetch requests.", by_topic(lambda t: t.fetch), TOPIC),
     bean(M, SERVER, TOPICS, "FailedProduceRequestsPerSec", "Partitions that could not be appended to, other than for the client's mistakes.", by_topic(lambda t: t.failed_produce), TOPIC),
     bean(M, SERVER, TOPICS, "FailedFetchRequestsPerSec", "Partitions that could not be read, other than for the client's mistakes.", by_topic(lambda t: t.failed_fetch), TOPIC),
@@ -432,6 +463,11 @@ ROWS: tuple[Row, ...] = (
     bean(F, SERVER, SOCKETS, "connection-creation-total", "Connections accepted.", connections_created, LISTENER),
     bean(F, SERVER, SOCKETS, "connection-creation-rate", "Connections accepted in a second, over the last half minute.", connection_rate(False), LISTENER),
     bean(F, SERVER, SOCKETS, "connection-close-rate", "Connections closed in a second, over the last half minute.", connection_rate(True), LISTENER),
+    bean(F, SERVER, SOCKETS, "successful-authentication-total", "Logins, of listeners with SASL.", logins(lambda c: c.successful), LISTENER),
+    bean(F, SERVER, SOCKETS, "failed-authentication-total", "Logins that failed.", logins(lambda c: c.failed), LISTENER),
+    bean(F, SERVER, SOCKETS, "successful-reauthentication-total", "Repeated logins of open connections.", logins(lambda c: c.reauthenticated), LISTENER),
+    bean(F, SERVER, SOCKETS, "failed-reauthentication-total", "Repeated logins that failed.", logins(lambda c: c.reauthentication_failed), LISTENER),
+    bean(F, SERVER, SOCKETS, "expired-connections-killed-count", "Connections closed because the client went on after its session had ended.", logins(lambda c: c.expired), LISTENER),
     bean(F, SERVER, SOCKETS, "connections", "Open connections by client software and version.", software, SOFTWARE, also=(STRIMZI_SOFTWARE,)),
     # Replicas
     bean(G, SERVER, "ReplicaManager", "LeaderCount", "Partitions that this broker leads.", lambda v: v.leaders),
@@ -500,6 +536,7 @@ ROWS: tuple[Row, ...] = (
     own("kwire_loop_longest_turn_seconds", "CPU time of the longest turn of the loop since the last scrape.", longest_turn),
     own("kwire_loop_long_turns_total", "Turns of the loop that took kwire.long.turn.ms of CPU time or more.", long_turns, counts=True),
     own("kwire_loop_long_turns_by_request_total", "Those of them in which a request was found at work.", long_turns_by_api, REQUEST, counts=True),
+    own("kwire_logins_total", "Logins by mechanism and result.", logins_by_mechanism, ("listener", "mechanism", "result"), counts=True),
     own("kwire_request_frame_memory_bytes", "Memory of requests that are being received.", frame_bytes),
     own("kwire_unread_response_memory_bytes", "Memory of responses that clients have not read.", unread_bytes),
     own("kwire_log_flushes_total", "Times that a log was forced to the device.", lambda v: v.sources.upkeep.flushes, counts=True),

@@ -20,12 +20,12 @@ class TimedSession(Session):
     def _send(self) -> None:
         ready = self.metrics.ready
         if ready is None or ready.connection is not self.info:
-            super()._send()
+            Session._send(self)  # not by super(), which makes an object for each response
             return
         metrics = self.metrics
         metrics.ready = None
         began_us = metrics.now_us()
-        super()._send()
+        Session._send(self)
         ready.api.response_queue.add(max(0, began_us - ready.at_us), ready.weight)
         if self.transport.unsent_bytes:
             self._sending: tuple[Ready, int] | None = ready, began_us

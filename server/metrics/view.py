@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..coordinator.group.state import Group
     from ..coordinator.group_coordinator import GroupCoordinator
     from ..coordinator.transaction_coordinator import TransactionCoordinator
+    from ..handlers.login import SaslLogins
     from ..log.log_manager import LogManager
     from ..log.upkeep import LogUpkeep
     from ..metadata.image import MetadataImage
@@ -35,7 +36,7 @@ class Sources:
     """The parts of a running broker whose counters are read.
 
     Shape: `state` is the broker's, by Apache Kafka's BrokerState; `watchdog` is None if the process runs more than
-    this broker; `upkeep` counts flushes. Unit: `busy_s()` is the CPU time of the loop's thread.
+    this broker; `upkeep` counts flushes; `logins` are those of the listeners that have any. Unit: `busy_s()` is the CPU time of the loop's thread.
     """
 
     node_id: int
@@ -51,6 +52,7 @@ class Sources:
     fetch_sessions: FetchSessionCache
     controller: Controller
     listeners: tuple[Listener, ...]
+    logins: Mapping[str, SaslLogins]
     turns: Turns
     watchdog: Watchdog | None
     sessions: StoreSessions
@@ -62,6 +64,7 @@ class Sources:
 class TopicIn:
     """What was produced to a topic's partitions that are here."""
 
+    appends: int = 0
     bytes: int = 0
     messages: int = 0
 
@@ -128,6 +131,7 @@ def look_at_partitions(view: View) -> Steps:
         found = view.topics_in.get(partition.tp.topic)
         if found is None:
             found = view.topics_in[partition.tp.topic] = TopicIn()
+        found.appends += partition.appends
         found.bytes += partition.bytes_in
         found.messages += partition.messages_in
         waiters = partition.waiters

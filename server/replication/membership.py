@@ -26,12 +26,13 @@ class PartitionState(NamedTuple):
 class ReplicaCounts:
     """What is counted over all partitions of a broker, those included that it no longer has.
 
-    Shape: `bytes_in_gone` and `messages_in_gone` were appended to partitions that have left this broker.
+    Shape: `appends_gone`, `bytes_in_gone` and `messages_in_gone` are those of partitions that have left this broker.
     """
 
-    __slots__ = ("bytes_in_gone", "isr_expands", "isr_shrinks", "messages_in_gone")
+    __slots__ = ("appends_gone", "bytes_in_gone", "isr_expands", "isr_shrinks", "messages_in_gone")
 
     def __init__(self) -> None:
+        self.appends_gone = 0
         self.bytes_in_gone = 0
         self.messages_in_gone = 0
         self.isr_expands = 0

@@ -46,6 +46,7 @@ class Partition:
     __slots__ = (
         "_membership",
         "append_queues",
+        "appends",
         "bytes_in",
         "epoch_start_offset",
         "followers",
@@ -81,7 +82,8 @@ class Partition:
         self.held_bytes = 0
         #: Appends that could not be made at once, and those behind them; None if there are none.
         self.append_queues: AppendQueues | None = None
-        #: Bytes appended as leader, and messages in earlier leaderships of this process.
+        #: Appends as leader and their bytes, and messages in earlier leaderships of this process.
+        self.appends = 0
         self.bytes_in = 0
         self.messages_before = 0
         self._membership = membership
@@ -141,9 +143,10 @@ class Partition:
     def close(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The replica leaves this broker, or its disk has failed: end all waits."""
         counts = self._membership.counts
+        counts.appends_gone += self.appends
         counts.bytes_in_gone += self.bytes_in
         counts.messages_in_gone += self.messages_in
-        self.bytes_in = self.messages_before = 0
+        self.appends = self.bytes_in = self.messages_before = 0
         self.is_leader = False
         self.waiters.release(error)
 
@@ -351,6 +354,7 @@ class Partition:
         )
         if not isinstance(appended, AppendError):
             size = len(records)
+            self.appends += 1
             self.bytes_in += size
             self._advance_high_watermark(size, now_ms)
         return appended

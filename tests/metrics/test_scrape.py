@@ -8,12 +8,26 @@ from pathlib import Path
 
 import pytest
 
+from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
+from kwire.messages.sasl_handshake import SaslHandshakeRequest
 from server.metrics.exposition import names_of
 from server.metrics.table import ROWS
 from tests.metrics.scraped import RECORDS, Client, Series, broker_in, busy, chunks, parse, value
 
-#: Series that only exist with something that this broker does not have: a watchdog, a second dialect's clients.
+#: Series that only exist with something that this broker does not have: a watchdog, listeners with logins.
 ABSENT = {
+    "kwire_logins_total",
+    *(
+        f"kafka_server_{sockets}_{what}"
+        for sockets in ("socket_server_metrics", "socketservermetrics")
+        for what in (
+            "successful_authentication_total",
+            "failed_authentication_total",
+            "successful_reauthentication_total",
+            "failed_reauthentication_total",
+            "expired_connections_killed_count",
+        )
+    ),
     "kwire_loop_longest_turn_seconds",
     "kwire_loop_long_turns_total",
     "kwire_loop_long_turns_by_request_total",
@@ -166,5 +180,42 @@ def test_broker_that_is_starting_has_no_metrics_yet(
             await broker.start()
         await broker.stop()
         assert found == [503]
+
+    asyncio.run(main())
+
+
+def test_logins_are_told_by_mechanism_and_result(tmp_path: Path) -> None:
+    config = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "connection.failed.authentication.delay.ms": "0",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            ' username="alice" password="secret" user_alice="secret";'
+        ),
+    }
+
+    async def main() -> None:
+        broker = broker_in(tmp_path, **config)
+        await broker.start()
+        try:
+            assert broker.http is not None
+            for password in (b"secret", b"secret", b"guess"):
+                client = await Client.connect(broker)
+                await client.ask(17, 1, SaslHandshakeRequest(mechanism="PLAIN"), flexible=False)
+                request = SaslAuthenticateRequest(auth_bytes=b"\0alice\0" + password)
+                await client.ask(36, 1, request, flexible=False)
+                await client.close()
+            series = parse(await chunks(broker.http.port))
+        finally:
+            await broker.stop()
+        told = {"listener": "SASL_PLAINTEXT", "networkProcessor": "0"}
+        name = "kafka_server_socket_server_metrics_{}_authentication_total"
+        assert value(series, name.format("successful"), **told) == 2
+        assert value(series, name.format("failed"), **told) == 1
+        told = {"listener": "SASL_PLAINTEXT", "mechanism": "PLAIN", "result": "failed"}
+        assert value(series, "kwire_logins_total", **told) == 1
 
     asyncio.run(main())

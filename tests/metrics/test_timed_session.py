@@ -1,0 +1,74 @@
+"""How long responses wait and how long it takes to send them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from server.metrics.requests import ApiMetrics, Ready, RequestMetrics
+from server.metrics.timed_session import TimedSession
+from server.net.session import Session
+
+SENDING_US = 300
+
+
+class Clock:
+    us = 1000
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+
+    def send(_: Any) -> None:
+        clock.us += SENDING_US
+
+    monkeypatch.setattr(Session, "_send", send)
+    monkeypatch.setattr(Session, "drained", lambda _: None)
+    return clock
+
+
+def session_of(clock: Clock, unsent: int = 0) -> tuple[TimedSession, RequestMetrics]:
+    metrics = RequestMetrics(lambda: clock.us)
+    session = TimedSession.__new__(TimedSession)
+    session.metrics = metrics
+    session.info = SimpleNamespace()  # type: ignore[assignment]
+    session.transport = SimpleNamespace(unsent_bytes=unsent)  # type: ignore[assignment]
+    return session, metrics
+
+
+def sums(api: ApiMetrics) -> tuple[int, int]:
+    return api.response_queue.sum_us, api.send.sum_us
+
+
+def test_timed_response_is_followed_to_the_kernel(clock: Clock) -> None:
+    session, metrics = session_of(clock)
+    api = ApiMetrics()
+    metrics.ready = Ready(session.info, api, 1, 900)
+    session._send()
+    assert sums(api) == (100, SENDING_US)
+    session._send()
+    assert sums(api) == (100, SENDING_US)
+
+
+def test_response_of_another_connection_is_left_to_it(clock: Clock) -> None:
+    session, metrics = session_of(clock)
+    api = ApiMetrics()
+    metrics.ready = Ready(object(), api, 1, 900)
+    session._send()
+    assert sums(api) == (0, 0)
+    assert metrics.ready is not None
+
+
+def test_response_that_is_read_slowly_is_sent_when_the_last_byte_is(clock: Clock) -> None:
+    session, metrics = session_of(clock, unsent=1)
+    api = ApiMetrics()
+    metrics.ready = Ready(session.info, api, 1, 1000)
+    session._send()
+    assert sums(api) == (0, 0)
+    clock.us += 5000
+    session.drained()
+    session.drained()
+    assert sums(api) == (0, SENDING_US + 5000)
