@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 #: How many new objects start a collection of the youngest generation, and how many collections of a generation
 #: start one of the next. A collection of 10,000 objects takes 1 to 4 ms; one of the second generation looks at up to
-#: 50,000. If that takes long, the watchdog exempts what is left, so that full ones stay small too.
-GC_THRESHOLDS = (10_000, 4, 2)
+#: 50,000. The watchdog starts the full ones, and keeps them small.
+GC_THRESHOLDS = (10_000, 4, 1_000_000)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

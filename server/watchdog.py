@@ -26,10 +26,12 @@ SAMPLE_MS = 20
 #: At most one line is logged in this time.
 LINE_S = 1.0
 STACK_DEPTH = 4
-#: Objects that have survived twice, so at least a collection of this generation, are exempt from further collections
-#: if that one took this part of a long turn.
+#: What a collection of this generation or an older one leaves is exempt from further collections, if it took this
+#: part of a long turn.
 EXEMPTED = 1
 EXEMPTS = 10
+#: The oldest generation, which a full collection includes.
+OLDEST = 2
 NANOSECONDS = 1_000_000
 
 
@@ -47,6 +49,8 @@ class Watchdog:
         self.selector = WatchedSelector(self)
         self._sample: tuple[str, str] | None = None
         self._collecting_ns = self._collected_ns = 0
+        #: The time of the collections that made the oldest generation.
+        self._promoted_ns = 0
         self._next_line_s = 0.0
         self._unsaid = 0
         self._before: Any = None
@@ -116,10 +120,11 @@ class Watchdog:
                 self._sample = found
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
-        """Measure the time of garbage collections.
+        """Measure the time of garbage collections, and keep them short.
 
         If one takes long, what is left is kept from further collections: it is the broker's state, or a long
-        request, and is freed when nothing refers to it any more.
+        request, and is freed when nothing refers to it any more. What short ones leave is collected between two
+        turns, before a full collection of it would take long.
         """
         now_ns = time.thread_time_ns()
         if phase == "start":
@@ -129,8 +134,16 @@ class Watchdog:
         else:
             took_ns = now_ns - self._collecting_ns
             self._collected_ns += took_ns
-            if info["generation"] >= EXEMPTED and took_ns * EXEMPTS > self.limit_ns:
+            if info["generation"] < EXEMPTED:
+                return
+            self._promoted_ns += took_ns
+            if took_ns * EXEMPTS > self.limit_ns:
                 gc.freeze()
+                self._promoted_ns = 0
+            elif info["generation"] == OLDEST:
+                self._promoted_ns = took_ns
+            elif self._promoted_ns * EXEMPTS > self.limit_ns:
+                self.selector.collect = True
 
 
 NEVER_NS = 1 << 62
@@ -144,6 +157,8 @@ class WatchedSelector(selectors.DefaultSelector):
         self.watchdog = watchdog
         self.limit_ns = NEVER_NS
         self.began_ns = 0
+        #: Whether a full collection is due.
+        self.collect = False
         #: The longest turn; whoever reads it may set it back to 0.
         self.longest_ns = 0
 
@@ -156,6 +171,9 @@ class WatchedSelector(selectors.DefaultSelector):
             self.longest_ns = spent_ns
         if spent_ns >= self.limit_ns:
             self.watchdog.turn_was_long(spent_ns)
+        if self.collect:
+            self.collect = False
+            gc.collect()
         return super().select(timeout)
 
 

@@ -122,3 +122,24 @@ def test_state_that_takes_long_to_collect_is_kept_from_the_collector() -> None:
         assert frozen >= 500_000
     state.clear()  # and is freed all the same
     assert gc.get_freeze_count() < frozen - 500_000
+
+
+def test_what_short_collections_leave_is_collected_between_two_turns() -> None:
+    collected: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            collected.append(info["generation"])
+
+    async def main(watchdog: Watchdog) -> None:
+        watchdog.start()
+        watchdog._promoted_ns = LIMIT_MS * 1_000_000  # of earlier collections
+        gc.callbacks.append(note)
+        gc.collect(1)
+        assert 2 not in collected
+        await asyncio.sleep(0)
+        assert 2 in collected
+        gc.callbacks.remove(note)
+
+    with watched() as watchdog, asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        runner.run(main(watchdog))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 from kwire.errors import ErrorCode
 from kwire.messages.describe_log_dirs import (
@@ -26,6 +27,9 @@ from .authorization import AclOperation, cluster
 from .context import RequestContext
 from .registry import handles
 
+if TYPE_CHECKING:
+    from ..log.log import Log
+
 #: How many partitions are looked at in one step.
 STEP = 64
 
@@ -40,17 +44,26 @@ def describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> Generator[None, None, DescribeLogDirsResponse]:
     """Return what each log directory contains, and how much room is left."""
+    manager = ctx.services.log_manager
+    by_topic: dict[str, dict[int, Log]] = {}
+    for number, log in enumerate(manager.logs()):
+        if not number % STEP:
+            yield
+        by_topic.setdefault(log.tp.topic, {})[log.tp.partition] = log
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
         wanted = set()
         for row in request.topics:
             yield
+            there = by_topic.get(row.topic, {})
             for first in range(0, len(row.partitions), STEP):
                 yield
                 some = row.partitions[first : first + STEP]
-                wanted.update(TopicPartition(row.topic, number) for number in some)
-    manager = ctx.services.log_manager
-    logs = sorted(manager.logs(), key=lambda log: log.tp)
+                wanted.update(TopicPartition(row.topic, n) for n in some if n in there)
+    logs: list[Log] = []
+    for name in sorted(by_topic):
+        yield
+        logs += [log for _, log in sorted(by_topic[name].items())]
     results = []
     for directory in manager.directories:
         if directory.offline:
