@@ -47,6 +47,8 @@ R = TypeVar("R")
 Steps = Generator[None, None, R]
 
 NO_NAME = "Username must not be empty"
+#: ZooKeeper takes no node of these names; Apache Kafka fails all rows of the request with UNKNOWN_SERVER_ERROR.
+NO_NODE_NAMES, NO_NODE = (".", ".."), "Username must not be . or .."
 UNKNOWN_MECHANISM = "Unknown SCRAM mechanism"
 TOO_FEW, TOO_MANY = "Too few iterations", "Too many iterations"
 TWICE = "A user credential cannot be altered twice in the same request"
@@ -207,6 +209,8 @@ def _fault(row: ScramCredentialDeletion | ScramCredentialUpsertion) -> str | Non
     """What is wrong with a row; None if nothing is."""
     if not row.name:
         return NO_NAME
+    if row.name in NO_NODE_NAMES:
+        return NO_NODE
     if row.mechanism not in NAMES:
         return UNKNOWN_MECHANISM
     if isinstance(row, ScramCredentialUpsertion):

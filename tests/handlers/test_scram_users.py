@@ -19,6 +19,7 @@ from kwire.messages.describe_user_scram_credentials import (
 )
 from server.handlers.context import Later, RequestContext
 from server.handlers.scram_users import (
+    NO_NODE,
     alter_user_scram_credentials,
     describe_user_scram_credentials,
 )
@@ -123,6 +124,10 @@ def test_credentials_are_stored_as_apache_kafka_stores_them_beside_quotas() -> N
     ("rows", "results"),
     [
         ([("", 1, 4096), ("", 1)], [("", 93, "Username must not be empty")]),
+        (
+            [(".", 1, 4096), ("..", 2), ("ok", 1, 4096)],
+            [(".", 93, NO_NODE), ("..", 93, NO_NODE), ("ok", 0, "")],
+        ),
         ([("x", 0, 4096)], [("x", 33, UNKNOWN)]),
         ([("x", 3, 4096), ("y", 3)], [("x", 33, UNKNOWN), ("y", 33, UNKNOWN)]),
         (
