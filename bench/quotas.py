@@ -8,7 +8,8 @@ Four measurements of each broker, with the default windows (11 samples of 1 s):
    record values, from 15 s after the start on, when the burst that a quota allows is over.
 3. `mutations`: topics created as fast as a quota of 5 partitions a second allows, after the burst.
 4. `connections`: connections as fast as max.connection.creation.rate of 20 a second allows, then as fast as a limit of
-   the address allows, after the burst.
+   the address allows, after the burst. What an address may do comes in bursts of a window, so measure whole ones
+   (`--only connections --seconds 99` measures 33 s).
 """
 
 from __future__ import annotations

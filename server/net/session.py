@@ -137,8 +137,11 @@ class Session:
 
     @property
     def blocked(self) -> bool:
-        """Whether it does not read, for reasons other than memory."""
-        return self._waits != 0
+        """Whether it does not read, for reasons other than memory that are not its client's fault.
+
+        A throttled client is at fault: the memory of a request that it has begun goes to others if they need it.
+        """
+        return self._waits & ~WAITS_FOR_QUOTA != 0
 
     def room(self) -> None:
         """Resume reading, unless requests have to wait."""

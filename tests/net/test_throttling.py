@@ -12,6 +12,7 @@ from kwire.connection import Part, RequestReceived
 from server.metadata.endpoint import Endpoint
 from server.net.connection_info import ConnectionInfo
 from server.net.dispatcher import Close, Later
+from server.net.frame_memory import FrameMemory
 from server.net.limits import ConnectionQuotas, NetLimits
 from server.net.listener import MAX_REFUSED_KEPT, Listener
 from server.quotas.arithmetic import Window
@@ -87,6 +88,19 @@ async def test_throttled_connection_is_not_idle_and_ends_with_its_client() -> No
     assert session.closed
     assert session.info.on_throttle is None
     await asyncio.sleep(0.2)
+
+
+@on_simulated_loop
+async def test_throttled_client_does_not_keep_the_memory_of_a_request_that_it_has_begun() -> None:
+    """It may be throttled for hours, and others may need the memory."""
+    clock, memory = ManualClock(), FrameMemory(1 << 20)
+    transport, session = connect(Throttling(), clock=clock, memory=memory)
+    transport.receive(request(0, b"x" * 300_000)[:200_000])
+    session.throttle(3_600_000)
+    assert not session.blocked and memory.used > 0
+    for _ in range(200):
+        memory.tick(clock.advance(1000))
+    assert session.closed and memory.used == 0
 
 
 # Connections that come too fast
