@@ -14,6 +14,11 @@ AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 
+#: What makes principals in Apache Kafka, and as kwire does; any other class would make other ones.
+PRINCIPAL_BUILDERS = (
+    "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+)
+
 
 def check_broker_values(values: Mapping[str, Value]) -> None:
     """Refuse broker settings that contradict each other. Errors: UnmetRequirement, ConfigError."""
@@ -98,6 +103,17 @@ def check_broker_values(values: Mapping[str, Value]) -> None:
             str(callback),
             "kwire cannot run Java classes; its quotas are those of the default callback",
             "no value",
+        )
+    builder = str(values["principal.builder.class"] or "")
+    if builder and builder not in PRINCIPAL_BUILDERS:
+        reason = "kwire cannot run Java classes"
+        raise ConfigError(
+            f"Invalid value {builder} for configuration principal.builder.class: {reason}",
+            "principal.builder.class",
+            builder,
+            reason,
+            f"{PRINCIPAL_BUILDERS[0]}; ssl.principal.mapping.rules and sasl.kerberos.principal.to.local.rules"
+            " make other names",
         )
     super_users = str(values["super.users"] or "")
     try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from .definitions import ConfigKey, ConfigType, UpdateMode, at_least, one_of
 
 key = ConfigKey
-BOOLEAN, STRING, INT, LONG, LIST, PASSWORD = (
+BOOLEAN, STRING, INT, LONG, LIST, PASSWORD, CLASS = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
     ConfigType.LONG,
     ConfigType.LIST,
     ConfigType.PASSWORD,
+    ConfigType.CLASS,
 )
 HIGH, MEDIUM, LOW = "HIGH", "MEDIUM", "LOW"
 PER_BROKER = UpdateMode.PER_BROKER
@@ -71,6 +72,10 @@ SECURITY_KEYS: tuple[ConfigKey, ...] = (
     key("password.encoder.secret", PASSWORD, None, MEDIUM,
         doc="Encrypts passwords set at run time; without it, they are refused."),
     # SASL
+    key("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", MEDIUM, PER_BROKER, idle=True,
+        doc="How principals are made; only Apache Kafka's default is accepted, since kwire cannot run Java classes."),
+    key("sasl.server.callback.handler.class", CLASS, None, MEDIUM,
+        doc="For OAUTHBEARER, which of Apache Kafka's validators checks tokens; other classes are refused."),
     key("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", MEDIUM, PER_BROKER,
         doc="Mechanism with which this broker logs in at others, if their listener wants a login."),
     key("connection.failed.authentication.delay.ms", INT, "100", LOW, valid=at_least(0),

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
+HANDLER = "sasl.server.callback.handler.class"
+#: Where Apache Kafka's own are, which do what the mechanisms here do.
+OWN_HANDLERS = "org.apache.kafka.common.security."
 
 
 #: Makes one mechanism of a listener. Shape: (its settings, its login module or None if none is set, sources).
@@ -103,6 +106,11 @@ def build_mechanisms(settings: Settings, sources: Sources) -> dict[str, Mechanis
         if factory is None:
             raise settings.refusal(ENABLED, f"kwire has no {name}", ", ".join(MECHANISMS))
         own = settings.mechanism(name)
+        handler = own.get_optional_str(HANDLER)
+        if handler is not None and not handler.startswith(OWN_HANDLERS):
+            raise own.refusal(
+                HANDLER, f"kwire cannot run Java classes, such as this one for {name}"
+            )
         made[name] = factory(own, login_module(own), sources)
     return made
 
