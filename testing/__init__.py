@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .client import Group, Helpers, KafkaError, Record, Topic
     from .clock import Clock
+    from .cluster import Cluster
     from .faults import DiskFault, Fault, UnusedFault
     from .process import ProcessBroker
     from .remote import RemoteCluster
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Broker",
     "Clock",
+    "Cluster",
     "DiskFault",
     "Fault",
     "Group",
@@ -41,6 +43,7 @@ __all__ = [
 _MODULES = {
     "Broker": "broker",
     "Clock": "clock",
+    "Cluster": "cluster",
     "DiskFault": "faults",
     "Fault": "faults",
     "Group": "client",

@@ -174,6 +174,17 @@ class Client:
         answer = self.ask(MetadataRequest(topics=None), METADATA)
         return sorted(each.name for each in answer.topics if not each.is_internal)
 
+    def partitions(self, topic: str) -> list[Any]:
+        """The partitions of a topic as Metadata has them; none if there is no such topic."""
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+        )
+        return list(self.ask(request, METADATA).topics[0].partitions)
+
+    def controller_id(self) -> int:
+        """The id of the controller; -1 if there is none."""
+        return int(self.ask(MetadataRequest(topics=[]), METADATA).controller_id)
+
     def _controller(self) -> tuple[str, int] | None:
         answer = self.ask(MetadataRequest(topics=[]), METADATA)
         for broker in answer.brokers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 import socket
 import struct
 from collections import deque
@@ -30,6 +31,8 @@ from .faults import Fault, Request
 
 #: The client id of the test's own helpers. Rules do not see their requests, nor are they shown.
 HELPERS = "kwire-testing"
+#: The client ids of brokers, as Apache Kafka has them too.
+OF_BROKER = re.compile(r"broker-\d+-[a-z0-9-]+")
 #: How many requests are remembered for the report of a failed test.
 REMEMBERED = 40
 
@@ -62,7 +65,7 @@ class WatchedHandlers:
 
     def _watched(self, inner: Handler[Any], function: Callable[..., Any]) -> Callable[..., Any]:
         def handle(ctx: RequestContext, message: Any) -> Any:
-            if ctx.client_id == HELPERS:
+            if ctx.client_id == HELPERS or is_of_broker(ctx.client_id):
                 return function(ctx, message)
             number = self._connections.setdefault(
                 ctx.connection.connection_id, len(self._connections) + 1
@@ -269,6 +272,11 @@ def reset(session: Any) -> None:
     sock = getattr(getattr(session, "transport", None), "_sock", None)
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def is_of_broker(client_id: str | None) -> bool:
+    """Whether a request is one of those that brokers send each other."""
+    return client_id is not None and OF_BROKER.fullmatch(client_id) is not None
 
 
 def topic_names(ctx: RequestContext, message: Any) -> dict[bytes, str]:

@@ -13,7 +13,7 @@ import math
 import selectors
 import time
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import Any
 
 #: What keeps real time: the class and method of a timer's callback. Fetches that wait for records,
@@ -30,6 +30,24 @@ CHECK_S = 60.0
 
 #: How many turns of the loop one step may take to come to rest. More are taken only if clients keep it busy.
 MOST_TURNS = 500
+
+
+#: The broker to which the running code belongs, for loops that run several.
+OWNER: ContextVar[object] = ContextVar("OWNER", default=None)
+
+
+class OwnedTask(asyncio.Task[Any]):
+    """A task that knows its broker."""
+
+    owner: object = None
+
+
+def owned_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> OwnedTask:
+    """A task factory."""
+    task = OwnedTask(coro, loop=loop, **options)
+    context = options.get("context")
+    task.owner = OWNER.get() if context is None else context.get(OWNER)
+    return task
 
 
 class ControlledLoop(asyncio.SelectorEventLoop):
@@ -49,6 +67,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         #: Whether the last look at the sockets found anything.
         self.saw_events = False
         super().__init__(_Selector(self))
+        self.set_task_factory(owned_task)
 
     def time(self) -> float:
         """The commanded time, on a clock that never goes back."""
@@ -89,6 +108,18 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         before_timers()
         await self.settle()
         return steps
+
+    def abandon(self, owner: object) -> None:
+        """Cancel all tasks and timers of a broker."""
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        kept = [each[2] for heap in (self._real, self._checks) for each in heap]
+        for handle in [*scheduled, *kept]:
+            context = handle._context  # type: ignore[attr-defined]
+            if context is not None and context.get(OWNER) is owner:
+                handle.cancel()
+        for task in asyncio.all_tasks(self):
+            if isinstance(task, OwnedTask) and task.owner is owner:
+                task.cancel()
 
     async def settle(self) -> None:
         """Return when nothing is left to do at this moment."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import errno
 import os
 import threading
 import time
@@ -12,16 +14,15 @@ from typing import Any
 
 from kwire.server.broker import Broker
 from kwire.server.config import BrokerConfig, ConfigError
-from kwire.server.coordination.embedded import EmbeddedStore
+from kwire.server.coordination.embedded import EmbeddedStore, EmbeddedTree
 from kwire.server.executor import Executor
 from kwire.server.log.cleaner import process as cleaner_process
 from kwire.server.log.file_layer import FileLayer
-from kwire.server.net.sockets import SocketNetwork
 
 from .faults import DiskFault
 from .handlers import WatchedHandlers
-from .loop import ControlledLoop, LoopClock
-from .settings import DEFAULTS, IN_PROCESS
+from .loop import OWNER, ControlledLoop, LoopClock
+from .settings import DEFAULTS, IN_CLUSTER, IN_PROCESS
 
 #: What a broker's start refuses: settings, and data that it cannot use.
 StartError = ConfigError
@@ -30,43 +31,68 @@ StartError = ConfigError
 class Node:
     """A broker on a controlled loop; everything is called on that loop.
 
-    Shape: `directory` keeps its data. Without `store` it is a cluster of one.
+    Shape: `directory` keeps its data. `tree` is what a cluster has in place of ZooKeeper; without it, the broker is a cluster of one.
     """
 
     def __init__(
-        self, loop: ControlledLoop, clock: LoopClock, properties: Mapping[str, str], directory: Path
+        self,
+        loop: ControlledLoop,
+        clock: LoopClock,
+        properties: Mapping[str, str],
+        directory: Path,
+        tree: EmbeddedTree | None = None,
     ) -> None:
         self.files = Files(clock)
         self.handlers = WatchedHandlers(clock.set_back_or_forward)
         self._loop = loop
         self._clock = clock
-        self._config = BrokerConfig(
-            {**DEFAULTS, **IN_PROCESS, **properties, "log.dirs": str(directory)}
-        )
+        self._tree = tree
+        given = {**DEFAULTS, **IN_PROCESS, **properties, "log.dirs": str(directory)}
+        self._config = BrokerConfig(given if tree is None else {**IN_CLUSTER, **given})
+        self._transports: list[Any] = []
         self.broker: Broker | None = None
 
     async def start(self) -> None:
         """Start until clients can be served. Errors: as for the broker's own start."""
-        executor = InlineExecutor(self.files)
-        store = await EmbeddedStore.open(None, self._clock)
+        OWNER.set(self)
+        store: EmbeddedStore
+        if self._tree is None:
+            store = await EmbeddedStore.open(None, self._clock)
+        else:
+            store = OwnedStore(self._tree, self)
         broker = self.broker = WatchedBroker(
             self._config,
             clock=self._clock,
             file_layer=self.files,
             store=store,
-            executor=executor,
-            network=SocketNetwork(executor),
+            executor=InlineExecutor(self.files),
         )
         broker.watched = self.handlers
         self.handlers.session_of = self._session_of
+        self._note_transports(broker.seams.network)
         try:
             await broker.start()
         except BaseException:
             await broker.stop()
             raise
 
+    def _note_transports(self, network: Any) -> None:
+        """Remember the connections, for a crash."""
+        accepted, connect = network.accepted, network.connect
+
+        def note(transport: Any) -> Any:
+            self._transports = [each for each in self._transports if not each.closed]
+            self._transports.append(transport)
+            return transport
+
+        async def connected(endpoint: Any) -> Any:
+            return note(await connect(endpoint))
+
+        network.accepted = lambda sock, endpoint: note(accepted(sock, endpoint))
+        network.connect = connected
+
     async def stop(self) -> None:
-        """Close all connections, and stop."""
+        """Close all connections, and stop in an orderly way."""
         broker, self.broker = self.broker, None
         if broker is None:
             return
@@ -75,6 +101,24 @@ class Node:
                 for session in list(listener.sessions):
                     session.close("", None)
         await broker.stop()
+
+    async def crash(self) -> None:
+        """End in the middle of its work, as by SIGKILL. What it has written stays; its session in the store ends."""
+        broker, self.broker = self.broker, None
+        if broker is None:
+            return
+        self.files.stopped = True
+        self._loop.abandon(self)
+        opened = broker.opened
+        assert opened is not None
+        for acceptor in opened.acceptors:
+            acceptor.close()
+        for transport in self._transports:
+            transport.close()
+        self._transports = []
+        broker.seams.executor.close()
+        opened.log_manager.unlock()
+        await opened.store.close()
 
     @property
     def address(self) -> str:
@@ -99,12 +143,55 @@ class Node:
                     member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
 
     def _session_of(self, connection: Any) -> Any:
-        assert self.broker is not None and self.broker.serving is not None
-        for listener in self.broker.serving.listeners:
-            for session in listener.sessions:
-                if session.info is connection:
-                    return session
+        if self.broker is not None and self.broker.serving is not None:
+            for listener in self.broker.serving.listeners:
+                for session in listener.sessions:
+                    if session.info is connection:
+                        return session
         return None
+
+
+class OwnedStore(EmbeddedStore):
+    """A broker's session on the tree of its cluster.
+
+    Shape: what a watch starts belongs to the broker that left it, not to the one whose write has fired it.
+    """
+
+    def __init__(self, tree: EmbeddedTree, owner: Node) -> None:
+        super().__init__(tree)
+        self._owner = owner
+        self._own: dict[Any, Any] = {}
+
+    def _owned(self, watch: Any) -> Any:
+        if watch is None:
+            return None
+        if watch not in self._own:  # leaving the same watch twice is the same as once
+
+            def fired(event: Any) -> None:
+                if self._owner.broker is not None:
+                    context = contextvars.copy_context()
+                    context.run(OWNER.set, self._owner)
+                    context.run(watch, event)
+
+            self._own[watch] = fired
+        return self._own[watch]
+
+    async def get(self, path: str, watch: Any = None) -> Any:
+        return await super().get(path, self._owned(watch))
+
+    async def get_many(self, paths: Any, watch: Any = None) -> Any:
+        return await super().get_many(paths, self._owned(watch))
+
+    async def exists(self, path: str, watch: Any = None) -> Any:
+        return await super().exists(path, self._owned(watch))
+
+    async def children(self, path: str, watch: Any = None) -> Any:
+        return await super().children(path, self._owned(watch))
+
+
+async def new_tree(clock: LoopClock) -> EmbeddedTree:
+    """What a cluster has in place of ZooKeeper."""
+    return await EmbeddedTree.open(None, clock)
 
 
 class WatchedBroker(Broker):
@@ -128,6 +215,17 @@ class Files(FileLayer):
         self._clock = clock
         self._paths: dict[int, str] = {}
         self._rules: tuple[DiskFault, ...] = ()
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the broker has crashed: then nothing of it may touch its files any more."""
+        return self._stopped
+
+    @stopped.setter
+    def stopped(self, stopped: bool) -> None:
+        self._stopped = stopped
+        self.pwrite, self.pread = self._pwrite, self._pread
 
     @property
     def rules(self) -> tuple[DiskFault, ...]:
@@ -144,6 +242,7 @@ class Files(FileLayer):
             self.__dict__.pop("pread", None)
 
     def open_fd(self, path: str, flags: int) -> int:
+        self._fail_if_stopped(path)
         fd: int = super().open_fd(path, flags)
         self._paths[fd] = path
         return fd
@@ -159,8 +258,21 @@ class Files(FileLayer):
         self._fail("read", fd)
         return os.pread(fd, size, position)
 
+    def rename(self, source: str, target: str) -> None:
+        self._fail_if_stopped(source)
+        super().rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._fail_if_stopped(path)
+        super().unlink(path)
+
+    def _fail_if_stopped(self, path: str) -> None:
+        if self._stopped:
+            raise OSError(errno.EIO, "the broker has crashed", path)
+
     def _fail(self, operation: str, fd: int) -> None:
         path = self._paths.get(fd, "")
+        self._fail_if_stopped(path)
         for rule in self._rules:
             if rule.matches(operation, path) and rule.acts(self._clock.monotonic_ms()):
                 if rule.delay_s:

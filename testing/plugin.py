@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures `kafka` and `kafka_process`, their options, and the report of a failed test.
+"""The pytest plugin: the fixtures `kafka`, `kafka_cluster` and `kafka_process`, their options, and the report of a failed test.
 
 It is loaded in every run of pytest where kwire is installed, so it imports nothing of kwire until a fixture is used.
 """
@@ -15,6 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from .broker import Broker
     from .client import Helpers
+    from .cluster import Cluster
     from .process import ProcessBroker
     from .remote import RemoteCluster
 
@@ -30,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="HOST:PORT",
         help="run the tests on this cluster instead of kwire's brokers; those that need kwire are skipped",
     )
+    group.addoption(
+        "--kafka-api",
+        choices=("3.9", "4.3"),
+        default="4.3",
+        help="the Apache Kafka release as which the broker of the fixture kafka acts (default: 4.3)",
+    )
     parser.addini(
         "kafka_properties",
         type="linelist",
@@ -43,6 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "kafka(**properties): broker settings for this test, such as {'log.retention.ms': 1000}",
+    )
+    config.addinivalue_line(
+        "markers", "kafka_brokers(count): how many brokers the fixture kafka_cluster has"
     )
     config.addinivalue_line(
         "markers",
@@ -71,9 +81,24 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Broker | RemoteCluster]:
         return
     from .broker import Broker
 
-    with Broker(properties_of(request)) as broker, in_environment(broker):
+    api = request.config.getoption("--kafka-api")
+    with Broker(properties_of(request), api=api) as broker, in_environment(broker):
         request.node.stash.setdefault(BROKERS, []).append(broker)
         yield broker
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three brokers for this test, or as many as the marker kafka_brokers says, any of which can be killed."""
+    if request.config.getoption("--kafka-bootstrap"):
+        pytest.skip("kafka_cluster is kwire's own, and --kafka-bootstrap names another cluster")
+    from .cluster import Cluster
+
+    mark = request.node.get_closest_marker("kafka_brokers")
+    count = mark.args[0] if mark is not None else 3
+    with Cluster(count, properties_of(request)) as cluster, in_environment(cluster):
+        request.node.stash.setdefault(BROKERS, []).append(cluster)
+        yield cluster
 
 
 @pytest.fixture

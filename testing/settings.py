@@ -22,3 +22,8 @@ IN_PROCESS = {
     "log.flush.start.offset.checkpoint.interval.ms": "3600000",
     "connections.max.idle.ms": str(100 * 365 * 86_400_000),
 }
+
+#: For a broker of a cluster: the name stands for the tree that the brokers share.
+IN_CLUSTER = {
+    "zookeeper.connect": "kwire-testing",
+}

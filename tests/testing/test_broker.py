@@ -125,8 +125,8 @@ def test_wait_for_says_what_it_waited_for() -> None:
 def test_nothing_is_left_of_a_broker() -> None:
     threads = threading.active_count()
     broker = Broker().start()
-    folder = broker._folder
-    assert folder is not None and folder.is_relative_to(tempfile.gettempdir())
+    folder = broker._folders[1]
+    assert folder.is_relative_to(tempfile.gettempdir())
     broker.topic().produce("1")
     descriptors = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     broker.stop()

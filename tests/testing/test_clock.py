@@ -48,8 +48,7 @@ def test_deleted_segments_leave_the_disk_after_their_delay() -> None:
         topic = broker.topic(configs={"segment.bytes": 1000, "retention.ms": 3_600_000})
         for _ in range(3):
             topic.produce("x" * 600)
-        assert broker._folder is not None
-        folder = broker._folder / f"{topic}-0"
+        folder = broker._folders[1] / f"{topic}-0"
         with broker.clock.freeze():
             broker.clock.advance("61min")
             assert topic.start_offset() == 3

@@ -20,7 +20,7 @@ import sys, time
 from kwire.testing import Broker, ProcessBroker
 child = ProcessBroker().start()
 broker = Broker().start()
-print(child.pid, child._folder.parent, broker._folder.parent, flush=True)
+print(child.pid, child._folder.parent, broker._folders[1].parent, flush=True)
 time.sleep(60)
 """
 

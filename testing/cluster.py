@@ -1,0 +1,137 @@
+"""A cluster of brokers in this process, any of which can be killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from . import folders
+from .in_process import InProcess
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .thread import LoopThread
+
+
+class Cluster(InProcess):
+    """Several brokers that replicate to each other over real connections, as with ZooKeeper in Apache Kafka 3.9.
+
+        with Cluster(3) as cluster:
+            topic = cluster.topic(partitions=3)
+            cluster.kill(cluster.leader(topic))
+
+    Shape: broker ids begin with 1. New topics have a replica on up to three brokers. All brokers run on one thread, in real time.
+    Faults are for the requests of clients to any broker; what brokers send each other is never touched. Errors of `start`: as for `Broker`.
+    """
+
+    def __init__(self, brokers: int = 3, properties: Mapping[str, Any] | None = None) -> None:
+        super().__init__(properties)
+        if not 1 <= brokers <= 9:
+            raise ValueError(f"a cluster has 1 to 9 brokers, not {brokers}")
+        self.replication_factor = min(brokers, 3)
+        self._size = brokers
+        self._ports: dict[int, str] = {}
+        self._tree: Any = None
+
+    def start(self) -> Self:
+        """Start all brokers; when this returns, clients can connect to each."""
+        for number in range(1, self._size + 1):
+            self._folders[number] = folders.new_directory(f"broker{number}")
+
+        async def start(thread: LoopThread) -> None:
+            from .node import new_tree
+
+            self._tree = await new_tree(thread.clock)
+
+        self._begin(start)
+        try:
+            for number in range(1, self._size + 1):
+                self.start_broker(number)
+        except BaseException:
+            self.stop()
+            raise
+        self.bootstrap_servers = ",".join(node.address for node in self._nodes.values())
+        return self
+
+    def stop(self) -> None:
+        """Stop all brokers and remove their data; harmless if none runs."""
+        self._finish(orderly=False)
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The ids of the brokers that run."""
+        return tuple(sorted(self._nodes))
+
+    def kill(self, broker: int) -> None:
+        """End a broker in the middle of its work, as by SIGKILL; the others learn of it at once.
+
+        Shape: what it has written stays for `start_broker`. Errors: ValueError if it does not run.
+        """
+        thread, node = self._running(), self._node(broker)
+
+        async def crash() -> None:
+            del self._nodes[broker]
+            await node.crash()
+
+        thread.call(crash)
+        self._changed.set()
+
+    def start_broker(self, broker: int) -> None:
+        """Start a broker that was killed, on its port and data. Errors: ValueError if it runs, or there is none."""
+        thread = self._running()
+        if broker in self._nodes or broker not in self._folders:
+            raise ValueError(
+                f"broker {broker} {'runs already' if broker in self._nodes else 'does not exist'}"
+            )
+        properties = {
+            "default.replication.factor": str(self.replication_factor),
+            "offsets.topic.replication.factor": str(self.replication_factor),
+            "transaction.state.log.replication.factor": str(self.replication_factor),
+            "transaction.state.log.min.isr": str(min(self.replication_factor, 2)),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports.get(broker, 0)}",
+            **self._properties,
+            "node.id": str(broker),
+        }
+
+        async def start() -> None:
+            from .node import Node
+
+            node = Node(thread.loop, thread.clock, properties, self._folders[broker], self._tree)
+            await node.start()
+            self._nodes[broker] = node
+            self._ports[broker] = node.address.rpartition(":")[2]
+            self._tell_rules()
+
+        thread.call(start)
+        self._changed.set()
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The id of the broker that leads a partition, once one of those that run does."""
+        return self.wait_for(
+            lambda: (found := self._partition(topic, partition).leader_id) in self._nodes and found,
+            message=f"leader of {topic}-{partition}",
+        )
+
+    def in_sync(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The ids of the replicas in sync."""
+        return tuple(sorted(self._partition(topic, partition).isr_nodes))
+
+    @property
+    def controller(self) -> int:
+        """The id of the controller, once one of the brokers that run is it."""
+        return self.wait_for(
+            lambda: (found := self.client.controller_id()) in self._nodes and found,
+            message="controller",
+        )
+
+    def _partition(self, topic: str, partition: int) -> Any:
+        for row in self.client.partitions(topic):
+            if row.partition_index == partition:
+                return row
+        raise ValueError(f"topic {topic!r} has no partition {partition}")
+
+    def _node(self, broker: int) -> Node:
+        if broker not in self._nodes:
+            known = ", ".join(map(str, self._nodes))
+            raise ValueError(f"broker {broker} does not run; those that do are {known}")
+        return self._nodes[broker]

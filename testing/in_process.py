@@ -1,0 +1,172 @@
+"""What brokers in this process have in common, be it one or a cluster: a thread, and faults."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from . import folders
+from .client import LOOK_AGAIN_S, Helpers
+from .faults import DiskFault, Fault, Rule
+from .thread import LoopThread
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class InProcess(Helpers):
+    """Brokers on a thread of this process."""
+
+    def __init__(self, properties: Mapping[str, Any] | None) -> None:
+        super().__init__()
+        self._properties = {key: str(value) for key, value in (properties or {}).items()}
+        self._thread: LoopThread | None = None
+        #: The brokers that run, by their ids, and all directories that are to be removed.
+        self._nodes: dict[int, Node] = {}
+        self._folders: dict[int, Path] = {}
+        self._rules: list[Rule] = []
+        self._changed = threading.Event()
+        self.bootstrap_servers = ""
+
+    def start(self) -> Self:
+        """Start; when this returns, clients can connect."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop, and remove what is temporary; harmless if nothing runs."""
+        raise NotImplementedError
+
+    def _begin(self, start: Callable[[LoopThread], Coroutine[Any, Any, None]]) -> None:
+        """Start a thread, and brokers on it."""
+        if self._thread is not None:
+            raise RuntimeError("this broker has been started already")
+        from .node import StartError
+
+        thread = self._thread = LoopThread()
+        try:
+            thread.call(lambda: start(thread))
+        except BaseException as error:
+            self._end()
+            if isinstance(error, StartError):
+                raise ValueError(f"the broker does not start: {error}") from None
+            raise
+
+    def _finish(self, *, orderly: bool) -> None:
+        """Stop the brokers, or let them crash, which takes less time; warn of rules that were no use."""
+        self._close_client()
+        thread = self._thread
+        if thread is not None:
+            for rule in self._rules:
+                rule.warn_if_unused()
+            self._rules = []
+            nodes, self._nodes = self._nodes, {}
+            for node in nodes.values():
+                thread.call(node.stop if orderly else node.crash)
+        self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+        removed, self._folders = self._folders, {}
+        for folder in removed.values():
+            folders.remove(folder)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._rules = []  # the test has failed: a warning would only distract
+        self.stop()
+
+    # -- faults
+
+    def fault(self, api: str | None = None, **rule: Any) -> Fault:
+        """Make the brokers fail on purpose from now on: the arguments are those of `Fault`.
+
+        Shape: the rule stays until `remove()`, the end of a `with` block, `times` hits, or the end of the brokers. Errors: ValueError
+        for an unknown name, with the nearest known one; TypeError for an unknown argument.
+        """
+        fault = Fault(api=api, **rule)
+
+        async def add() -> None:
+            for node in self._nodes.values():
+                fault.image = node.image
+            self._put_in_force(fault)
+
+        self._running().call(add)
+        return fault
+
+    def disk_fault(self, operation: str, **rule: Any) -> DiskFault:
+        """Make the disk fail on purpose from now on: the arguments are those of `DiskFault`.
+
+        Shape and errors: as for `fault`.
+        """
+        fault = DiskFault(operation=operation, **rule)
+
+        async def add() -> None:
+            self._put_in_force(fault)
+
+        self._running().call(add)
+        return fault
+
+    @property
+    def faults(self) -> tuple[Rule, ...]:
+        """The rules in force."""
+        return tuple(self._rules)
+
+    def _put_in_force(self, rule: Rule) -> None:
+        rule.added(self._running().clock.monotonic_ms(), self._remove)
+        self._rules.append(rule)
+        self._tell_rules()
+
+    def _remove(self, rule: Rule) -> None:
+        if rule in self._rules:
+            self._rules.remove(rule)
+        if self._thread is not None:
+
+            async def remove() -> None:
+                self._tell_rules()
+
+            self._thread.call(remove)
+
+    def _tell_rules(self) -> None:
+        """Give the brokers the rules in force; on their loop."""
+        for node in self._nodes.values():
+            node.handlers.rules = tuple(each for each in self._rules if isinstance(each, Fault))
+            node.files.rules = tuple(each for each in self._rules if isinstance(each, DiskFault))
+
+    # -- what has happened
+
+    @property
+    def log(self) -> list[str]:
+        """The last lines of the brokers' log."""
+        return [] if self._thread is None else list(self._thread.log)
+
+    @property
+    def last_requests(self) -> list[str]:
+        """The last requests of clients, the oldest first, with the fault that acted on each."""
+        return sorted(line for node in self._nodes.values() for line in node.handlers.requests)
+
+    def _running(self) -> LoopThread:
+        if self._thread is None:
+            raise RuntimeError("this broker does not run")
+        return self._thread
+
+    def _wait_for_change(self) -> None:
+        self._changed.clear()
+        nodes = list(self._nodes.values())
+        for node in nodes:
+            node.handlers.on_request = self._changed.set
+        self._changed.wait(LOOK_AGAIN_S)
+        for node in nodes:
+            node.handlers.on_request = None
