@@ -93,7 +93,7 @@ def user_name(text: str) -> str:
 
 def iterations(text: str) -> int:
     """A number of iterations that brokers accept. Errors: ArgumentTypeError."""
-    from ..security.sasl.scram import MAX_ITERATIONS, MIN_ITERATIONS
+    from ..security.sasl.scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS
 
     if not text.isdigit() or not MIN_ITERATIONS <= int(text) <= MAX_ITERATIONS:
         raise ArgumentTypeError(
@@ -181,7 +181,8 @@ def add_user(options: Namespace) -> int:
     """Set a password."""
     from kafka.protocol.admin import AlterUserScramCredentialsRequest
 
-    from ..security.sasl.scram import TYPES, new_salt, salted_password
+    from ..security.sasl.scram import new_salt, salted_password
+    from ..security.sasl.scram_numbers import TYPES
 
     upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
     rows = []
@@ -208,7 +209,7 @@ def delete_user(options: Namespace) -> int:
         DescribeUserScramCredentialsRequest,
     )
 
-    from ..security.sasl.scram import TYPES
+    from ..security.sasl.scram_numbers import TYPES
 
     numbers = [TYPES[name] for name in options.mechanism or ()]
     if not numbers:

@@ -31,13 +31,7 @@ from kwire.messages.describe_user_scram_credentials import (
 from ..coordination.paths import desanitize, sanitize
 from ..metadata.image import DEFAULT_ENTITY, USERS
 from ..security.acl import AclOperation
-from ..security.sasl.scram import (
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    TYPES,
-    BadCredential,
-    ScramCredential,
-)
+from ..security.sasl.scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS, TYPES
 from . import refusals
 from .authorization import cluster
 from .context import Later, RequestContext
@@ -101,6 +95,8 @@ def describe_user_scram_credentials(
 
 def _described(user: str, config: Mapping[str, str]) -> DescribeUserScramCredentialsResult | None:
     """The credentials of a user; None without any."""
+    from ..security.sasl.scram import BadCredential, ScramCredential
+
     infos = []
     for mechanism, number in TYPES.items():
         text = config.get(mechanism)
@@ -142,6 +138,8 @@ def alter_user_scram_credentials(
     """Set and delete credentials; the answer waits until they are stored, and apply at this broker."""
     if not ctx.services.controller.is_active:
         return refusals.alter_user_scram_credentials(ctx, request, ErrorCode.NOT_CONTROLLER)
+    from ..security.sasl.scram import ScramCredential  # its hashes are not needed before
+
     refused: dict[str, AlterUserScramCredentialsResult] = {}
     times: Counter[tuple[str, int]] = Counter()
     # A deletion's fault is replaced by an upsertion's of the same user, as in Apache Kafka.

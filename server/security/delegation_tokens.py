@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-from .sasl.scram import MIN_ITERATIONS, KnownUser, ScramCredential, salted_password
+from .sasl.scram import KnownUser, ScramCredential, salted_password
+from .sasl.scram_numbers import MIN_ITERATIONS
 
 
 class TokenInfo(NamedTuple):

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from .mechanism import LoginFailed
 from .scram import (
-    MIN_ITERATIONS,
     TOKEN_EXTENSION,
     escape_name,
     exclusive_or,
@@ -21,6 +20,7 @@ from .scram import (
     plain_hash,
     salted_password,
 )
+from .scram_numbers import MIN_ITERATIONS
 
 #: Apache Kafka stores at most 16,384. A server that asks for millions would keep this broker busy.
 MAX_ITERATIONS = 100_000

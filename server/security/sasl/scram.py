@@ -24,16 +24,13 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, NamedTuple
 
 from .mechanism import Authenticated, Challenge, LoginFailed, SaslServer
+from .scram_numbers import MIN_ITERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: The hash of each mechanism.
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-#: Mechanisms as DescribeUserScramCredentials numbers them. Source: ScramMechanism (Java).
-TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-MIN_ITERATIONS = 4096
-MAX_ITERATIONS = 16384
 #: The extension with which a client logs in by a delegation token (KIP-48).
 TOKEN_EXTENSION = "tokenauth"
 NOT_THE_USER = (
