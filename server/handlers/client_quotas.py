@@ -6,7 +6,8 @@ filter matches; a strict filter with no others than those that have exactly thes
 of the same node, such as SCRAM credentials. The entries of a request are changed one after the other, and one that is
 refused does not affect the others; an entity that is named twice has one row.
 Versions: 0-1, which differ in their encoding only.
-Omitted: host names in place of addresses, which Apache Kafka resolves. Values that are no number (NaN) are refused.
+Omitted: host names in place of addresses, which Apache Kafka resolves. Values that are no number (NaN) are refused. Where
+Apache Kafka answers UNKNOWN_SERVER_ERROR (names that no node can have, unknown match types), it is INVALID_REQUEST.
 Source: ZkAdminManager.describeClientQuotas, alterClientQuotas (3.9); KIP-546, KIP-612.
 """
 
@@ -130,10 +131,11 @@ def _filter(components: Sequence[ComponentData]) -> dict[str, ComponentData]:
     wanted: dict[str, ComponentData] = {}
     for component in components:
         kind = component.entity_type
-        if component.match_type not in (EXACT, DEFAULT_ONLY, ANY) or (
-            component.match_type == EXACT and component.match is None
-        ):
-            raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        if component.match_type not in (EXACT, DEFAULT_ONLY, ANY):
+            message = f"Unexpected match type: {component.match_type}"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+        if component.match_type == EXACT and component.match is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, "An exact match needs a name")
         if kind in wanted:
             message = f"Duplicate {WORDS[kind]} filter component entity type"
             raise Refused(ErrorCode.INVALID_REQUEST, message)
@@ -271,6 +273,8 @@ def _target(parts: Mapping[str, str | None]) -> Target:
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
+        if name in (".", ".."):
+            raise _invalid(f"The {kind} {name} cannot be the name of a node")
     if IP not in parts:
         return Target(*node_of(Entity(_part(parts, USER), _part(parts, CLIENT_ID))), CLIENT_QUOTAS)
     if len(parts) > 1:

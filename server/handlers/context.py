@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..turns import Turns
     from .authorization import AclOperation, Authorizer, Check, ResourceType
     from .ceilings import ApiRange
-    from .gate import Charge
+    from .charge import Charge
 
 __all__ = [
     "NO_REPLY",

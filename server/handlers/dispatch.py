@@ -35,8 +35,9 @@ from ..net.dispatcher import Close, Later
 from ..quotas.clients import ClientQuotas
 from ..turns import Turns, exhaust
 from .api_versions import unsupported_version_response
+from .charge import Charge
 from .context import Encoded, NoReply, RequestContext, Services
-from .gate import Charge, Durations, Observer, throttle_time_ms, timed
+from .gate import Durations, Observer, throttle_time_ms, timed
 from .registry import HandlerTable
 
 logger = logging.getLogger(__name__)

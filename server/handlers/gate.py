@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from kwire.api import ApiKey
 
+from .charge import Charge
+
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
 
@@ -62,36 +64,6 @@ class Observer(Protocol):
         connection ends before its reply is ready is not observed.
         """
         ...
-
-
-class Charge:
-    """What one request has cost its client so far, while anybody has a quota.
-
-    Shape: `throttle_ms` is the throttle time of a handler that has found it itself, request quota included;
-    otherwise the gate does. Until `throttled_until_ms`, by the monotonic clock, the client is throttled
-    for changes that it has made in the cluster.
-    Unit: `size` is in bytes; `used_us` is the loop's time, `since_us` since when it goes on to count.
-    """
-
-    __slots__ = ("since_us", "size", "throttle_ms", "throttled_until_ms", "used_us")
-
-    def __init__(self, size: int, now_us: int) -> None:
-        self.size = size
-        self.used_us = 0
-        self.since_us: int | None = now_us
-        self.throttle_ms: int | None = None
-        self.throttled_until_ms = 0
-
-    def stop(self, now_us: int) -> None:
-        """The request waits, or others have their turn."""
-        if self.since_us is not None:
-            self.used_us += now_us - self.since_us
-            self.since_us = None
-
-    def go_on(self, now_us: int) -> None:
-        """The loop works for the request again."""
-        self.stop(now_us)
-        self.since_us = now_us
 
 
 def timed(

@@ -78,6 +78,10 @@ def test_every_recorded_request_is_answered_as_by_apache_kafka(room: Replicas) -
             (entry,) = answer["entries"]
             assert entry["error_message"] == f"Invalid configuration key {CREDENTIAL}"
             continue
+        if expected.get("error_code") == -1:
+            assert (answer["error_code"], answer["entries"]) == (ErrorCode.INVALID_REQUEST, None)
+            assert answer["error_message"]
+            continue
         assert (number, answer) == (number, expected)
 
 
@@ -153,3 +157,12 @@ def test_changes_of_the_image_reach_the_quotas_and_unreadable_values_are_ignored
     assert rates.refused_ms("PLAINTEXT", "::1", 5000) == 1000
     put("ips", "0:0::1")
     assert rates.refused_ms("PLAINTEXT", "::1", 5000) == 0
+
+
+def test_names_that_no_node_can_have_are_refused(room: Replicas) -> None:
+    stored = with_configs(room)
+    for kind in ("user", "client-id", "ip"):
+        for name in (".", ".."):
+            answer = ask(room, "alter", alteration({kind: name}, producer_byte_rate=1.0))
+            assert answer["entries"][0]["error_code"] == ErrorCode.INVALID_REQUEST
+    assert stored.image.configs == {}

@@ -12,7 +12,7 @@ from kwire.errors import ErrorCode
 from kwire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from server.handlers.gate import Charge
+from server.handlers.charge import Charge
 from server.handlers.topics import create_partitions, create_topics, delete_topics
 from server.quotas.entities import Entity
 from tests.support.replicas import Replicas, finish

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kwire.messages.fetch import FetchResponse
+from server.handlers.charge import Charge
 from server.handlers.context import RequestContext
 from server.handlers.fetch import fetch
-from server.handlers.gate import Charge
 from server.quotas.entities import Entity
 from tests.support.replicas import Replicas
 from tests.support.steps import finished
