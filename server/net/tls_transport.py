@@ -367,6 +367,8 @@ class TlsTransport(SocketTransport):
         if self._read_wants_write:
             self._read_wants_write = False
             self._read_soon()
+            if self._faulting:  # there is nothing to write before the thread has read it
+                self._stop_writing()
         super()._writable()
 
     def _want_write(self) -> None:
