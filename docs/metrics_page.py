@@ -52,8 +52,8 @@ DIFFERENCES = """
 
 - There is one event loop instead of network threads and request handlers. Both idle percentages are the part of the last half
   minute in which it used no CPU time; time that it waited for a disk counts as idle.
-- All requests are counted. Of Produce and Fetch, one in 8 is timed from 20 requests a second on, and one in 32 from 200 on;
-  it counts as so many. Quantiles are of the last two and a half to five minutes, and within a tenth of the value. Apache Kafka keeps a sample of the values of five minutes.
+- All requests are counted. Of Produce and Fetch, one in 8 is timed from 20 requests a second on, and one in 32 from 200 on
+  and before the first scrape; it counts as so many. Quantiles are of the last two and a half to five minutes, and within a tenth of the value. Apache Kafka keeps a sample of the values of five minutes.
 - `RequestQueueTimeMs` begins with the turn of the loop in which a request was received; before that it is in the kernel.
 - `TotalFetchRequestsPerSec` counts the partitions in responses. Apache Kafka also counts those in which nothing was new.
 - Rates (`connection-creation-rate`) are measured between scrapes, over at least half a minute once there is so much.

@@ -111,7 +111,7 @@ class Broker:
             opened,
             rooms,
             cleanup,
-            make_session=Session if metrics is None else metrics.make_session,
+            make_session=Session if metrics is None else metrics.session_class,
         )
         if self.tls is not None:
             cleanup.push_async_callback(self.tls.close)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config import BrokerConfig
 from ..http.messages import HttpRequest, HttpResponse, text
@@ -34,6 +34,9 @@ MAX_SCRAPES = 4
 
 class BrokerMetrics:
     """The metrics of one broker. Shape: there is nothing to see before `begin`."""
+
+    #: The sessions of a broker whose requests are observed.
+    session_class = TimedSession
 
     def __init__(self, config: BrokerConfig, seams: Seams, watchdog: Watchdog | None) -> None:
         self._config = config
@@ -71,18 +74,13 @@ class BrokerMetrics:
             controller=rooms.controller,
             listeners=serving.listeners,
             logins=serving.logins,
+            quotas=services.quotas,
             turns=services.turns,
             watchdog=self._watchdog,
             sessions=sessions,
             rates=Rates(self._seams.clock.monotonic_ms()),
             busy_s=lambda: time.thread_time() - began_s,
         )
-
-    def make_session(self, *arguments: Any, **others: Any) -> TimedSession:
-        """A connection whose sending is timed."""
-        session = TimedSession(*arguments, **others)
-        session.metrics = self.requests
-        return session
 
     def route(self, _: HttpRequest) -> HttpResponse:
         """Answer a scrape."""
@@ -104,7 +102,7 @@ class BrokerMetrics:
                 self._config.get_int("kwire.metrics.partition.limit"),
             )
             for api_key in (PRODUCE, FETCH):
-                count = self.requests.apis[api_key].count
+                count = self.requests.apis[api_key].requests
                 rate = sources.rates.per_second(api_key, view.steady_ms, count)
                 self.requests.adapt(api_key, rate)
             for _ in look(view):

@@ -6,6 +6,7 @@ timed, and each stands for as many: reading the clock five times for each would 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.api import ApiKey, response_class
@@ -14,8 +15,6 @@ from .errors import count_errors
 from .histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kwire.errors import ErrorCode
 
     from ..handlers.context import RequestContext
@@ -25,7 +24,7 @@ PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 #: From so many requests a second on, one in so many is timed; the first that holds counts. Powers of two.
 SAMPLES = ((200, 32), (20, 8), (0, 1))
 #: As long as the rate is not known.
-FIRST_SAMPLE = 8
+FIRST_SAMPLE = 32
 #: Names of topics that are counted between two scrapes; each scrape forgets those that do not exist.
 MOST_TOPICS = 50_000
 #: Versions are below this.
@@ -57,7 +56,7 @@ class ApiMetrics:
 
     def __init__(self, sample: int = 1) -> None:
         self.versions = [0] * MOST_VERSIONS
-        self.errors: dict[int, int] = {}
+        self.errors: dict[int, int] = {0: 0}
         self.mask = sample - 1
         self.total = Histogram()
         self.local = Histogram()
@@ -67,7 +66,7 @@ class ApiMetrics:
         self.send = Histogram()
 
     @property
-    def count(self) -> int:
+    def requests(self) -> int:
         """All requests."""
         return sum(self.versions)
 
@@ -112,7 +111,13 @@ class Ready(NamedTuple):
     connection: object
     api: ApiMetrics
     weight: int
+    now_us: Callable[[], int]
     at_us: int
+
+
+#: The last response that was timed, until its connection sends it. All connections look here before they send, of all
+#: brokers in the process: a global is what costs them least.
+READY: list[Ready] = []
 
 
 class RequestMetrics:
@@ -130,15 +135,14 @@ class RequestMetrics:
             PRODUCE: ApiMetrics(FIRST_SAMPLE),
             FETCH: ApiMetrics(FIRST_SAMPLE),
         }
-        self.apis[PRODUCE].errors[0] = 0
+        self.produce = self.apis[PRODUCE]
+        #: Only followers' requests have versions of their own; the rest of Fetch's are consumers'.
         self.fetch_follower = ApiMetrics()
         self.fetch_consumer = ApiMetrics()
         self.topics: dict[str | bytes, TopicMetrics] = {}
         #: Of topics that do not exist any more.
         self.gone = TopicMetrics()
         self.replication_bytes_out = 0
-        #: The last response that was timed, until its connection sends it.
-        self.ready: Ready | None = None
         self.now_us = now_us
         self._turn_began_us = turn_began_us
 
@@ -149,9 +153,9 @@ class RequestMetrics:
         except KeyError:
             api = self.apis[api_key] = ApiMetrics()
         versions = api.versions
-        count = versions[version]
-        versions[version] = count + 1
-        if count & api.mask:
+        before = versions[version]
+        versions[version] = before + 1
+        if before & api.mask:
             return 0
         return self.now_us()
 
@@ -169,22 +173,23 @@ class RequestMetrics:
     ) -> None:
         """Note the errors of a response, and what a timed request took."""
         api_key = ctx.handler.api_key
-        api = self.apis[api_key]
         if api_key == PRODUCE:
+            api = self.produce
             try:
-                errors, good = api.errors, 0
+                good = 0
                 for topic in response.responses:
                     for row in topic.partition_responses:
                         if row.error_code:
-                            self._not_produced(errors, topic, row.error_code)
+                            self._not_produced(topic, row.error_code)
                         else:
                             good += 1
-                errors[0] += good
+                api.errors[0] += good
             except AttributeError:  # no reply, or none that was made
-                errors[error] = errors.get(error, 0) + 1
+                count(api.errors, error)
         elif api_key == FETCH:
             api = self._fetched(ctx, response, error)
         else:
+            api = self.apis[api_key]
             note(api.errors, response, error, api_key)
         if durations is not None:
             self._timed(ctx, api, self.apis[api_key].mask + 1, durations)
@@ -200,52 +205,60 @@ class RequestMetrics:
         api.local.add(local_us + encode_us, weight)
         api.remote.add(remote_us, weight)
         api.total.add(queue_us + local_us + remote_us + encode_us, weight)
-        self.ready = Ready(ctx.connection, api, weight, self.now_us())
+        READY[:] = [Ready(ctx.connection, api, weight, self.now_us, self.now_us())]
 
-    def _not_produced(self, errors: dict[int, int], topic: Any, code: int) -> None:
-        errors[code] = errors.get(code, 0) + 1
+    def _not_produced(self, topic: Any, code: int) -> None:
+        count(self.produce.errors, code)
         found = self._topic(topic.name or topic.topic_id)
         found.refused_produce += 1
         if code not in EXPECTED_OF_PRODUCE:
             found.failed_produce += 1
 
     def _fetched(self, ctx: RequestContext, response: Any, error: ErrorCode) -> ApiMetrics:
+        # One function without further calls: it is a part of each fetch.
         message = ctx.message
-        state = None if message is None else message.replica_state
-        replica_id = -1
-        if message is not None:
-            replica_id = message.replica_id if state is None else state.replica_id
-        api = self.fetch_consumer if replica_id < 0 else self.fetch_follower
-        api.versions[ctx.version] += 1
-        errors = api.errors
+        of_replica = message is not None and (message.replica_id >= 0 or message.replica_state)
+        if of_replica:
+            api = self.fetch_follower
+            api.versions[ctx.version] += 1
+        else:
+            api = self.fetch_consumer
         try:
             topics = response.responses
         except AttributeError:
-            errors[error] = errors.get(error, 0) + 1
+            count(api.errors, error)
             return api
-        code = response.error_code
-        errors[code] = errors.get(code, 0) + 1
-        good = 0
+        good = 1
+        if response.error_code:
+            count(api.errors, response.error_code)
+            good = 0
+        known = self.topics
         for topic in topics:
-            found = self._topic(topic.topic or topic.topic_id)
+            key = topic.topic or topic.topic_id
+            found = known[key] if key in known else self._topic(key)
             rows = topic.partitions
             found.fetch += len(rows)
             size = 0
             for row in rows:
-                code = row.error_code
-                if not code:
-                    good += 1
-                    size += len(row.records or ())
+                if row.error_code:
+                    self._not_fetched(api, found, row.error_code)
                     continue
-                errors[code] = errors.get(code, 0) + 1
-                if code not in EXPECTED_OF_FETCH:
-                    found.failed_fetch += 1
-            if replica_id < 0:
-                found.bytes_out += size
-            else:
+                good += 1
+                records = row.records
+                if records is not None:
+                    size += len(records)
+            if of_replica:
                 self.replication_bytes_out += size
-        errors[0] = errors.get(0, 0) + good
+            else:
+                found.bytes_out += size
+        api.errors[0] += good
         return api
+
+    @staticmethod
+    def _not_fetched(api: ApiMetrics, found: TopicMetrics, code: int) -> None:
+        count(api.errors, code)
+        if code not in EXPECTED_OF_FETCH:
+            found.failed_fetch += 1
 
     def _topic(self, key: str | bytes) -> TopicMetrics:
         found = self.topics.get(key)
@@ -261,4 +274,9 @@ def note(errors: dict[int, int], response: Any, error: ErrorCode, api_key: int) 
     if type(response) is response_class(api_key):
         count_errors(response, errors)
     else:
-        errors[error] = errors.get(error, 0) + 1
+        count(errors, error)
+
+
+def count(errors: dict[int, int], code: int) -> None:
+    """Count one error."""
+    errors[code] = errors.get(code, 0) + 1

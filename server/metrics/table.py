@@ -164,6 +164,16 @@ def api_name(api_key: int) -> str:
     return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
 
 
+def consumers(view: View) -> list[int]:
+    """Fetch requests of consumers, by version."""
+    requests = view.sources.requests
+    followers = requests.fetch_follower.versions
+    return [
+        max(0, both - one)
+        for both, one in zip(requests.apis[FETCH].versions, followers, strict=True)
+    ]
+
+
 def apis(view: View) -> Iterator[tuple[str, ApiMetrics]]:
     """Each API that was asked for; Fetch is there for consumers and for followers, too."""
     requests = view.sources.requests
@@ -175,7 +185,9 @@ def apis(view: View) -> Iterator[tuple[str, ApiMetrics]]:
 
 def request_counts(view: View) -> Iterator[Sample]:
     for name, api in apis(view):
-        used = [(version, count) for version, count in enumerate(api.versions) if count]
+        is_consumers = api is view.sources.requests.fetch_consumer
+        versions = consumers(view) if is_consumers else api.versions
+        used = [(version, count) for version, count in enumerate(versions) if count]
         for version, count in used or [(0, 0)]:
             yield (name, str(version)), count
 
@@ -214,7 +226,8 @@ def request_times(which: str) -> Callable[[View], Iterator[Distribution]]:
                 histograms = [api.histograms()[which]]
             for histogram in histograms:
                 histogram.roll(view.steady_ms)
-            yield (name,), merged([each.window() for each in histograms]), api.count
+            count = sum(consumers(view)) if api is requests.fetch_consumer else api.requests
+            yield (name,), merged([each.window() for each in histograms]), count
 
     return distributions
 
@@ -262,6 +275,17 @@ def logins_by_mechanism(view: View) -> Iterator[Sample]:
         for mechanism, counts in list(counted.counts.items()):
             yield (listener, mechanism or "unknown", "successful"), counts.successful
             yield (listener, mechanism or "unknown", "failed"), counts.failed
+
+
+def throttled(which: str) -> Callable[[View], Iterator[Sample]]:
+    """One of the counters of each kind of quota."""
+
+    def samples(view: View) -> Iterator[Sample]:
+        quotas = view.sources.quotas
+        for quota in (quotas.produce, quotas.fetch, quotas.request, quotas.mutation):
+            yield (quota.key,), getattr(quota, which)
+
+    return samples
 
 
 def software(view: View) -> Iterator[Sample]:
@@ -537,6 +561,8 @@ ROWS: tuple[Row, ...] = (
     own("kwire_loop_long_turns_total", "Turns of the loop that took kwire.long.turn.ms of CPU time or more.", long_turns, counts=True),
     own("kwire_loop_long_turns_by_request_total", "Those of them in which a request was found at work.", long_turns_by_api, REQUEST, counts=True),
     own("kwire_logins_total", "Logins by mechanism and result.", logins_by_mechanism, ("listener", "mechanism", "result"), counts=True),
+    own("kwire_quota_throttled_requests_total", "Requests throttled by each kind of quota of clients.", throttled("throttled"), ("quota",), counts=True),
+    own("kwire_quota_throttled_milliseconds_total", "For how long they were throttled altogether.", throttled("throttled_ms"), ("quota",), counts=True),
     own("kwire_request_frame_memory_bytes", "Memory of requests that are being received.", frame_bytes),
     own("kwire_unread_response_memory_bytes", "Memory of responses that clients have not read.", unread_bytes),
     own("kwire_log_flushes_total", "Times that a log was forced to the device.", lambda v: v.sources.upkeep.flushes, counts=True),

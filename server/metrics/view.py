@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..log.upkeep import LogUpkeep
     from ..metadata.image import MetadataImage
     from ..net.listener import Listener
+    from ..quotas.clients import ClientQuotas
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.partition import Partition
     from ..replication.replica_manager import ReplicaManager
@@ -53,6 +54,7 @@ class Sources:
     controller: Controller
     listeners: tuple[Listener, ...]
     logins: Mapping[str, SaslLogins]
+    quotas: ClientQuotas
     turns: Turns
     watchdog: Watchdog | None
     sessions: StoreSessions

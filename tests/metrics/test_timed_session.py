@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from server.metrics.requests import ApiMetrics, Ready, RequestMetrics
+from server.metrics import timed_session
+from server.metrics.requests import READY, ApiMetrics, Ready
 from server.metrics.timed_session import TimedSession
 from server.net.session import Session
 
@@ -25,18 +26,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     def send(_: Any) -> None:
         clock.us += SENDING_US
 
-    monkeypatch.setattr(Session, "_send", send)
+    monkeypatch.setattr(timed_session, "SEND", send)
     monkeypatch.setattr(Session, "drained", lambda _: None)
+    READY.clear()
     return clock
 
 
-def session_of(clock: Clock, unsent: int = 0) -> tuple[TimedSession, RequestMetrics]:
-    metrics = RequestMetrics(lambda: clock.us)
+def session_of(unsent: int = 0) -> TimedSession:
     session = TimedSession.__new__(TimedSession)
-    session.metrics = metrics
     session.info = SimpleNamespace()  # type: ignore[assignment]
     session.transport = SimpleNamespace(unsent_bytes=unsent)  # type: ignore[assignment]
-    return session, metrics
+    return session
 
 
 def sums(api: ApiMetrics) -> tuple[int, int]:
@@ -44,9 +44,9 @@ def sums(api: ApiMetrics) -> tuple[int, int]:
 
 
 def test_timed_response_is_followed_to_the_kernel(clock: Clock) -> None:
-    session, metrics = session_of(clock)
+    session = session_of()
     api = ApiMetrics()
-    metrics.ready = Ready(session.info, api, 1, 900)
+    READY.append(Ready(session.info, api, 1, lambda: clock.us, 900))
     session._send()
     assert sums(api) == (100, SENDING_US)
     session._send()
@@ -54,18 +54,19 @@ def test_timed_response_is_followed_to_the_kernel(clock: Clock) -> None:
 
 
 def test_response_of_another_connection_is_left_to_it(clock: Clock) -> None:
-    session, metrics = session_of(clock)
+    session = session_of()
     api = ApiMetrics()
-    metrics.ready = Ready(object(), api, 1, 900)
+    READY.append(Ready(object(), api, 1, lambda: clock.us, 900))
     session._send()
     assert sums(api) == (0, 0)
-    assert metrics.ready is not None
+    assert READY
+    READY.clear()
 
 
 def test_response_that_is_read_slowly_is_sent_when_the_last_byte_is(clock: Clock) -> None:
-    session, metrics = session_of(clock, unsent=1)
+    session = session_of(unsent=1)
     api = ApiMetrics()
-    metrics.ready = Ready(session.info, api, 1, 1000)
+    READY.append(Ready(session.info, api, 1, lambda: clock.us, 1000))
     session._send()
     assert sums(api) == (0, 0)
     clock.us += 5000
