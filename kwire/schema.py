@@ -18,6 +18,8 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from kwire.types import Array, WireType
 
 MAX_VERSION = 32767
+#: What logs must not show, should a message get into one: credentials and what proves them.
+SECRET_FIELDS = frozenset({"auth_bytes", "hmac", "salted_password"})
 
 T = TypeVar("T")
 
@@ -194,7 +196,10 @@ class Struct:
         ) and (self.unknown_tags or None) == (other.unknown_tags or None)
 
     def __repr__(self) -> str:
-        values = [f"{f.name}={getattr(self, f.name)!r}" for f in self.__kwire__.fields]
+        values = [
+            f"{f.name}={'[hidden]' if f.name in SECRET_FIELDS else repr(getattr(self, f.name))}"
+            for f in self.__kwire__.fields
+        ]
         if self.unknown_tags:
             values.append(f"unknown_tags={self.unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(values)})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
@@ -174,10 +175,14 @@ def counted(lines: Iterable[str], progress: Progress) -> Iterator[str]:
 
 
 def open_file(path: str | None, mode: str, default: TextIO) -> AbstractContextManager[TextIO]:
-    """A file, or a standard stream that stays open."""
+    """A file, or a standard stream that stays open. What is written may hold secrets, so only its owner may read it."""
     if path is None:
         return nullcontext(default)
-    return cast(TextIO, Path(path).open(mode, encoding="utf-8"))
+
+    def for_the_owner(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600)
+
+    return cast(TextIO, open(path, mode, encoding="utf-8", opener=for_the_owner))
 
 
 async def open_store(options: Namespace, must_exist: bool) -> Store:

@@ -183,3 +183,12 @@ def test_api_key_leads_to_its_messages(cls: type) -> None:
         assert request_class(schema.api_key) is cls
     elif schema.kind == "response" and schema.api_key is not None:
         assert response_class(schema.api_key) is cls
+
+
+def test_repr_hides_what_proves_who_somebody_is():
+    from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
+
+    assert (
+        repr(SaslAuthenticateRequest(auth_bytes=b"hush"))
+        == "SaslAuthenticateRequest(auth_bytes=[hidden])"
+    )
