@@ -317,6 +317,10 @@ class ScramServer:
         raise LoginFailed(user=self._user, reason="a message after the end of the exchange")
 
 
+#: A credential as text, of nobody.
+NOBODY = ScramCredential(bytes(25), bytes(32), bytes(32), MIN_ITERATIONS).text()
+
+
 class ScramUsers:
     """The SCRAM credentials of all users, as the current metadata image has them.
 
@@ -338,12 +342,12 @@ class ScramUsers:
     def find(self, user: str) -> KnownUser | None:
         """What a login of this user is checked against."""
         text = self._configs().get(self._sanitize(user), {}).get(self._mechanism)
-        if text is None:
-            return None
         try:
-            return KnownUser(f"User:{user}", ScramCredential.parse(text))
+            # In any case, since reading it takes a fifth of the time of a login.
+            credential = ScramCredential.parse(NOBODY if text is None else text)
         except BadCredential as error:
             raise LoginFailed(user=user, reason=str(error)) from None
+        return None if text is None else KnownUser(f"User:{user}", credential)
 
     def imitate(self, user: str) -> ScramCredential:
         """What a login is checked against if there is no such user."""
