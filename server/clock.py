@@ -33,3 +33,8 @@ class SystemClock:
 
     def monotonic_us(self) -> int:
         return time.monotonic_ns() // 1_000
+
+
+def cpu_us() -> int:
+    """CPU time of the calling thread; only differences mean anything. Unit: microseconds."""
+    return time.thread_time_ns() // 1_000

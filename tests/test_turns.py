@@ -247,6 +247,26 @@ async def test_one_address_has_one_piece_of_long_work_in_the_rotation() -> None:
 
 
 @on_loop
+async def test_work_that_only_takes_long_on_the_clock_is_not_long() -> None:
+    time = 0
+
+    def slow() -> int:  # a machine so busy that each look at the clock is a slice later
+        nonlocal time
+        time += 10_000
+        return time
+
+    turns = Turns(slow, cpu_us=still)
+    progress = Counter[str]()
+    long = turns.run(noted(progress, "long", 10 * LONG_STEPS), Peer("a", 1))
+    while progress["long"] < LONG_STEPS:
+        await asyncio.sleep(0)
+    short = turns.run(noted(progress, "short", 20), Peer("a", 2))
+    await asyncio.wait_for(short, 5)
+    assert not long.done()
+    turns.close()
+
+
+@on_loop
 async def test_long_work_waits_in_rotation_by_client_address() -> None:
     turns = Turns(still, slice_steps=2_000)
     progress = Counter[str]()

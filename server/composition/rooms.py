@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kwire.types import uuid_to_str
 
+from ..clock import SystemClock, cpu_us
 from ..config import BrokerConfig
 from ..controller.auto_topics import AutoTopics
 from ..controller.controller import Controller, ControllerSettings
@@ -104,7 +105,8 @@ def build_rooms(
     alone = config.zookeeper_connect is None
     # The Apache Kafka release that this broker acts as: with ZooKeeper, 3.9 brokers may be in the cluster.
     ceiling = CEILING_4_3 if alone else CEILING_3_9
-    turns = Turns(clock.monotonic_us)
+    # Another clock stands still, or moves as a test says.
+    turns = Turns(clock.monotonic_us, cpu_us=cpu_us if isinstance(clock, SystemClock) else None)
     cleanup.callback(turns.close)
     publisher = MetadataPublisher()
     upkeep = LogUpkeep(config, logs, executor, clock)
