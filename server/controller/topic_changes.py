@@ -146,9 +146,12 @@ class TopicChanges:
             for name in gone:
                 edit.put_config(TOPICS, name, {})
             await active.publish(edit.build())
-        found = await active.cluster.topics(names - self._watched)
-        self._watched |= found.keys()
-        await self.take(found)
+        new = sorted(names - self._watched)
+        for first in range(0, len(new), WRITTEN_AT_ONCE):
+            found = await active.cluster.topics(new[first : first + WRITTEN_AT_ONCE])
+            self._watched |= found.keys()
+            await self.take(found)
+            await active.pause()
 
     async def take(self, found: Mapping[str, TopicAssignment]) -> None:
         """Create what is new in these assignments: topics, and partitions of known ones.

@@ -69,6 +69,7 @@ class LogUpkeep:
         self.flushes = 0
         self.flush_us = 0
         self._ahead: dict[Log, asyncio.Task[None]] = {}
+        self._one_checkpoint = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -132,11 +133,14 @@ class LogUpkeep:
 
     async def checkpoint(self, *names: str) -> None:
         """Write these checkpoint files of all directories, with the current offsets."""
-        for directory, write in self._manager.begin_checkpoint(*names):
-            try:
-                await self._executor.in_thread(write.run)
-            except OSError as error:
-                self._manager.checkpoint_failed(directory, error)
+        for name in names:
+            # One file after the other, since each takes a look at every log.
+            async with self._one_checkpoint:
+                for directory, write in self._manager.begin_checkpoint(name):
+                    try:
+                        await self._executor.in_thread(write.run)
+                    except OSError as error:
+                        self._manager.checkpoint_failed(directory, error)
 
     # -- flushes -----------------------------------------------------------------------------------
 
