@@ -395,7 +395,21 @@ class BrokerConfig:
             ]
         else:
             sentences += self._authorizer_notices()
-        return sentences
+        return sentences + self._tls_notices()
+
+    def _tls_notices(self) -> list[str]:
+        """The settings of TLS that no listener reads."""
+        names = sorted(name for name in self.static if name.startswith(SECURITY_PREFIX))
+        names = [name for name in names if not _is_idle(name)]
+        encrypted = [each for each in self.listeners if each.is_encrypted]
+        if names and not encrypted:
+            return [f"No listener uses TLS, so these have no effect: {', '.join(names)}"]
+        if "ssl.client.auth" in names and all(each.has_logins for each in encrypted):
+            return [
+                "ssl.client.auth has no effect on listeners with SASL_SSL, unless it is set for the listener:"
+                f" listener.name.{encrypted[0].listener.lower()}.ssl.client.auth"
+            ]
+        return []
 
     def _authorizer_notices(self) -> list[str]:
         """What ACLs cannot do, because of who does not log in."""

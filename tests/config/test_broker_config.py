@@ -287,3 +287,19 @@ def test_topic_overrides_are_checked_with_kafkas_words() -> None:
         config.check_topic({"retention.ms": "-5"})
     with pytest.raises(ConfigError, match="conflict topic config setting"):
         config.check_topic({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+
+
+def test_settings_of_tls_that_no_listener_reads_are_named() -> None:
+    auth = {"ssl.client.auth": "required"}
+    assert BrokerConfig(auth).notices() == [
+        "No listener uses TLS, so these have no effect: ssl.client.auth"
+    ]
+    encrypted = {"listeners": "SSL://:9093", "security.inter.broker.protocol": "SSL"}
+    assert BrokerConfig(auth | encrypted).notices() == []
+    login = {
+        "listeners": "SASL_SSL://:9093",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    said = BrokerConfig(auth | login).notices()
+    assert [each for each in said if each.endswith("listener.name.sasl_ssl.ssl.client.auth")]
