@@ -28,6 +28,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_examples_of_the_page_pass_in_parallel_and_print_nothing(tmp_path: Path) -> None:
     examples = blocks("python")
     assert len(examples) >= 9

@@ -15,6 +15,8 @@ from kwire.testing import ProcessBroker
 
 from .clients import producer, send
 
+pytestmark = pytest.mark.e2e
+
 PARENT = """
 import sys, time
 from kwire.testing import Broker, ProcessBroker
