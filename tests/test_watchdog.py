@@ -143,3 +143,19 @@ def test_what_short_collections_leave_is_collected_between_two_turns() -> None:
 
     with watched() as watchdog, asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
         runner.run(main(watchdog))
+
+
+def test_longest_turn_and_the_beginning_of_the_turn_are_known() -> None:
+    began: list[tuple[int, int]] = []
+
+    def work() -> None:
+        before_us = time.monotonic_ns() // 1000
+        burn(20)
+        began.append((before_us, watchdog.turn_began_us()))
+
+    with watched() as watchdog:
+        run(watchdog, work)
+        assert 20_000_000 <= watchdog.selector.longest_ns < 1_000_000_000
+    ((before_us, told_us),) = began
+    # Time in which the thread did not run is not the turn's: the beginning is never told too early by it.
+    assert told_us >= before_us - 20_000
