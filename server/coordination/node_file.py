@@ -14,6 +14,9 @@ Recovery is left to SQLite: its write-ahead log with `synchronous=FULL` makes co
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .acl import Acl, decode_acl, encode_acl
@@ -23,10 +26,10 @@ from .tree import Node, NodeTree, Session
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
-    from pathlib import Path
 
 APPLICATION_ID = 0x6B776972  # "kwir", shown by file(1)
 FORMAT = 2
+OWNER_ONLY = 0o600
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE node (
@@ -89,8 +92,9 @@ class NodeFile:
         import sqlite3
 
         try:
+            self._close_to_others()
             connection = sqlite3.connect(self.path, timeout=0.1, isolation_level=None)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise StoreClosed(str(self.path), f"cannot open the store ({error})") from error
         self.connection = connection
         try:
@@ -121,6 +125,19 @@ class NodeFile:
             self.close()
             raise
         return Stored(generation, nodes, sessions)
+
+    def _close_to_others(self) -> None:
+        """Let only the owner read the file, whatever the umask says: it holds the credentials of users.
+
+        SQLite gives the -wal file the permissions of the file beside it, but leaves those of one that is there.
+        """
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
+        for path in (self.path, Path(f"{self.path}-wal")):
+            try:
+                if stat.S_IMODE(path.stat().st_mode) != OWNER_ONLY:
+                    path.chmod(OWNER_ONLY)
+            except FileNotFoundError:
+                continue
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         found = connection.execute("PRAGMA user_version").fetchone()[0]

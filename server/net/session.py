@@ -24,7 +24,7 @@ from .limits import NetLimits
 from .log_limit import LineLimiter
 from .output_memory import OutputMemory
 from .rotation import TURN_REQUESTS, Rotation
-from .transport import TlsError
+from .transport import SHOWN_BYTES, TlsError
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -342,11 +342,12 @@ class Session:
         """The peer does not speak the protocol: say what it seems to speak, and close."""
         if error.path == FRAME_SIZE:
             beginning = self._connection.frames.beginning
+            first = beginning[:SHOWN_BYTES]
             guess = looks_like(beginning)
             if guess:
-                self.close(f"looks like {guess}, not Kafka (first bytes {beginning!r})", "guess")
+                self.close(f"looks like {guess}, not Kafka (first bytes {first!r})", "guess")
             else:
-                self.close(f"{error} (first bytes {beginning!r})", "size")
+                self.close(f"{error} (first bytes {first!r})", "size")
         else:
             self.close(f"not a Kafka request: {error}", "header")
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.connection import looks_like
 
 from . import platform
-from .transport import BUFFERS, SocketTransport, TlsError, close_slices
+from .transport import BUFFERS, SHOWN_BYTES, SocketTransport, TlsError, close_slices
 
 if TYPE_CHECKING:
     from .transport import Receiver, StoredSlice, Threads
@@ -186,7 +186,9 @@ class TlsTransport(SocketTransport):
             self._lost(None)
         elif first[0] != HANDSHAKE_RECORD:
             kind = looks_like(first) or ("Kafka without TLS" if not first[0] else "something else")
-            self._lost(TlsError(f"looks like {kind}, not TLS (first bytes {first!r})"))
+            self._lost(
+                TlsError(f"looks like {kind}, not TLS (first bytes {first[:SHOWN_BYTES]!r})")
+            )
         else:
             self._step()
 

@@ -31,6 +31,9 @@ READS_IN_TURN = 4
 #: The memory of a queued buffer besides its bytes.
 BUFFER_OVERHEAD = 64
 
+#: How many bytes are logged of a stream that is not what it should be: those of Kafka's length. What follows may be a
+#: password.
+SHOWN_BYTES = 4
 BUFFERS = (bytes, memoryview, bytearray)
 
 

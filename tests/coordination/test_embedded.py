@@ -51,6 +51,27 @@ def test_reopened_file_has_persistent_nodes_only(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+def test_file_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    def modes() -> set[int]:
+        return {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+
+    async def write(path: Path) -> None:
+        store = await EmbeddedStore.open(path, ManualClock())
+        await store.create("/user", b"credential", sequential=True)
+        assert modes() == {0o600}
+        await store.close()
+
+    path = tmp_path / "coordination.db"
+    before = os.umask(0)
+    try:
+        asyncio.run(write(path))
+        path.chmod(0o644)  # as an earlier release left it
+        (tmp_path / "coordination.db-wal").touch(0o644)
+        asyncio.run(write(path))
+    finally:
+        os.umask(before)
+
+
 def test_epoch_of_an_ephemeral_node_grows_over_restarts(tmp_path: Path) -> None:
     async def epoch() -> int:
         store = await EmbeddedStore.open(tmp_path / "coordination.db", ManualClock())

@@ -202,6 +202,15 @@ def test_what_is_not_kafka_costs_one_line_and_the_connection(
     assert words in line
 
 
+@pytest.mark.parametrize("data", [b"AUTH secret\r\n", b"\x7f\xff\xff\xff\0alice\0secret"])
+def test_no_password_is_logged_of_what_is_not_kafka(
+    caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    (line,) = closing(caplog, data)
+    assert line.endswith(f"(first bytes {data[:4]!r})")
+    assert "secret" not in line
+
+
 def test_refused_request_costs_one_line_after_replies_that_were_ready(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -339,6 +339,7 @@ async def test_client_that_does_not_trust_the_broker_is_logged_as_such(
     [
         (request(1, b""), "looks like Kafka without TLS, not TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "looks like HTTP, not TLS"),
+        (b"AUTH secret\r\n", "looks like something else, not TLS (first bytes b'AUTH')"),
         (b"\x16\x03\x01\x00\x05hello", "TLS handshake failed"),
     ],
 )
@@ -352,6 +353,7 @@ async def test_peer_that_does_not_speak_tls_is_named(
         await until_lost(client)
         await client.close()
         assert expected in caplog.text
+        assert "secret" not in caplog.text
 
 
 @on_loop
