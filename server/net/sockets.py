@@ -152,13 +152,15 @@ class SocketAcceptor:
 
 
 async def resolve(host: str, port: int) -> list[Any]:
-    """The addresses of a host, as getaddrinfo returns them; a numeric host needs no thread."""
+    """The addresses of a host, as getaddrinfo returns them; a numeric host needs no thread. Errors: OSError."""
     try:
         return socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         )
     except socket.gaierror:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError(errno.EINVAL, f"{host!r} is not a host name: {error}") from None
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -171,6 +173,8 @@ def bind(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    except UnicodeError as error:
+        raise OSError(errno.EINVAL, f"cannot listen on {host!r}:{port}: {error}") from None
     # For a name with both kinds of address ("localhost"), the IPv4 address is used, as in the JVM.
     family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
     return open_socket(family, address)

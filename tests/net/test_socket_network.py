@@ -11,7 +11,7 @@ import pytest
 
 from server.executor import Executor
 from server.metadata.endpoint import Endpoint
-from server.net.sockets import SocketNetwork
+from server.net.sockets import SocketNetwork, bind
 
 
 def unused_port() -> int:
@@ -56,3 +56,11 @@ def test_endpoint_with_tls_is_refused_by_a_broker_without() -> None:
         port = server.getsockname()[1]
         with pytest.raises(OSError, match=rf"INTERNAL://127\.0\.0\.1:{port} needs TLS"):
             connect(Endpoint("INTERNAL", "127.0.0.1", port, "SSL"))
+
+
+@pytest.mark.parametrize("host", ["a" * 64, "x..y", "\ud800"])
+def test_name_that_no_host_can_have_is_an_error_of_the_connection(host: str) -> None:
+    with pytest.raises(OSError, match="is not a host name"):
+        connect(Endpoint("PLAINTEXT", host, 9092))
+    with pytest.raises(OSError, match="cannot listen on"):
+        bind(host, 9092)
