@@ -128,12 +128,8 @@ def kerberos_clients(
     settings: ListenerSettings, module: LoginModule, in_thread: InThread
 ) -> NewClient:
     """Clients with GSSAPI, which need the name of the host they log in at. Errors: ConfigError."""
-    try:
-        from ..security.sasl.gssapi_login import login_of as kerberos_login
-    except ImportError:
-        raise settings.refusal(
-            MECHANISM, "GSSAPI needs the package gssapi: pip install 'kwire[gssapi]'"
-        ) from None
+    from ..security.sasl.gssapi_login import login_of as kerberos_login
+
     kerberos = kerberos_login(settings, module)
 
     async def new_client(host: str) -> SaslClient:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import gssapi
-
-from .gssapi_server import NAME, NO_LAYER, explained, kerberos_name, keytab_of
+from .gssapi_server import NAME, NO_LAYER, expect_library, explained, kerberos_name, keytab_of
 from .mechanism import LoginFailed
 from .mechanisms import expect_module
 
@@ -21,6 +19,8 @@ class GssapiClient:
     """One login. Making it fetches tickets, and blocks; its steps do not. Errors: LoginFailed."""
 
     def __init__(self, service: str, host: str, credentials: Any) -> None:
+        import gssapi
+
         self._context = gssapi.SecurityContext(
             name=gssapi.Name(f"{service}@{host}", gssapi.NameType.hostbased_service),
             creds=credentials,
@@ -44,6 +44,8 @@ class GssapiClient:
 
     def evaluate(self, challenge: bytes) -> bytes | None:
         """The answer to the server's next token; None at the end. Errors: LoginFailed."""
+        import gssapi
+
         if self._done:
             return None
         try:
@@ -70,6 +72,8 @@ class GssapiLogin:
 
     def client(self, host: str) -> GssapiClient:
         """A new login at a host. It blocks: call it in a thread. Errors: LoginFailed."""
+        import gssapi
+
         try:
             credentials = gssapi.Credentials(
                 name=kerberos_name(self._principal), usage="initiate", store=self._store
@@ -83,6 +87,7 @@ class GssapiLogin:
 
 def login_of(settings: Settings, module: LoginModule) -> GssapiLogin:
     """The logins as the settings of a listener want them. Errors: what `Settings.refusal` returns."""
+    expect_library(settings)
     expect_module(settings, NAME, module, "Krb5LoginModule")
     keytab, principal = keytab_of(settings, module)
     service = settings.get_optional_str(SERVICE) or module.get("serviceName")

@@ -2,7 +2,7 @@
 
 First come the tokens of Kerberos itself. Then the broker offers a security layer, and the client chooses: there is
 only "none", as in Apache Kafka, since TLS protects connections. A step that reads the keytab or the replay
-cache runs in a thread.
+cache runs in a thread. The package is an extra, so it is imported where it is used.
 Source: SaslServerAuthenticator.createSaslKerberosServer, SaslServerCallbackHandler, DefaultKafkaPrincipalBuilder
 (Java), and the JDK's GssKrb5Server and GssKrb5Client.
 """
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-
-import gssapi
 
 from .kerberos_names import KerberosName, KerberosShortNamer, NoMatchingRule
 from .mechanism import Authenticated, Challenge, LoginFailed
@@ -55,6 +53,8 @@ class GssapiServer:
         return self._finish(response)
 
     async def _accept(self, token: bytes) -> Challenge:
+        import gssapi
+
         self._tokens += 1
         if self._tokens > MAX_TOKENS:
             raise LoginFailed(reason="too many tokens")
@@ -75,6 +75,8 @@ class GssapiServer:
         return Challenge(self._context.wrap(NO_LAYER, False).message)
 
     def _finish(self, response: bytes) -> Authenticated:
+        import gssapi
+
         try:
             choice = self._context.unwrap(response).message
         except gssapi.exceptions.GSSError as error:
@@ -115,11 +117,15 @@ class GssapiMechanism:
         return GssapiServer(self._new_context, self._namer, self._in_thread)
 
     def _new_context(self) -> Any:
+        import gssapi
+
         return gssapi.SecurityContext(creds=self._credentials, usage="accept")
 
 
 def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> GssapiMechanism:
     """The mechanism as the settings of a listener want it; reads the keytab. Errors: what `Settings.refusal` returns."""
+    import gssapi
+
     keytab, principal = keytab_of(settings, module)
     try:
         namer = KerberosShortNamer(settings.get_list(RULES), default_realm())
@@ -140,6 +146,17 @@ def mechanism_of(settings: Settings, module: LoginModule, sources: Sources) -> G
     return GssapiMechanism(credentials, namer, sources.in_thread)
 
 
+def expect_library(settings: Settings) -> None:
+    """Refuse GSSAPI where its package, or the C library behind it, is missing. Errors: what `Settings.refusal` returns."""
+    try:
+        import gssapi  # noqa: F401
+    except (ImportError, OSError) as error:
+        raise settings.refusal(
+            "sasl.enabled.mechanisms",
+            f"GSSAPI, which is Apache Kafka's default, needs a package ({error}): pip install 'kwire[gssapi]'",
+        ) from error
+
+
 def keytab_of(settings: Settings, module: LoginModule) -> tuple[str, str]:
     """The keytab's path and the principal in a login module. Errors: what `Settings.refusal` returns."""
     keytab, principal = module.get("keyTab"), module.get("principal")
@@ -153,11 +170,15 @@ def keytab_of(settings: Settings, module: LoginModule) -> tuple[str, str]:
 
 def kerberos_name(principal: str) -> Any:
     """A principal as the library wants it."""
+    import gssapi
+
     return gssapi.Name(principal, gssapi.NameType.kerberos_principal)
 
 
 def default_realm() -> str:
     """The realm of names that have none, from krb5.conf; empty if there is none."""
+    import gssapi
+
     try:
         return str(kerberos_name("user").canonicalize(gssapi.MechType.kerberos)).partition("@")[2]
     except gssapi.exceptions.GSSError:

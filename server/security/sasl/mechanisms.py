@@ -64,13 +64,9 @@ def oauthbearer(settings: Settings, module: LoginModule | None, sources: Sources
 
 def gssapi(settings: Settings, module: LoginModule | None, sources: Sources) -> Mechanism:
     """GSSAPI, with the keytab of the login module; the library is an extra."""
-    try:
-        from .gssapi_server import mechanism_of
-    except (ImportError, OSError) as error:
-        raise settings.refusal(
-            ENABLED,
-            f"GSSAPI, which is Apache Kafka's default, needs a package ({error}): pip install 'kwire[gssapi]'",
-        ) from error
+    from .gssapi_server import expect_library, mechanism_of
+
+    expect_library(settings)
     expect_module(settings, "GSSAPI", module, "Krb5LoginModule")
     if module is None:
         raise settings.refusal(

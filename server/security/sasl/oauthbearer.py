@@ -195,8 +195,10 @@ def mechanism_of(
                 " or file:). To accept tokens that nobody has signed, which is for tests only, set "
                 f"{HANDLER}={UNSECURED_VALIDATOR}",
             )
+        from .signed_tokens import SignedTokens
+
         try:
-            from .signed_tokens import SignedTokens
+            import jwt  # noqa: F401
         except ImportError as error:
             raise settings.refusal(
                 "sasl.enabled.mechanisms",

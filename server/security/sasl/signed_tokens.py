@@ -11,8 +11,6 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jwt
-
 from .claims import ClaimRules, InvalidToken, Token
 from .documents import FetchFailed, read_url, without_secrets
 from .jwks import KeySource, RefreshPolicy, RefreshTimes
@@ -66,6 +64,8 @@ def _key_of(row: dict[str, Any]) -> list[VerificationKey]:
     public = {
         name: value for name, value in row.items() if name not in ("d", "p", "q", "dp", "dq", "qi")
     }
+    import jwt
+
     try:
         key = jwt.PyJWK(public, algorithm=algorithms[0]).key
     except jwt.PyJWTError:
@@ -87,6 +87,8 @@ class SignedTokens:
         self._rules = rules
         self._source = source
         self._now_ms = now_ms
+        import jwt
+
         self._jws = jwt.PyJWS()
 
     @classmethod
@@ -148,6 +150,8 @@ class SignedTokens:
         ]
 
     def _verify(self, token: str, keys: list[VerificationKey], algorithm: str) -> Token:
+        import jwt
+
         if not keys:
             raise InvalidToken("no key of the key set may have signed the token")
         for key in keys:
@@ -163,6 +167,8 @@ class SignedTokens:
 
 def header_of(token: str) -> tuple[str, str]:
     """The key id (empty if there is none) and algorithm that a token names. Errors: InvalidToken."""
+    import jwt
+
     try:
         header = jwt.get_unverified_header(token)
     except jwt.PyJWTError as error:
