@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.support.certificates import Authority
+    from tests.support.kafka_tools import ToolServers
 
 #: Stage -> markers that assign a test to it; the first match counts, all other tests are "unit".
 STAGES = (
@@ -133,3 +134,13 @@ def authority() -> Authority:
     from tests.support.certificates import shared_authority
 
     return shared_authority()
+
+
+@pytest.fixture(scope="session")
+def tool_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServers]:
+    """Apache Kafka's tools: `tool_servers(version)` runs them in one JVM, which all tests share."""
+    from tests.support.kafka_tools import ToolServers
+
+    servers = ToolServers(tmp_path_factory.mktemp("tools"))
+    yield servers
+    servers.close()

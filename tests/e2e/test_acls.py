@@ -5,7 +5,7 @@ Without a login every client is User:ANONYMOUS, so these ACLs deny.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, KAFKA_4
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServer, ToolServers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -32,13 +32,9 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module", params=[KAFKA_3, KAFKA_4])
-def tools(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ToolServer]:
+def tools(request: pytest.FixtureRequest, tool_servers: ToolServers) -> ToolServer:
     """Give one release's tools."""
-    server = ToolServer(request.param, tmp_path_factory.mktemp("tools") / "jvm.log")
-    yield server
-    server.close()
+    return tool_servers(request.param)
 
 
 def error_of_producing(broker: BrokerProcess, topic: str) -> str | None:

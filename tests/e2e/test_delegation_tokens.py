@@ -9,7 +9,7 @@ import pytest
 
 from ..support.broker_process import KwireBroker
 from ..support.kafka import KAFKA_3, write_properties
-from ..support.kafka_tools import ToolResult, ToolServer
+from ..support.kafka_tools import ToolResult, ToolServer, ToolServers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -37,8 +37,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireBroker]:
 class Tools:
     """Runs tools as different users."""
 
-    def __init__(self, broker: KwireBroker, directory: Path) -> None:
-        self.server = ToolServer(KAFKA_3, directory / "jvm.log")
+    def __init__(self, broker: KwireBroker, directory: Path, server: ToolServer) -> None:
+        self.server = server
         self._broker = broker
         self._directory = directory
 
@@ -60,34 +60,33 @@ class Tools:
         return self.run("kafka-delegation-tokens", "PLAIN", options, *arguments)
 
 
-def test_token_is_made_used_renewed_and_ended(broker: KwireBroker, tmp_path: Path) -> None:
-    tools = Tools(broker, tmp_path)
-    try:
-        made = tools.tokens(
-            "alice", "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"
-        )
-        assert made.status == 0, made
-        row = next(line for line in made.output.splitlines() if "User:alice" in line).split()
-        token_id, hmac = row[:2]
-        login = f'username="{token_id}" password="{hmac}" tokenauth="true"'
+def test_token_is_made_used_renewed_and_ended(
+    broker: KwireBroker, tmp_path: Path, tool_servers: ToolServers
+) -> None:
+    tools = Tools(broker, tmp_path, tool_servers(KAFKA_3))
+    made = tools.tokens(
+        "alice", "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"
+    )
+    assert made.status == 0, made
+    row = next(line for line in made.output.splitlines() if "User:alice" in line).split()
+    token_id, hmac = row[:2]
+    login = f'username="{token_id}" password="{hmac}" tokenauth="true"'
 
-        topic = tools.run("kafka-topics", "SCRAM-SHA-256", login, "--create", "--topic", "t")
-        assert topic.status == 0, topic
-        arguments = ("--create", "--max-life-time-period", "-1")
-        refused = tools.run("kafka-delegation-tokens", "SCRAM-SHA-256", login, *arguments)
-        assert refused.status != 0
-        assert "not allowed on" in refused.output + refused.errors
+    topic = tools.run("kafka-topics", "SCRAM-SHA-256", login, "--create", "--topic", "t")
+    assert topic.status == 0, topic
+    arguments = ("--create", "--max-life-time-period", "-1")
+    refused = tools.run("kafka-delegation-tokens", "SCRAM-SHA-256", login, *arguments)
+    assert refused.status != 0
+    assert "not allowed on" in refused.output + refused.errors
 
-        listed = tools.tokens("bob", "--describe", "--owner-principal", "User:alice")
-        assert token_id in listed.output, listed
-        for step in (("--renew", "--renew-time-period"), ("--expire", "--expiry-time-period")):
-            done = tools.tokens("bob", *step, "-1", "--hmac", hmac)
-            assert done.status == 0, done
-        gone = tools.run("kafka-topics", "SCRAM-SHA-256", login, "--list")
-        assert gone.status != 0
-        assert "Authentication failed" in gone.output + gone.errors
-    finally:
-        tools.server.close()
+    listed = tools.tokens("bob", "--describe", "--owner-principal", "User:alice")
+    assert token_id in listed.output, listed
+    for step in (("--renew", "--renew-time-period"), ("--expire", "--expiry-time-period")):
+        done = tools.tokens("bob", *step, "-1", "--hmac", hmac)
+        assert done.status == 0, done
+    gone = tools.run("kafka-topics", "SCRAM-SHA-256", login, "--list")
+    assert gone.status != 0
+    assert "Authentication failed" in gone.output + gone.errors
     log = broker.log_path.read_text()
     assert token_id in log
     assert hmac not in log and SECRET not in log

@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, KAFKA_4
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServer, ToolServers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
@@ -26,13 +26,9 @@ Tool = Callable[..., str]
         for version in (KAFKA_3, KAFKA_4)
     ],
 )
-def tools(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ToolServer]:
+def tools(request: pytest.FixtureRequest, tool_servers: ToolServers) -> ToolServer:
     """Give one release's tools."""
-    server = ToolServer(request.param, tmp_path_factory.mktemp("tools") / "jvm.log")
-    yield server
-    server.close()
+    return tool_servers(request.param)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from ..security.tokens import Documents, documents, key_set, public_jwk, rsa_key, token
 from ..support.broker_process import KwireBroker
 from ..support.kafka import KAFKA_3, write_properties
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServers
 
 pytestmark = [pytest.mark.e2e]
 
@@ -124,7 +124,7 @@ def test_aiokafka_logs_in(broker: KwireBroker) -> None:
 
 
 @pytest.mark.jvm
-def test_java_logs_in(broker: KwireBroker, tmp_path: Path) -> None:
+def test_java_logs_in(broker: KwireBroker, tmp_path: Path, tool_servers: ToolServers) -> None:
     (tmp_path / "token").write_text(good_token())
     properties = write_properties(
         tmp_path / "client.properties",
@@ -138,10 +138,7 @@ def test_java_logs_in(broker: KwireBroker, tmp_path: Path) -> None:
             ".OAuthBearerLoginModule required;",
         },
     )
-    tools = ToolServer(KAFKA_3, tmp_path / "jvm.log")
-    try:
-        where = ("--bootstrap-server", broker.bootstrap, "--command-config", str(properties))
-        made = tools.run("kafka-topics", *where, "--create", "--topic", "by-java")
-        assert made.status == 0, made
-    finally:
-        tools.close()
+    tools = tool_servers(KAFKA_3)
+    where = ("--bootstrap-server", broker.bootstrap, "--command-config", str(properties))
+    made = tools.run("kafka-topics", *where, "--create", "--topic", "by-java")
+    assert made.status == 0, made

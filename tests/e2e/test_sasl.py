@@ -18,7 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from ..support.broker_process import BrokerProcess, KwireBroker, free_port
 from ..support.kafka import KAFKA_3, KAFKA_4, refuse_or_skip
-from ..support.kafka_tools import ToolResult, ToolServer
+from ..support.kafka_tools import ToolResult, ToolServer, ToolServers
 
 pytestmark = [
     pytest.mark.e2e,
@@ -69,12 +69,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
 
 
 @pytest.fixture(scope="module", params=[KAFKA_3, KAFKA_4])
-def tools(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ToolServer]:
-    server = ToolServer(request.param, tmp_path_factory.mktemp("tools") / "jvm.log")
-    yield server
-    server.close()
+def tools(request: pytest.FixtureRequest, tool_servers: ToolServers) -> ToolServer:
+    return tool_servers(request.param)
 
 
 def configure_users(tools: ToolServer, broker: SaslBroker, *arguments: str) -> ToolResult:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ..support.kafka import KAFKA_3
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServer, ToolServers
 from ..support.kwire_cluster import KwireCluster, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
@@ -34,11 +34,9 @@ def cluster(tmp_path: Path) -> Iterator[KwireCluster]:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Iterator[ToolServer]:
+def tools(tool_servers: ToolServers) -> ToolServer:
     """The tools of 3.9.2."""
-    running = ToolServer(KAFKA_3, tmp_path / "tools.log")
-    yield running
-    running.close()
+    return tool_servers(KAFKA_3)
 
 
 class Administrator:

@@ -16,7 +16,7 @@ import pytest
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.certificates import Authority
 from ..support.kafka import KAFKA_3, refuse_or_skip, write_properties
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServers
 from ..support.kwire_cluster import KwireCluster
 
 pytestmark = pytest.mark.e2e
@@ -65,8 +65,16 @@ def secured(stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         super_users="User:alice;User:CN=broker",
         ssl_principal_mapping_rules="RULE:^CN=(alice)$/$1/,DEFAULT",
     )
-    with KwireBroker(tmp_path_factory.mktemp("secured"), config=config) as started:
-        yield started
+    before = signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # nohup has it ignored, also by the broker
+    try:
+        started = KwireBroker(tmp_path_factory.mktemp("secured"), config=config)
+        started.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    yield started
+    started.stop()
 
 
 def librdkafka(stores: Path, who: str = "alice") -> dict[str, str]:
@@ -170,7 +178,7 @@ def test_kcat(secured: BrokerProcess, stores: Path) -> None:
 
 @pytest.mark.jvm
 def test_java_tools_with_a_pkcs12_store(
-    secured: BrokerProcess, stores: Path, tmp_path: Path
+    secured: BrokerProcess, stores: Path, tmp_path: Path, tool_servers: ToolServers
 ) -> None:
     options = {
         "security.protocol": "SSL",
@@ -182,21 +190,18 @@ def test_java_tools_with_a_pkcs12_store(
         "ssl.key.password": "changeit",
     }
     path = str(write_properties(tmp_path / "client.properties", options))
-    tools = ToolServer(KAFKA_3, tmp_path / "jvm.log")
-    try:
-        at = ("--bootstrap-server", secured.bootstrap, "--topic", "java")
-        wrote = tools.run(
-            "kafka-console-producer", *at, "--producer.config", path, text="\n".join(RECORDS)
-        )
-        assert wrote.status == 0, wrote.errors
-        count = ("--max-messages", str(len(RECORDS)), "--timeout-ms", "20000")
-        read = tools.run(
-            *("kafka-console-consumer", *at, "--consumer.config", path),
-            *("--from-beginning", *count),
-        )
-        assert read.output.splitlines() == RECORDS, read.errors
-    finally:
-        tools.close()
+    tools = tool_servers(KAFKA_3)
+    at = ("--bootstrap-server", secured.bootstrap, "--topic", "java")
+    wrote = tools.run(
+        "kafka-console-producer", *at, "--producer.config", path, text="\n".join(RECORDS)
+    )
+    assert wrote.status == 0, wrote.errors
+    count = ("--max-messages", str(len(RECORDS)), "--timeout-ms", "20000")
+    read = tools.run(
+        *("kafka-console-consumer", *at, "--consumer.config", path),
+        *("--from-beginning", *count),
+    )
+    assert read.output.splitlines() == RECORDS, read.errors
 
 
 def test_client_without_permission_and_one_without_a_certificate_are_refused(

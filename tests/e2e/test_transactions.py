@@ -6,7 +6,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from kwire.records.batch import iter_batches
 
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, KAFKA_4
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServers
 from ..support.wire_client import WireClient
 
 pytestmark = [
@@ -352,44 +351,37 @@ def fetched(client: WireClient, topic: str, partition: int, offset: int) -> byte
     ],
 )
 def test_java_producer_commits_and_its_tools_see_and_abort_transactions(
-    broker: BrokerProcess, name: str, version: str, tmp_path: Path
+    broker: BrokerProcess, name: str, version: str, tool_servers: ToolServers
 ) -> None:
     """kafka-producer-perf-test in transactions, and kafka-transactions (KIP-664)."""
     create(broker, name)
-    tools = ToolServer(version, tmp_path / "jvm.log")
-    try:
-        sent = tools.run(
-            *("kafka-producer-perf-test", "--topic", name, "--num-records", "500"),
-            *("--record-size", "100", "--throughput", "-1", "--transactional-id", name),
-            *("--transaction-duration-ms", "50"),
-            *("--producer-props", f"bootstrap.servers={broker.bootstrap}"),
-        )
-        assert "500 records sent" in sent.output, sent
-        assert protocols(broker, name) == {
-            min(transaction_version(broker), 2 * (version == KAFKA_4))
-        }
+    tools = tool_servers(version)
+    sent = tools.run(
+        *("kafka-producer-perf-test", "--topic", name, "--num-records", "500"),
+        *("--record-size", "100", "--throughput", "-1", "--transactional-id", name),
+        *("--transaction-duration-ms", "50"),
+        *("--producer-props", f"bootstrap.servers={broker.bootstrap}"),
+    )
+    assert "500 records sent" in sent.output, sent
+    assert protocols(broker, name) == {min(transaction_version(broker), 2 * (version == KAFKA_4))}
 
-        def transactions(*arguments: str) -> str:
-            result = tools.run(
-                "kafka-transactions", "--bootstrap-server", broker.bootstrap, *arguments
-            )
-            assert result.status == 0, result
-            return result.output
+    def transactions(*arguments: str) -> str:
+        result = tools.run("kafka-transactions", "--bootstrap-server", broker.bootstrap, *arguments)
+        assert result.status == 0, result
+        return result.output
 
-        listed = [line.split() for line in transactions("list").splitlines()]
-        assert [row[3] for row in listed if row[0].startswith(name)] == ["CompleteCommit"]
+    listed = [line.split() for line in transactions("list").splitlines()]
+    assert [row[3] for row in listed if row[0].startswith(name)] == ["CompleteCommit"]
 
-        open_name = name + "-open"
-        producer = transactional(broker, open_name)
-        producer.begin_transaction()
-        producer.produce(name, b"hanging")
-        producer.flush(10)
-        described = transactions("describe", "--transactional-id", open_name)
-        assert "Ongoing" in described and f"{name}-0" in described
-        described = transactions("describe-producers", "--topic", name, "--partition", "0")
-        rows = [line.split() for line in described.splitlines()[1:]]
-        (start,) = {row[5] for row in rows if row[5] != "None"}
-        transactions("abort", "--topic", name, "--partition", "0", "--start-offset", start)
-        assert len(all_values(broker, name, 500, "read_committed")) == 500
-    finally:
-        tools.close()
+    open_name = name + "-open"
+    producer = transactional(broker, open_name)
+    producer.begin_transaction()
+    producer.produce(name, b"hanging")
+    producer.flush(10)
+    described = transactions("describe", "--transactional-id", open_name)
+    assert "Ongoing" in described and f"{name}-0" in described
+    described = transactions("describe-producers", "--topic", name, "--partition", "0")
+    rows = [line.split() for line in described.splitlines()[1:]]
+    (start,) = {row[5] for row in rows if row[5] != "None"}
+    transactions("abort", "--topic", name, "--partition", "0", "--start-offset", start)
+    assert len(all_values(broker, name, 500, "read_committed")) == 500

@@ -10,10 +10,13 @@ import subprocess
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from .broker_process import (
     REPOSITORY,
@@ -131,6 +134,20 @@ class ZooKeeperProcess:
                     raise BrokerFailed(f"ZooKeeper did not start\n{text[-2000:]}") from None
                 time.sleep(0.05)
 
+    def end_sessions(self) -> None:
+        """Remove what killed brokers have registered, as the end of their sessions would seconds later."""
+        client = KazooClient(self.address)
+        client.start(20)
+        try:
+            if client.exists("/brokers/ids"):
+                paths = [f"/brokers/ids/{name}" for name in client.get_children("/brokers/ids")]
+                for path in ("/controller", *paths):
+                    with suppress(NoNodeError):
+                        client.delete(path)
+        finally:
+            client.stop()
+            client.close()
+
     def stop(self) -> None:
         """End the server."""
         if self.process is not None:
@@ -197,9 +214,15 @@ class Kafka39Broker(KafkaProcess):
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Start ZooKeeper, if it does not run yet, and the broker."""
-        if self.zookeeper.process is None:
+        starts_it = self.zookeeper.process is None
+        if starts_it:
             self.zookeeper.start()
-        super().start(timeout_s)
+        try:
+            super().start(timeout_s)
+        except BaseException:
+            if starts_it:
+                self.zookeeper.stop()
+            raise
 
     def stop(self) -> int:
         """Stop the broker and its ZooKeeper."""

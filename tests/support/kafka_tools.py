@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,10 +75,14 @@ class ToolServer:
         assert self.process.stdin is not None
         parts = [part.encode() for part in (self._class_name(tool), *arguments)]
         request = struct.pack(">i", len(parts)) + b"".join(map(_sized, [*parts, text.encode()]))
-        self.process.stdin.write(request)
-        self.process.stdin.flush()
-        status = struct.unpack(">i", self._read(4))[0]
-        output, errors = (self._read(struct.unpack(">i", self._read(4))[0]) for _ in range(2))
+        try:
+            self.process.stdin.write(request)
+            self.process.stdin.flush()
+            status = struct.unpack(">i", self._read(4))[0]
+            output, errors = (self._read(struct.unpack(">i", self._read(4))[0]) for _ in range(2))
+        except BaseException:
+            self.process.kill()  # the next tool would get this one's answer
+            raise
         return ToolResult(status, output.decode(), errors.decode())
 
     def _class_name(self, tool: str) -> str:
@@ -96,11 +101,34 @@ class ToolServer:
         return data
 
     def close(self) -> None:
-        """End the JVM."""
+        """End the JVM; may be called again."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(20)
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait(60)
         self.process.stdout.close()
+
+
+class ToolServers:
+    """The JVMs of a test session: one for each release, which starts when it is first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, ToolServer] = {}
+
+    def __call__(self, version: str) -> ToolServer:
+        """The tools of a release, in a new JVM if the last one has ended."""
+        server = self._running.get(version)
+        if server is None or server.process.poll() is not None:
+            if server is not None:
+                server.close()
+            server = self._running[version] = ToolServer(version, self._folder / f"{version}.log")
+        return server
+
+    def close(self) -> None:
+        """End them all."""
+        for server in self._running.values():
+            server.close()
 
 
 def _sized(data: bytes) -> bytes:

@@ -1,18 +1,14 @@
-"""One JVM for all that is asked of Apache Kafka's tools here."""
+"""What is asked of Apache Kafka's tools here is asked of 3.9.2."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
 from ...support.kafka import KAFKA_3
-from ...support.kafka_tools import ToolServer
+from ...support.kafka_tools import ToolServer, ToolServers
 
 
-@pytest.fixture(scope="session")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
+@pytest.fixture
+def tools(tool_servers: ToolServers) -> ToolServer:
     """Apache Kafka's own tools."""
-    server = ToolServer(KAFKA_3, tmp_path_factory.mktemp("tools") / "log")
-    yield server
-    server.close()
+    return tool_servers(KAFKA_3)

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kazoo.client import KazooClient
-
 from ...support.broker_process import REPOSITORY, BrokerProcess, KwireBroker, free_port
 from ...support.kafka import Kafka39Broker, KafkaProcess, ZooKeeperProcess
-from .content import SETTINGS, wait_until
+from .content import SETTINGS
 
 KAFKA = "Apache Kafka"
 KWIRE = "kwire"
@@ -53,7 +51,7 @@ class Home:
         if kind == KAFKA:
             broker = Kafka39Broker(self.directory, config=settings, port=self.port)
             broker.zookeeper = self.zookeeper
-            self.wait_until_unregistered()
+            self.zookeeper.end_sessions()  # of a killed broker: Apache Kafka does not wait for it
             self.broker = broker
         else:
             store = ("--zookeeper", self.zookeeper.address) if kind == KWIRE else ()
@@ -83,16 +81,6 @@ class Home:
                 command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
             )
             assert done.returncode == 0, done.stderr
-
-    def wait_until_unregistered(self) -> None:
-        """Wait until ZooKeeper has ended the session of a killed broker, since Apache Kafka does not wait."""
-        client = KazooClient(self.zookeeper.address)
-        client.start(20)
-        try:
-            wait_until(lambda: client.exists("/brokers/ids/0") is None, "still registered")
-        finally:
-            client.stop()
-            client.close()
 
     def leave(self, *, killed: bool) -> str:
         """End the broker; returns what it wrote to its log."""

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ...support.broker_process import free_port
 from ...support.certificates import Authority
-from ...support.kafka_tools import ToolServer
+from ...support.kafka_tools import ToolServers
 from .cluster import KAFKA, KWIRE, MixedCluster, Seat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
@@ -33,9 +33,11 @@ SETTINGS = {
 
 
 @pytest.mark.timeout(300)
-def test_brokers_of_both_kinds_log_in_at_each_other(tmp_path: Path, authority: Authority) -> None:
+def test_brokers_of_both_kinds_log_in_at_each_other(
+    tmp_path: Path, authority: Authority, tool_servers: ToolServers
+) -> None:
     trusted = authority.write(tmp_path / "trusted.pem")
-    tools = ToolServer("3.9.2", tmp_path / "tools.log")
+    tools = tool_servers("3.9.2")
 
     def prepare(seat: Seat) -> None:
         if seat.id == 0:
@@ -56,26 +58,23 @@ def test_brokers_of_both_kinds_log_in_at_each_other(tmp_path: Path, authority: A
             "ssl.truststore.location": str(trusted),
         }
 
-    try:
-        with MixedCluster(tmp_path, (KAFKA, KWIRE, KWIRE), SETTINGS, prepare) as cluster:
-            admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-            topic = NewTopic("t", 3, replica_assignment=[[0, 1, 2], [1, 2, 0], [2, 0, 1]])
-            admin.create_topics([topic])["t"].result(60)
+    with MixedCluster(tmp_path, (KAFKA, KWIRE, KWIRE), SETTINGS, prepare) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        topic = NewTopic("t", 3, replica_assignment=[[0, 1, 2], [1, 2, 0], [2, 0, 1]])
+        admin.create_topics([topic])["t"].result(60)
+        cluster.wait_until_in_sync()
+        written = 0
+        for controller in (1, 0):
+            cluster.make_controller(controller)
             cluster.wait_until_in_sync()
-            written = 0
-            for controller in (1, 0):
-                cluster.make_controller(controller)
-                cluster.wait_until_in_sync()
-                written += write(cluster)
-            assert read(cluster, written) == written
-            cluster.wait_until_in_sync()
-            assert cluster.complaints() == []
-            for seat in cluster.seats:
-                log = seat.log_path.read_text(errors="replace")
-                assert "Cannot log in" not in log
-                assert "secret" not in log
-    finally:
-        tools.close()
+            written += write(cluster)
+        assert read(cluster, written) == written
+        cluster.wait_until_in_sync()
+        assert cluster.complaints() == []
+        for seat in cluster.seats:
+            log = seat.log_path.read_text(errors="replace")
+            assert "Cannot log in" not in log
+            assert "secret" not in log
 
 
 def write(cluster: MixedCluster) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 from ...support.kafka import KAFKA_3
-from ...support.kafka_tools import ToolServer
+from ...support.kafka_tools import ToolServer, ToolServers
 from .cluster import KAFKA, KWIRE, MixedCluster, wait_until
 from .test_tools import Administrator
 
@@ -20,12 +19,10 @@ SIZE = 12_000_000
 RATE = 3_000_000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
-    """The tools of 3.9.2, in one JVM."""
-    running = ToolServer(KAFKA_3, tmp_path_factory.mktemp("tools") / "log")
-    yield running
-    running.close()
+@pytest.fixture
+def server(tool_servers: ToolServers) -> ToolServer:
+    """The tools of 3.9.2."""
+    return tool_servers(KAFKA_3)
 
 
 @pytest.mark.timeout(600)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,16 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ...support.broker_process import REPOSITORY
 from ...support.kafka import KAFKA_3
-from ...support.kafka_tools import ToolServer
+from ...support.kafka_tools import ToolServer, ToolServers
 from .cluster import KAFKA, KWIRE, MixedCluster, Seat, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
-    """The tools of 3.9.2, in one JVM."""
-    running = ToolServer(KAFKA_3, tmp_path_factory.mktemp("tools") / "log")
-    yield running
-    running.close()
+@pytest.fixture
+def server(tool_servers: ToolServers) -> ToolServer:
+    """The tools of 3.9.2."""
+    return tool_servers(KAFKA_3)
 
 
 class Administrator:

@@ -19,10 +19,10 @@ from server.log.log import AppendInfo, Log
 from server.log.log_manager import LogManager
 from server.metadata.topic_partition import TopicPartition
 from tests.support.kafka import Kafka39Broker, KafkaProcess
-from tests.support.kafka_tools import ToolServer
+from tests.support.kafka_tools import ToolServers
 
 from ..logs import config, end_transaction
-from ..test_kafka_interchange import open_directory, start_again
+from ..test_kafka_interchange import open_directory
 from .cleaning import clean
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -158,7 +158,7 @@ def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
     """Three rounds: old values are removed, then tombstones, then empty transactions with their markers."""
     broker = Kafka39Broker(
         tmp_path / "kafka",
-        config={"zookeeper.session.timeout.ms": "1000", "log.cleaner.backoff.ms": "100"},
+        config={"log.cleaner.backoff.ms": "100"},
     )
     broker.start()
     try:
@@ -189,7 +189,7 @@ def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
             mine = tmp_path / f"mine-{round_}"
             shutil.copytree(broker.log_dir, mine)
 
-            start_again(broker)
+            broker.start()
             wait_until_cleaned(broker.log_dir, target)
             KafkaProcess.stop(broker)
             compact_here(mine)
@@ -205,7 +205,9 @@ def test_same_batches_stay_as_with_apache_kafka(tmp_path: Path) -> None:
         broker.stop()
 
 
-def test_kafka_dump_log_has_no_complaint_about_compacted_segments(tmp_path: Path) -> None:
+def test_kafka_dump_log_has_no_complaint_about_compacted_segments(
+    tmp_path: Path, tool_servers: ToolServers
+) -> None:
     """--deep-iteration reads every record, the index checks every entry."""
     manager = LogManager([str(tmp_path)], FileLayer())
     manager.load(lambda topic: SETTINGS, 0)
@@ -215,28 +217,23 @@ def test_kafka_dump_log_has_no_complaint_about_compacted_segments(tmp_path: Path
     writer.run(200)
     assert clean(log, now_ms=writer.now) == 1
     manager.shutdown(writer.now)
-    tools = ToolServer("3.9.2", tmp_path / "tools.log")
-    try:
-        files = [
-            str(path)
-            for suffix in ("log", "index", "timeindex", "txnindex", "snapshot")
-            for path in sorted(Path(log.dir).glob(f"*.{suffix}"))
-        ]
-        logs = [path for path in files if path.endswith(".log")]
-        result = tools.run("kafka-dump-log", "--deep-iteration", "--files", ",".join(logs))
+    tools = tool_servers("3.9.2")
+    files = [
+        str(path)
+        for suffix in ("log", "index", "timeindex", "txnindex", "snapshot")
+        for path in sorted(Path(log.dir).glob(f"*.{suffix}"))
+    ]
+    logs = [path for path in files if path.endswith(".log")]
+    result = tools.run("kafka-dump-log", "--deep-iteration", "--files", ",".join(logs))
+    assert result.status == 0, result.errors
+    assert "isvalid: false" not in result.output and "isvalid: true" in result.output
+    records = sum(
+        each.header.records_count for path in logs for each in iter_batches(Path(path).read_bytes())
+    )
+    assert result.output.count("| offset: ") == records
+    for path in files:
+        result = tools.run("kafka-dump-log", "--files", path)
+        text = (result.output + result.errors).lower()
         assert result.status == 0, result.errors
-        assert "isvalid: false" not in result.output and "isvalid: true" in result.output
-        records = sum(
-            each.header.records_count
-            for path in logs
-            for each in iter_batches(Path(path).read_bytes())
-        )
-        assert result.output.count("| offset: ") == records
-        for path in files:
-            result = tools.run("kafka-dump-log", "--files", path)
-            text = (result.output + result.errors).lower()
-            assert result.status == 0, result.errors
-            for word in ("mismatch", "misses", "found", "corrupt", "out of order", "exception"):
-                assert word not in text, (path, text[-1000:])
-    finally:
-        tools.close()
+        for word in ("mismatch", "misses", "found", "corrupt", "out of order", "exception"):
+            assert word not in text, (path, text[-1000:])
