@@ -49,6 +49,7 @@ class Home:
         settings = SETTINGS | {name.replace("_", "."): value for name, value in config.items()}
         settings["zookeeper.session.timeout.ms"] = "6000"
         if kind == KAFKA:
+            settings["log.initial.task.delay.ms"] = "100"  # checkpoints are not written sooner
             broker = Kafka39Broker(self.directory, config=settings, port=self.port)
             broker.zookeeper = self.zookeeper
             self.zookeeper.end_sessions()  # of a killed broker: Apache Kafka does not wait for it

@@ -40,12 +40,14 @@ def check(outcome: Outcome, cluster: MixedCluster) -> None:
     assert not cluster.complaints(), "\n".join(cluster.complaints())
 
 
+#: A cluster in which Apache Kafka is in the majority is passed through by the rolling replacement below, too.
+MIXES = {"one-kafka-two-kwire": (KAFKA, KWIRE, KWIRE)}
+if LONG:
+    MIXES["two-kafka-one-kwire"] = (KAFKA, KAFKA, KWIRE)
+
+
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "kinds",
-    [(KAFKA, KWIRE, KWIRE), (KAFKA, KAFKA, KWIRE)],
-    ids=["one-kafka-two-kwire", "two-kafka-one-kwire"],
-)
+@pytest.mark.parametrize("kinds", MIXES.values(), ids=MIXES)
 def test_each_kind_of_broker_is_controller_and_is_killed_and_nothing_is_lost(
     tmp_path: Path, kinds: tuple[str, ...]
 ) -> None:
