@@ -1,0 +1,281 @@
+"""A broker with a listener for each kind of login, and clients that log in there in any way they like."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kwire.api import ApiKey
+from server.security.sasl.clients import PlainClient, ScramClient
+from server.security.sasl.scram import new_salt, salted_password
+from tests.security.tokens import key_set, public_jwk, rsa_key
+from tests.support.broker_process import KwireBroker, free_port
+from tests.support.certificates import Authority
+
+from .target import SETTINGS
+from .wire import Wire, body_of
+
+SCRAM = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+MODULE = "org.apache.kafka.common.security.{}LoginModule required"
+MAPPING = r"RULE:^CN=([a-z]+)$/$1/,RULE:^.*$/nobody/"
+#: What nobody may find anywhere: passwords, keys and what encrypts them.
+SECRETS = {
+    "alice": "alice-secret-Zq81",
+    "mallory": "mallory-secret-Zq82",
+    "tokens": "token-secret-Zq83",
+    "encoder": "encoder-secret-Zq84",
+}
+TOPIC = "treasure"
+
+
+class Ports(NamedTuple):
+    """Where each kind of client is let in."""
+
+    admin: int  # without login; a super user, for what the attacks need
+    tls: int  # SASL_SSL
+    sasl: int  # SASL_PLAINTEXT
+    mutual: int  # SSL with client certificates
+    http: int
+
+
+class SecuredKwire(KwireBroker):
+    """kwire with an authorizer, whose settings are in a file, since everyone can see a command line."""
+
+    def __init__(self, directory: Path, *, level: str = "INFO", **config: str) -> None:
+        self.ports = Ports(*(free_port() for _ in Ports._fields))
+        super().__init__(directory, port=self.ports.admin)
+        self.level = level
+        self._doors: list[Door] = []
+        self.authority = Authority()
+        self.trusted = self.authority.write(directory / "trusted.pem")
+        self.authority.issue("broker").write(directory / "broker.pem")
+        (directory / "keys.json").write_bytes(key_set(public_jwk(rsa_key(), "k1")))
+        ports = self.ports
+        plain = " ".join(f'user_{who}="{SECRETS[who]}"' for who in ("alice", "mallory"))
+        clients = ("tls", "sasl")
+        self.config = {
+            **SETTINGS,
+            "auto.create.topics.enable": "false",
+            "listeners": f"ADMIN://127.0.0.1:{ports.admin},TLS://127.0.0.1:{ports.tls},"
+            f"SASL://127.0.0.1:{ports.sasl},MUTUAL://127.0.0.1:{ports.mutual}",
+            "listener.security.protocol.map": "ADMIN:PLAINTEXT,TLS:SASL_SSL,SASL:SASL_PLAINTEXT,MUTUAL:SSL",
+            "inter.broker.listener.name": "ADMIN",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            **{
+                f"listener.name.{n}.plain.sasl.jaas.config": f"{MODULE.format('plain.Plain')} {plain};"
+                for n in clients
+            },
+            **{
+                f"listener.name.{n}.oauthbearer.sasl.oauthbearer.{key}": value
+                for n in clients
+                for key, value in (
+                    ("jwks.endpoint.url", f"file://{directory}/keys.json"),
+                    ("expected.audience", "kafka"),
+                    ("expected.issuer", "us"),
+                )
+            },
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(directory / "broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.trusted),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.mutual.ssl.principal.mapping.rules": MAPPING,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "super.users": "User:ANONYMOUS;User:admin",
+            "delegation.token.secret.key": SECRETS["tokens"],
+            "password.encoder.secret": SECRETS["encoder"],
+            "kwire.http.listener": f"127.0.0.1:{ports.http}",
+            "listener.name.sasl.plain.connections.max.reauth.ms": "600000",
+            "listener.name.sasl.scram-sha-256.connections.max.reauth.ms": "600000",
+            **config,
+        }
+
+    def command(self) -> list[str]:
+        path = self.directory / "server.properties"
+        lines = (f"{key}={escaped(value)}\n" for key, value in self.config.items())
+        path.write_text("".join(lines))
+        path.chmod(0o600)
+        return [
+            *(sys.executable, "-m", "server", "serve", "--config", str(path)),
+            *("--data-dir", str(self.log_dir), "--log-level", self.level),
+        ]
+
+    def admin(self) -> Door:
+        """A connection of the super user, which is closed with the broker."""
+        door = Door(self.ports.admin)
+        self._doors.append(door)
+        return door
+
+    def stop(self) -> int:
+        for door in self._doors:
+            door.socket.close()
+        return super().stop()
+
+    def prepare(self) -> None:
+        """Make the users, and a topic that is alice's alone."""
+        admin = self.admin()
+        for who in ("alice", "mallory"):
+            assert add_users(admin, {who: SECRETS[who]}) == [0]
+        topics = [
+            {
+                "name": TOPIC,
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [],
+            }
+        ]
+        answer = admin.call(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout_ms=10_000)
+        assert answer["topics"][0]["error_code"] == 0, answer
+        assert allow(admin, "User:alice", 2, TOPIC) == 0
+
+
+def escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")
+
+
+def allow(admin: Wire, principal: str, kind: int, name: str, pattern: int = 3) -> int:
+    """Add an ACL that allows everything; return the error code."""
+    row = {
+        "resource_type": kind,
+        "resource_name": name,
+        "resource_pattern_type": pattern,
+        "principal": principal,
+        "host": "*",
+        "operation": 2,
+        "permission_type": 3,
+    }
+    code: int = admin.call(ApiKey.CREATE_ACLS, 2, creations=[row])["results"][0]["error_code"]
+    return code
+
+
+def add_users(admin: Wire, passwords: dict[str, str], iterations: int = 4096) -> list[int]:
+    """Add SCRAM credentials of both mechanisms in one request; return the error code of each user."""
+    rows = []
+    for user, password in passwords.items():
+        for name, number in SCRAM.items():
+            salt = new_salt()
+            rows.append(
+                {
+                    "name": user,
+                    "mechanism": number,
+                    "iterations": iterations,
+                    "salt": salt,
+                    "salted_password": salted_password(name, password, salt, iterations),
+                }
+            )
+    answer = admin.call(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=rows)
+    return [row["error_code"] for row in answer["results"]]
+
+
+class Door(Wire):
+    """One connection, with TLS or without, that may log in. Errors: OSError (also of TLS)."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None = None, timeout_s: float = 30.0):
+        super().__init__(port, timeout_s)
+        if context is not None:
+            try:
+                self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+            except OSError:
+                self.socket.close()
+                raise
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+    def raw(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def handshake(self, mechanism: str, version: int = 1) -> int:
+        """The error code of SaslHandshake."""
+        code: int = self.call(ApiKey.SASL_HANDSHAKE, version, mechanism=mechanism)["error_code"]
+        return code
+
+    def token(self, data: bytes) -> dict[str, Any]:
+        """The answer to one SaslAuthenticate."""
+        return self.call(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=data)
+
+    def log_in(self, client: Any, mechanism: str) -> int:
+        """Log in; return the error code of the last step."""
+        code = self.handshake(mechanism)
+        token = client.start()
+        while not code and token is not None:
+            answer = self.token(token)
+            code = answer["error_code"]
+            token = None if code else client.evaluate(bytes(answer["auth_bytes"]))
+        return code
+
+    def scram(self, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> int:
+        return self.log_in(ScramClient(mechanism, user, password), mechanism)
+
+    def plain(self, user: str, password: str) -> int:
+        return self.log_in(PlainClient(user, password), "PLAIN")
+
+    def is_served(self) -> bool:
+        """Whether a request that needs a login is answered."""
+        try:
+            self.call(ApiKey.METADATA, 1, topics=[])
+        except OSError:
+            return False
+        return True
+
+    def is_closed(self) -> bool:
+        """Wait until the broker has closed; False if it sends something."""
+        try:
+            return self.socket.recv(1) == b""
+        except OSError as error:
+            return not isinstance(error, TimeoutError)
+
+    def may_read(self, topic: str = TOPIC) -> bool:
+        """Whether the topic's data can be read or written, or the topic be seen."""
+        rows = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]
+        body = body_of(
+            ApiKey.FETCH,
+            11,
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[{"topic": topic, "partitions": rows}],
+        )
+        self.send(ApiKey.FETCH, 11, body)
+        answer = self.receive(ApiKey.FETCH, 11)
+        fetched = answer["responses"][0]["partitions"][0]["error_code"] == 0
+        seen = self.call(ApiKey.METADATA, 7, topics=[{"name": topic}])
+        return fetched or seen["topics"][0]["error_code"] == 0
+
+
+def trusting(authority: Authority, own: Path | None = None) -> ssl.SSLContext:
+    """A client's context; with a certificate of its own if there is a file of one."""
+    context = ssl.create_default_context(cadata=authority.pem)
+    if own is not None:
+        context.load_cert_chain(own)
+    return context
+
+
+def client_hello() -> bytes:
+    """What a client of TLS 1.3 sends first."""
+    context = ssl.create_default_context()
+    out = ssl.MemoryBIO()
+    tls = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        tls.do_handshake()
+    return out.read()
+
+
+def http(port: int, data: bytes, timeout_s: float = 5.0) -> bytes:
+    """What the HTTP listener answers to these bytes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
+        connection.sendall(data)
+        got = b""
+        with contextlib.suppress(OSError):
+            while part := connection.recv(65536):
+                got += part
+        return got
