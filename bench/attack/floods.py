@@ -1,0 +1,344 @@
+"""What an honest client feels beside those who want a secured broker down. python -m bench.attack.floods [ROW ...]
+
+For each row a broker with TLS, SASL and an authorizer is started, and an honest client in a process of its own
+(`guest.py`), which produces over SASL_SSL and logs in again and again. Then comes one attack for `--seconds`. Reported are
+how much was tried, the milliseconds that the honest client's requests and logins took meanwhile, its errors, and the
+broker's memory: before, at its peak, and what the log has grown by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kwire.api import ApiKey
+from tests.support.broker_process import cpu_seconds
+
+from .doors import SECRETS, TOPIC, Door, SecuredKwire, client_hello, http
+from .target import MEGABYTE, ROOT, MemoryWatch
+from .wire import body_of, frame
+
+THREADS = 8
+SLOW = 1000
+
+Flood = Callable[[SecuredKwire, threading.Event], int]
+
+
+def in_threads(once: Callable[[], int], ended: threading.Event, number: int = THREADS) -> int:
+    """Repeat something in threads until the end; return the sum."""
+    totals = [0] * number
+
+    def repeat(index: int) -> None:
+        while not ended.is_set():
+            try:
+                totals[index] += once()
+            except (OSError, ValueError):
+                ended.wait(0.01)
+
+    threads = [threading.Thread(target=repeat, args=(index,)) for index in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(totals)
+
+
+def connected(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # no TIME_WAIT
+    return connection
+
+
+@contextlib.contextmanager
+def many(port: int, number: int = SLOW) -> Iterator[list[socket.socket]]:
+    """Connections that are open at once."""
+    opened = [connected(port) for _ in range(number)]
+    try:
+        yield opened
+    finally:
+        for each in opened:
+            each.close()
+
+
+def drip(port: int, data: bytes, ended: threading.Event) -> int:
+    """1,000 connections that send one byte a second."""
+    with many(port) as opened:
+        for byte in data:
+            began = time.monotonic()
+            for index, each in enumerate(opened):
+                try:
+                    each.send(bytes([byte]))
+                except OSError:  # closed by the broker: come again
+                    each.close()
+                    opened[index] = connected(port)
+            if ended.wait(max(0.0, 1 - (time.monotonic() - began))):
+                break
+    return SLOW
+
+
+def slow_handshakes(broker: SecuredKwire, ended: threading.Event) -> int:
+    return drip(broker.ports.tls, client_hello(), ended)
+
+
+def half_handshakes(broker: SecuredKwire, ended: threading.Event) -> int:
+    """1,000 connections that send a ClientHello and go no further."""
+    hello = client_hello()
+    with many(broker.ports.tls) as opened:
+        for each in opened:
+            each.sendall(hello)
+        ended.wait()
+    return SLOW
+
+
+def handshake_flood(broker: SecuredKwire, ended: threading.Event) -> int:
+    """A recorded ClientHello, which costs its sender nothing and the broker a signature."""
+    hello = client_hello()
+
+    def once() -> int:
+        with connected(broker.ports.tls) as each:
+            each.sendall(hello)
+            each.recv(1)
+        return 1
+
+    return in_threads(once, ended)
+
+
+def slow_logins(broker: SecuredKwire, ended: threading.Event) -> int:
+    """As slow_handshakes, without TLS, in a frame of the largest size that is allowed before the login."""
+    return drip(broker.ports.sasl, b"\0\7\xff\xff" + bytes(100), ended)
+
+
+def held_frames(broker: SecuredKwire, ended: threading.Event) -> int:
+    """1,000 connections that send all but the last byte of a frame of 512 KiB before the login."""
+    data = b"\0\7\xff\xff\0\x24\0\1" + bytes(0x7FFFF - 5)
+    with many(broker.ports.sasl) as opened:
+        for each in opened:
+            each.setblocking(False)
+        left = {each.fileno(): (each, memoryview(data)) for each in opened}
+        while left and not ended.is_set():
+            for number in select.select([], list(left), [], 0.2)[1]:
+                each, rest = left[number]
+                try:
+                    rest = rest[each.send(rest) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    del left[number]
+                    continue
+                if rest:
+                    left[number] = each, rest
+                else:
+                    del left[number]
+            time.sleep(0.01)
+        ended.wait()
+    return SLOW
+
+
+def plain_to_tls(broker: SecuredKwire, ended: threading.Event) -> int:
+    def once() -> int:
+        with connected(broker.ports.tls) as each:
+            each.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            each.recv(100)
+        return 1
+
+    return in_threads(once, ended)
+
+
+def tls_to_plain(broker: SecuredKwire, ended: threading.Event) -> int:
+    hello = client_hello()
+
+    def once() -> int:
+        with connected(broker.ports.sasl) as each:
+            each.sendall(hello)
+            each.recv(100)
+        return 1
+
+    return in_threads(once, ended)
+
+
+def failing_logins(handshake: str, token: bytes) -> Flood:
+    """Logins that fail, whose requests come in one piece, on many connections: those of a login that waits cost nothing."""
+    data = frame(ApiKey.SASL_HANDSHAKE, 1, body_of(ApiKey.SASL_HANDSHAKE, 1, mechanism=handshake))
+    data += frame(
+        ApiKey.SASL_AUTHENTICATE, 1, body_of(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=token)
+    )
+    if handshake != "PLAIN":
+        final = b"c=biws,r=x,p=" + b"A" * 43 + b"="
+        data += frame(
+            ApiKey.SASL_AUTHENTICATE, 1, body_of(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=final)
+        )
+
+    def flood(broker: SecuredKwire, ended: threading.Event) -> int:
+        def once() -> int:
+            opened = [connected(broker.ports.sasl) for _ in range(32)]
+            for each in opened:
+                each.sendall(data)
+            for each in opened:
+                with each:
+                    while each.recv(1000):
+                        pass
+            return len(opened)
+
+        return in_threads(once, ended)
+
+    return flood
+
+
+def client_ids(broker: SecuredKwire, ended: threading.Event) -> int:
+    """A client with a quota that takes a new client id for each request."""
+    admin = broker.admin()
+    row = {"entity": [{"entity_type": "client-id", "entity_name": None}],
+           "ops": [{"key": "request_percentage", "value": 50.0, "remove": False},
+                   {"key": "consumer_byte_rate", "value": 1e6, "remove": False}]}  # fmt: skip
+    admin.call(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=[row], validate_only=False)
+    body = body_of(ApiKey.METADATA, 1, topics=[])
+    numbers = iter(range(10**9))
+
+    def once() -> int:
+        with Door(broker.ports.sasl) as door:
+            door.plain("mallory", SECRETS["mallory"])
+            for _ in range(200):
+                door.raw(frame(ApiKey.METADATA, 1, body, b"c%d" % next(numbers)))
+                door.answer_size()
+        return 200
+
+    return in_threads(once, ended)
+
+
+def throttled(broker: SecuredKwire, ended: threading.Event) -> int:
+    """200 connections of a throttled user, each of which sends 1 MB requests without waiting for an answer."""
+    admin = broker.admin()
+    row = {"entity": [{"entity_type": "user", "entity_name": "mallory"}],
+           "ops": [{"key": "request_percentage", "value": 0.01, "remove": False}]}  # fmt: skip
+    admin.call(ApiKey.ALTER_CLIENT_QUOTAS, 0, entries=[row], validate_only=False)
+    doors = [Door(broker.ports.sasl) for _ in range(200)]
+    for door in doors:
+        door.plain("mallory", SECRETS["mallory"])
+        door.socket.setblocking(False)
+    data = memoryview(
+        frame(ApiKey.METADATA, 1, body_of(ApiKey.METADATA, 1, topics=[]))
+        + b"\0\x0f\xff\xff"
+        + bytes(10**6)
+    )
+    sent = 0
+    while not ended.wait(0.01):
+        for door in doors:
+            with contextlib.suppress(OSError):
+                sent += door.socket.send(data[:262144])
+    for door in doors:
+        door.socket.close()
+    return len(doors)
+
+
+def slow_http(broker: SecuredKwire, ended: threading.Event) -> int:
+    """Slow clients of /metrics: the listener keeps 32, so the others come again at once."""
+    port = broker.ports.http
+    data = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 100
+
+    def once() -> int:
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(connected(port)) for _ in range(25)]
+            for byte in data[:5]:
+                for each in opened:
+                    each.send(bytes([byte]))
+                ended.wait(0.2)
+        return 25
+
+    return in_threads(once, ended, 4)
+
+
+ROWS: dict[str, tuple[str, Flood]] = {
+    "slow-handshakes": ("1,000 connections that send a byte of a TLS handshake each second", slow_handshakes),
+    "half-handshakes": ("1,000 TLS handshakes that stop after the ClientHello", half_handshakes),
+    "handshake-flood": ("TLS handshakes as fast as they go, from a recorded ClientHello", handshake_flood),
+    "slow-logins": ("1,000 connections that send a byte of a login each second", slow_logins),
+    "held-frames": ("1,000 connections that hold all but the end of 512 KiB before the login", held_frames),
+    "plain-to-tls": ("HTTP to the TLS port", plain_to_tls),
+    "tls-to-plain": ("TLS to the port without", tls_to_plain),
+    "failed-plain": ("Failed logins, PLAIN", failing_logins("PLAIN", b"\0alice\0wrong")),
+    "failed-scram": ("Failed logins, SCRAM-SHA-512", failing_logins("SCRAM-SHA-512", b"n,,n=alice,r=x")),
+    "unknown-scram": ("Failed logins of unknown users, SCRAM-SHA-512", failing_logins("SCRAM-SHA-512", b"n,,n=nobody,r=x")),
+    "client-ids": ("Requests with a new client id each, under a quota for each client id", client_ids),
+    "throttled": ("200 connections of a throttled user that go on sending", throttled),
+    "slow-http": ("100 slow clients of /metrics", slow_http),
+}  # fmt: skip
+
+
+def measure(name: str, seconds: float) -> dict[str, Any]:
+    """Run one row."""
+    text, flood = ROWS[name]
+    with tempfile.TemporaryDirectory() as scratch, SecuredKwire(Path(scratch) / "broker") as broker:
+        assert isinstance(broker, SecuredKwire)
+        broker.prepare()
+        guest = subprocess.Popen(
+            [*(sys.executable, "-m", "bench.attack.guest", str(broker.ports.tls), str(broker.trusted)),
+             *("alice", SECRETS["alice"], TOPIC)],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(3)
+        memory, logged = MemoryWatch(broker), broker.log_path.stat().st_size
+        cpu = cpu_seconds(broker.pid)
+        ended = threading.Event()
+        timer = threading.Timer(seconds, ended.set)
+        began = time.monotonic()
+        timer.start()
+        tried = flood(broker, ended)
+        until = time.monotonic()
+        cpu = cpu_seconds(broker.pid) - cpu
+        out, _ = guest.communicate("", timeout=120)
+        before, peak, _ = memory.stop()
+        said = json.loads(out)
+        alive = broker.process is not None and broker.process.poll() is None
+        scraped = (
+            b" 200 "
+            in http(
+                broker.ports.http,
+                b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            )[:20]
+        )
+        log = broker.log_path.read_text()
+        return {
+            "name": name, "text": text, "tried": tried, "seconds": round(until - began, 1),
+            "request": times(said["times"], "request", began, until),
+            "login": times(said["times"], "login", began, until),
+            "errors": said["errors"], "alive": alive and scraped, "cpu_s": round(cpu, 1),
+            "tracebacks": log.count("Traceback"), "log_kb": round((len(log) - logged) / 1000),
+            "before_mb": round(before / MEGABYTE), "peak_mb": round(peak / MEGABYTE),
+        }  # fmt: skip
+
+
+def times(all_times: list[list[Any]], what: str, began: float, until: float) -> dict[str, Any]:
+    """Count, median, 99 of 100 and worst in ms of what was begun during the attack."""
+    found = sorted(
+        took * 1000 for name, start, took in all_times if name == what and began <= start < until
+    )
+    if not found:
+        return {"count": 0}
+    return {"count": len(found), "p50": round(found[len(found) // 2], 1),
+            "p99": round(found[len(found) * 99 // 100], 1), "worst": round(found[-1], 1)}  # fmt: skip
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    options.add_argument("rows", nargs="*", metavar="ROW")
+    options.add_argument("--seconds", type=float, default=10.0)
+    chosen = options.parse_args()
+    for name in chosen.rows or ROWS:
+        print(json.dumps(measure(name, chosen.seconds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
