@@ -135,7 +135,13 @@ class HttpConnection:
     async def _answer(self) -> None:
         event = self._request
         assert event is not None
-        request = HttpRequest.of(event.method, event.target, list(event.headers), bytes(self._body))
+        try:
+            request = HttpRequest.of(
+                event.method, event.target, list(event.headers), bytes(self._body)
+            )
+        except ValueError as error:
+            await self._respond(text(400, f"the query cannot be read: {error}"))
+            return
         try:
             response = await self._route(request)
         except Exception:

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+#: Fields in the query of a request.
+MAX_FIELDS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +28,12 @@ class HttpRequest:
     def of(
         cls, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes
     ) -> HttpRequest:
-        """The request with this target, such as `/metrics?names=jmx`."""
+        """The request with this target, such as `/metrics?names=jmx`. Errors: ValueError for a query of too many fields."""
         path, _, query = target.decode("latin-1").partition("?")
         return cls(
             method.decode("ascii"),
             path,
-            parse_qs(query, keep_blank_values=True, max_num_fields=100),
+            parse_qs(query, keep_blank_values=True, max_num_fields=MAX_FIELDS),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
             body,
         )

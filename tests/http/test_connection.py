@@ -10,7 +10,7 @@ import pytest
 
 from server.http.connection import IDLE_MS, MAX_HEAD_BYTES, MAX_UNSENT_BYTES, REQUEST_MS, STALL_MS
 from server.http.listener import MAX_CONNECTIONS
-from server.http.messages import HttpRequest, HttpResponse
+from server.http.messages import MAX_FIELDS, HttpRequest, HttpResponse
 from tests.http.client import GET, Server, responses, turns
 
 
@@ -43,6 +43,14 @@ def test_request_is_answered_and_the_connection_stays_open() -> None:
 
 def test_query_reaches_the_route() -> None:
     assert asked(GET.replace(b"/hello", b"/hello?name=kim"))[0] == [(200, b"hello kim\n")]
+
+
+def test_query_of_too_many_fields_is_refused_and_the_connection_goes_on() -> None:
+    query = b"&".join([b"a=1"] * (MAX_FIELDS + 1))
+    found, closed = asked(GET.replace(b"/hello", b"/hello?" + query))
+    assert [status for status, _ in found] == [400]
+    assert b"Max number of fields exceeded" in found[0][1]
+    assert not closed
 
 
 def test_head_is_answered_without_a_body() -> None:
