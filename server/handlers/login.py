@@ -157,7 +157,16 @@ class Ending:
 class LoginDispatcher:
     """Answers the requests of one connection until its client has logged in, and again when it has to."""
 
-    __slots__ = ("_began_ms", "_expires_ms", "_logged_in", "_login", "_logins", "_next", "_session")
+    __slots__ = (
+        "_began_ms",
+        "_expires_ms",
+        "_logged_in",
+        "_login",
+        "_logins",
+        "_next",
+        "_session",
+        "_step",
+    )
 
     def __init__(self, logins: SaslLogins, session: Session) -> None:
         self._logins = logins
@@ -167,6 +176,7 @@ class LoginDispatcher:
         self._logged_in: LoggedIn | None = None
         self._expires_ms = 0
         self._began_ms: int | None = None  # the last re-authentication
+        self._step: Later[Any] | None = None  # of the login, while it takes time
         session.info.login = self._login
 
     def dispatch(self, request: RequestReceived, connection: ConnectionInfo) -> Reply:
@@ -197,12 +207,17 @@ class LoginDispatcher:
             assert self._login is not None
             return self._after(self._login, ctx.finish(future.result()))
         reply = self._next.complete(later, future)
-        return reply if self._login is None else self._after(self._login, reply)
+        if (
+            self._login is None or later is not self._step
+        ):  # else of a request before the re-authentication
+            return reply
+        return self._after(self._login, reply)
 
     # -- the login
 
     def _after(self, login: Authenticator, reply: Reply) -> Reply:
         """What follows from the answer to a request of the login."""
+        self._step = reply if isinstance(reply, Later) else None
         if isinstance(reply, Later | Close):
             return reply
         if login.failure is not None:
@@ -261,6 +276,7 @@ class LoginDispatcher:
             counts.failed += 1
         else:
             counts.reauthentication_failed += 1
+        self._logins.gone(self._session)  # it is counted, so its deadline does not matter any more
         delay_ms = self._logins.failure_delay_ms
         if delay_ms <= 0:
             return Close(reason, "login", reply)

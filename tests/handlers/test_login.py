@@ -73,15 +73,27 @@ class Connection:
         self.answered += len(found)
         return found
 
+    async def closed(self) -> None:
+        """Wait for the end of the connection."""
+        ended = asyncio.get_running_loop().create_future()
+        on_closed = self.session._on_closed
+
+        def closed(session: Session) -> None:
+            on_closed(session)
+            ended.set_result(None)
+
+        self.session._on_closed = closed
+        await ended
+
     @property
     def serves_directly(self) -> bool:
         """Whether the login costs the requests to come nothing."""
         return type(self.session._dispatcher) is RequestDispatcher
 
 
-def open_connection(**settings: str) -> Connection:
+def open_connection(beat: Any = heartbeat, **settings: str) -> Connection:
     clock = ManualClock()
-    table = HandlerTable([heartbeat, sasl_handshake, api_versions, sasl_authenticate], CEILING_3_9)
+    table = HandlerTable([beat, sasl_handshake, api_versions, sasl_authenticate], CEILING_3_9)
     services = services_of(clock=clock, api_ranges=table.ranges, features=Features())
     dispatcher = RequestDispatcher(table, services, clock)
     named = {name.replace("__", "."): value for name, value in settings.items()}
@@ -243,9 +255,21 @@ def test_failed_login_is_answered_after_the_delay() -> None:
         connection = open_connection(connection__failed__authentication__delay__ms="30")
         assert len(connection.ask(handshake(), authenticate(BAD), authenticate())) == 1
         assert not connection.session.closed
-        while not connection.session.closed:
-            await asyncio.sleep(0.005)
+        await connection.closed()
         assert len(connection.answers()) == 1
+        assert connection.logins.count("PLAIN").failed == 1
+
+    asyncio.run(run())
+
+
+def test_login_that_has_failed_does_not_also_take_too_long() -> None:
+    async def run() -> None:
+        connection = open_connection(connection__failed__authentication__delay__ms="30000")
+        connection.ask(handshake(), authenticate(BAD))
+        connection.clock.advance(LOGIN_TIMEOUT_MS)
+        connection.logins.tick(connection.clock.monotonic_ms())
+        assert connection.logins.count("PLAIN").failed == 1
+        connection.transport.hang_up()
 
     asyncio.run(run())
 
@@ -371,8 +395,8 @@ def test_step_is_cancelled_if_the_connection_ends(waiting: Waiting, version: int
 # -- sessions that end
 
 
-def logged_in(**settings: str) -> Connection:
-    connection = open_connection(connections__max__reauth__ms="5000", **settings)
+def logged_in(beat: Any = heartbeat, **settings: str) -> Connection:
+    connection = open_connection(beat, connections__max__reauth__ms="5000", **settings)
     answer = connection.ask(handshake(), authenticate())[1]
     assert authenticated(answer).session_lifetime_ms == 5000
     return connection
@@ -412,6 +436,30 @@ def test_failed_login_again_closes_the_connection(token: bytes) -> None:
     assert connection.session.closed
     assert connection.logins.count("PLAIN").reauthentication_failed == 1
     assert connection.session.info.principal == "User:alice"
+
+
+def test_request_that_waits_is_answered_though_the_login_after_it_has_failed() -> None:
+    waiting: list[asyncio.Future[HeartbeatResponse]] = []
+
+    @handles(HeartbeatRequest, versions="0-4", authorize=None, overlap=True)
+    def slow(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        waiting.append(asyncio.get_running_loop().create_future())
+        return ctx.later(waiting[0])
+
+    async def run() -> None:
+        connection = logged_in(slow, connection__failed__authentication__delay__ms="1")
+        connection.clock.advance(4500)
+        assert (
+            connection.ask(BEAT, handshake(), authenticate(BAD)) == []
+        )  # in the order of the requests
+        waiting[0].set_result(HeartbeatResponse(error_code=27))
+        await connection.closed()
+        beaten, _, refused = connection.answers()
+        assert beaten == BEATEN
+        assert authenticated(refused).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert connection.logins.count("PLAIN").reauthentication_failed == 1
+
+    asyncio.run(run())
 
 
 def test_nothing_else_is_served_while_a_client_logs_in_again() -> None:
