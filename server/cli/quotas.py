@@ -160,7 +160,7 @@ def parts_of(entry: Any) -> list[Part]:
 
 def number(value: float) -> str:
     """A number without a useless fraction."""
-    return str(int(value)) if value == int(value) else str(value)
+    return str(int(value)) if value.is_integer() else str(value)
 
 
 def set_quotas(options: Namespace) -> int:

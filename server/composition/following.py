@@ -19,7 +19,7 @@ from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_T
 from ..metadata.publisher import MetadataPublisher
 from ..metadata.topic_partition import TopicPartition
 from ..quotas.clients import ClientQuotas
-from ..quotas.connections import ConnectionRates
+from ..quotas.connections import UNLIMITED, ConnectionRates
 from ..quotas.entities import CLIENT_QUOTAS, CONNECTION_CREATION_RATE, IP_QUOTAS
 from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
@@ -106,7 +106,9 @@ class QuotaSettings:
     def _limit_address(self, name: str, rate: float | None) -> None:
         address = address_of(name)
         if address is not None:
-            self._connections.limit_address(address, None if rate is None else int(rate))
+            if rate is not None:
+                rate = int(max(0, min(rate, UNLIMITED)))  # the store may hold Infinity
+            self._connections.limit_address(address, rate)
         elif rate is not None:
             logger.warning(
                 "/config/ips/%s has no effect: kwire limits only addresses, not host names", name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from math import isnan, nan
 
 from ..quotas.entities import DEFAULT, Entity, Part
 from . import paths
@@ -78,8 +79,12 @@ def quota_values(
         text = config.get(key)
         if text is not None:
             try:
-                values[key] = float(text)
+                value = float(text)
             except ValueError:
+                value = nan
+            if isnan(value):
                 where = paths.config_path(*node)
                 logger.error("%s: %s is %r, which is no number, and ignored", where, key, text)
+            else:
+                values[key] = value
     return values

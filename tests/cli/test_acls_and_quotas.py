@@ -147,3 +147,4 @@ def test_quota_that_is_no_number_or_unknown_is_refused_before_connecting(text: s
 
 def test_numbers_are_printed_without_a_useless_fraction() -> None:
     assert (quotas.number(1048576.0), quotas.number(12.5)) == ("1048576", "12.5")
+    assert quotas.number(float("inf")) == "inf"

@@ -145,6 +145,7 @@ def test_changes_of_the_image_reach_the_quotas_and_unreadable_values_are_ignored
     put("users", "a%2Fb", producer_byte_rate="5", consumer_byte_rate="many")
     put("users", "a%2Fb/clients/c", request_percentage="12.5")
     put("users", "a/clients", producer_byte_rate="7")
+    put("users", "b", producer_byte_rate="NaN")  # which is neither below nor above a rate
     put("topics", "t", producer_byte_rate="7")
     assert quotas.produce.limits == {Entity("a/b", None): 5.0}
     assert quotas.fetch.limits == {}
@@ -155,6 +156,8 @@ def test_changes_of_the_image_reach_the_quotas_and_unreadable_values_are_ignored
     put("ips", "0:0::1", connection_creation_rate="0")
     put("ips", "a.host.name", connection_creation_rate="0")
     assert rates.refused_ms("PLAINTEXT", "::1", 5000) == 1000
+    put("ips", "0:0::1", connection_creation_rate="Infinity")
+    assert rates.refused_ms("PLAINTEXT", "::1", 5000) == 0
     put("ips", "0:0::1")
     assert rates.refused_ms("PLAINTEXT", "::1", 5000) == 0
 
