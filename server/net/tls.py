@@ -202,6 +202,11 @@ class Tls:
                 listener.name,
                 error.explain(),
             )
+        except Exception:  # a bug of kwire's, or of a library's, must not end the watch
+            logger.exception(
+                "listener %s: the new certificates cannot be used, it goes on with those it has",
+                listener.name,
+            )
         else:
             listener.take(credentials)
 

@@ -194,7 +194,7 @@ class TlsTransport(SocketTransport):
 
     def _step(self) -> None:
         """Go on with the handshake."""
-        if self.closed:
+        if self.closed or self._is_secured:  # by whoever waited for it and has given up
             return
         try:
             self._tls.do_handshake()

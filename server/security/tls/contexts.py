@@ -67,19 +67,18 @@ def load_credentials(settings: Settings, read: ReadFile, *, login: bool) -> Cred
     server = _context(settings, ssl.PROTOCOL_TLS_SERVER, identity, trusted)
     auth = settings.own("ssl.client.auth") if login else settings.get_str("ssl.client.auth")
     server.verify_mode = VERIFY[auth or "none"]
-    client = _context(settings, ssl.PROTOCOL_TLS_CLIENT, identity, trusted)
-    algorithm = settings.get_str("ssl.endpoint.identification.algorithm").lower()
-    if algorithm not in ("", "https"):
-        raise settings.refusal(
-            "ssl.endpoint.identification.algorithm", "not supported", "https or empty"
-        )
-    client.check_hostname = algorithm == "https"
+    client = _client_context(settings, identity, trusted)
     return Credentials(identity, trusted, server, client, rules)
 
 
 def client_context(settings: Settings, read: ReadFile) -> ssl.SSLContext:
     """The context of a client that may have no certificate of its own. Errors: ConfigError, which names the key."""
-    identity, trusted = read_identity(settings, read), read_trusted(settings, read)
+    return _client_context(settings, read_identity(settings, read), read_trusted(settings, read))
+
+
+def _client_context(
+    settings: Settings, identity: Identity | None, trusted: list[Certificate] | None
+) -> ssl.SSLContext:
     context = _context(settings, ssl.PROTOCOL_TLS_CLIENT, identity, trusted)
     algorithm = settings.get_str("ssl.endpoint.identification.algorithm").lower()
     if algorithm not in ("", "https"):
@@ -116,7 +115,11 @@ def _context(
         from cryptography.hazmat.primitives.serialization import Encoding
 
         pem = b"".join(each.public_bytes(Encoding.PEM) for each in trusted)
-        context.load_verify_locations(cadata=pem.decode("ascii"))
+        try:
+            context.load_verify_locations(cadata=pem.decode("ascii"))
+        except ssl.SSLError as error:
+            reason = f"OpenSSL refuses the certificates: {error.reason or error}"
+            raise settings.refusal("ssl.truststore.location", reason) from None
     return context
 
 
