@@ -20,10 +20,7 @@ from .scram import (
     plain_hash,
     salted_password,
 )
-from .scram_numbers import MIN_ITERATIONS
-
-#: Apache Kafka stores at most 16,384. A server that asks for millions would keep this broker busy.
-MAX_ITERATIONS = 100_000
+from .scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS
 
 _FIRST = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9/+=]+),i=(?P<iterations>[1-9][0-9]{0,8})(?:,.*)?"

@@ -357,14 +357,14 @@ class ScramUsers:
         return imitation(self._mechanism, user, self._example)
 
     def _first_of(self, configs: Mapping[str, Mapping[str, str]]) -> ScramCredential | None:
-        for name in sorted(configs):
-            text = configs[name].get(self._mechanism)
-            if text is not None:
-                try:
-                    return ScramCredential.parse(text)
-                except BadCredential:
-                    continue
-        return None
+        names = (name for name, config in configs.items() if self._mechanism in config)
+        first = min(names, default=None)  # sorting all of them would take long
+        if first is None:
+            return None
+        try:
+            return ScramCredential.parse(configs[first][self._mechanism])
+        except BadCredential:
+            return None
 
 
 class ScramMechanism:

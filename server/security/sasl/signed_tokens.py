@@ -96,12 +96,15 @@ class SignedTokens:
         """The validator as the settings want it. Errors: what `Settings.refusal` returns."""
         clock = sources.clock
         url = settings.get_str("sasl.oauthbearer.jwks.endpoint.url")
-        if not url.lower().startswith(("https://", "http://", "file:/")):
+        try:
+            shown = without_secrets(url)
+        except ValueError:
+            shown = ""
+        if not shown.lower().startswith(("https://", "http://", "file:/")):
             raise settings.refusal(
                 "sasl.oauthbearer.jwks.endpoint.url",
                 "must be the URL of a key set: https:, http: or file:",
             )
-        shown = without_secrets(url)
 
         def fetch() -> tuple[VerificationKey, ...]:
             return parse_key_set(read_url(url, clock.monotonic_ms), shown)
