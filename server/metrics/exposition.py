@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .histogram import quantile_us
-from .names import Kind, Name
+from .names import Kind
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition
@@ -135,6 +135,3 @@ def names_of(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
             else:
                 found[series.name] = series.labels
     return found
-
-
-__all__ = ["CONTENT_TYPE", "Name", "head", "labels_text", "names_of", "text_of"]
