@@ -108,6 +108,7 @@ def run(options: Namespace) -> int:
     for sentence in config.notices():
         logger.warning("%s", sentence)
 
+    from .. import asyncio_without_ssl  # noqa: F401 - first
     from ..run import run as run_broker
 
     return run_broker(config)

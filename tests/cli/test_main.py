@@ -34,6 +34,14 @@ def test_help_of_client_commands_loads_no_client() -> None:
     assert not {"kafka", "tqdm", "asyncio"} & loaded_by("topics", "--help")
 
 
+def test_broker_without_tls_loads_nothing_for_encryption(tmp_path: Path) -> None:
+    unusable = tmp_path / "file"
+    unusable.touch()
+    loaded = loaded_by("serve", "--listen", "127.0.0.1:0", "--data-dir", str(unusable))
+    assert {"asyncio", "server.broker"} <= loaded
+    assert not {"ssl", "_ssl", "hashlib", "cryptography", "h11", "prometheus_client"} & loaded
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
