@@ -49,12 +49,18 @@ class Client:
         self.bootstrap = f"127.0.0.1:{port}"
         self.properties = {"security.protocol": protocol}
         self.ca = folder / "ca.pem"
-        if protocol == "SSL":
+        self.batch = BATCH
+        if protocol.endswith("SSL"):
             self.properties |= {
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.location": str(self.ca),
             }
+        self.properties |= self.login()
         self.file = write_properties(folder / f"{protocol}-{port}.properties", self.properties)
+
+    def login(self) -> dict[str, str]:
+        """The properties by which it logs in: none."""
+        return {}
 
     def produce(self, topic: str, records: int) -> None:
         """Produce with kafka-producer-perf-test."""
@@ -63,7 +69,7 @@ class Client:
             *("--topic", topic, "--num-records", str(records)),
             *("--record-size", str(RECORD_BYTES), "--throughput", "-1"),
             *("--producer.config", str(self.file), "--producer-props"),
-            *(f"bootstrap.servers={self.bootstrap}", f"batch.size={BATCH}"),
+            *(f"bootstrap.servers={self.bootstrap}", f"batch.size={self.batch}"),
             *("acks=all", "linger.ms=5", "buffer.memory=67108864"),
         )
 
@@ -93,7 +99,7 @@ class RdkafkaClient(Client):
         """Produce until all records are acknowledged."""
         from confluent_kafka import Producer
 
-        producer = Producer({**self._options(), "batch.size": BATCH, "linger.ms": 5})
+        producer = Producer({**self._options(), "batch.size": self.batch, "linger.ms": 5})
         value = os.urandom(RECORD_BYTES)
         for number in range(records):
             while True:
