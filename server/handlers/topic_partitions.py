@@ -3,7 +3,8 @@
 Behavior: describes topics in the order of their names, page by page. A page ends after
 response_partition_limit partitions, at most max.request.partition.size.limit, and its cursor names
 the partition with which the next page begins. A topic that does not exist gets a row with an error,
-unless all topics were asked for.
+unless all topics were asked for. So does one that the client may not DESCRIBE, whether it exists or not;
+these rows come last.
 Omitted: eligible leader replicas: the lists are empty, as Apache Kafka's are while all replicas are
 in sync (docs/omissions.md).
 Source: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.describeTopicResponse, KIP-966.
@@ -27,7 +28,7 @@ from kwire.messages.describe_topic_partitions import (
 from ..controller.topics import invalid_topic_name
 from ..metadata.image import MetadataImage, PartitionImage, TopicImage
 from ..metadata.internal_topics import INTERNAL_TOPICS
-from ..security.acl import ResourceType
+from ..security.acl import AclOperation, ResourceType
 from . import refusals
 from .context import RequestContext
 from .endpoints import address_for
@@ -59,12 +60,17 @@ def describe_topic_partitions(
     limit = services.config.get_int("max.request.partition.size.limit")
     left = max(min(limit, request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])
+    denied = []
     before = None
     for name in (yield from _sorted(asked)):
         yield
         if name < first or name == before:
             continue
         before = name
+        if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            if request.topics:
+                denied.append(_denied(name))
+            continue
         if not left:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -79,6 +85,7 @@ def describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name, partition_index=begin + left)
             break
         left -= len(row.partitions)
+    response.topics += denied
     return response
 
 
@@ -89,6 +96,12 @@ def _sorted(names: Sequence[str]) -> Generator[None, None, Iterator[str]]:
         yield
         runs.append(sorted(names[first : first + NAMES_IN_STEP]))
     return merge(*runs)
+
+
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, partitions=[]
+    )
 
 
 def _missing(ctx: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:

@@ -14,7 +14,10 @@ from kwire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from server.handlers.topic_partitions import describe_topic_partitions
+from server.security.acl import AclEntry, AclOperation, Permission, ResourcePattern, ResourceType
+from server.security.acl_authorizer import AclAuthorizer
 from tests.support.replicas import Replicas, topic_id
+from tests.support.services import with_rooms
 
 Pages = list[tuple[str, list[int]]]
 
@@ -151,3 +154,24 @@ def test_partition_is_described(filled: Replicas) -> None:
 def test_leader_that_is_not_alive_is_none(filled: Replicas) -> None:
     filled.create("d", leader=5, replicas=(5, 0), isr=(5,))
     assert ask(filled, "d").topics[0].partitions[0].leader_id == -1
+
+
+def test_topics_that_may_not_be_described_are_hidden_or_refused_in_the_same_way_as_unknown_ones(
+    filled: Replicas,
+) -> None:
+    authorizer = AclAuthorizer()
+    may_read = AclEntry("User:*", "*", AclOperation.READ, Permission.ALLOW)
+    authorizer.replace_all({ResourcePattern(ResourceType.TOPIC, "b"): [may_read]})
+    filled.services = with_rooms(filled.services, authorizer=authorizer)
+    assert pages(ask(filled)) == ([("b", [0, 1])], None)
+    answer = ask(filled, "a", "b", "none")
+    assert errors(answer) == {
+        "b": 0,
+        "a": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "none": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    a, none = answer.topics[1:]
+    assert (a.topic_id, a.partitions, a.topic_authorized_operations) == (
+        (none.topic_id, none.partitions, none.topic_authorized_operations)
+    )
+    assert pages(ask(filled, limit=2)) == ([("b", [0, 1])], None)  # no cursor names what is hidden
