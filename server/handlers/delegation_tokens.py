@@ -139,7 +139,7 @@ def expire_delegation_token(
 def describe_delegation_token(
     ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> Generator[None, None, DescribeDelegationTokenResponse]:
-    """List the tokens that the client may see: its own, those it may renew, and those it has permission for."""
+    """List the tokens that the client may see: those that concern it, and those it has permission for."""
     error, tokens = refusal_of(ctx), ctx.services.tokens
     rows: list[DescribedDelegationToken] = []
     if error or tokens is None:
@@ -152,7 +152,7 @@ def describe_delegation_token(
             wanted.add(f"{owner.principal_type}:{owner.principal_name}")
     for info in tokens.tokens:
         yield
-        if wanted is not None and wanted.isdisjoint((info.owner, *info.renewers)):
+        if wanted is not None and wanted.isdisjoint((info.owner, info.requester, *info.renewers)):
             continue
         if may_see(ctx, info):
             rows.append(row_of(info, tokens.tokens.hmac_of(info.token_id), ctx.version))
@@ -162,7 +162,7 @@ def describe_delegation_token(
 def may_see(ctx: RequestContext, info: TokenInfo) -> bool:
     """Source: DelegationTokenManager.filterToken."""
     return (
-        info.may_be_renewed_by(ctx.connection.principal)
+        info.concerns(ctx.connection.principal)
         or ctx.allows(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, info.token_id)
         or ctx.allows(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, info.owner)
     )

@@ -35,6 +35,10 @@ class TokenInfo(NamedTuple):
         """Whether this is the owner or a renewer."""
         return principal == self.owner or principal in self.renewers
 
+    def concerns(self, principal: str) -> bool:
+        """Whether this is the owner, a renewer, or who has asked for the token. Source: TokenInformation.ownerOrRenewer."""
+        return principal == self.requester or self.may_be_renewed_by(principal)
+
     def has_expired(self, now_ms: int) -> bool:
         """Whether its life, or the time since it was last renewed, is over."""
         return self.max_ms < now_ms or self.expiry_ms < now_ms

@@ -218,8 +218,10 @@ def test_token_for_another_user_needs_create_tokens_on_that_user(run: Any) -> No
         assert (made.error_code, made.principal_name) == (0, "carol")
         own = await room.call("carol", describe_delegation_token, EVERYTHING)
         assert own.tokens[0].token_requester_principal_name == "alice"
-        # who has asked for it does not own it
-        assert (await room.call("alice", describe_delegation_token, EVERYTHING)).tokens == []
+        # Who has asked for it sees it, too.
+        assert (
+            await room.call("alice", describe_delegation_token, EVERYTHING)
+        ).tokens == own.tokens
 
     run(body)
 
@@ -259,5 +261,29 @@ def test_tokens_of_others_are_seen_with_a_permission_only(run: Any) -> None:
         assert await seen(ask_all=True) == ["t0", "t1"]
         assert await seen("bob") == ["t1"]
         assert await seen() == []
+
+    run(body)
+
+
+def test_who_has_asked_for_a_token_of_another_user_sees_it(run: Any) -> None:
+    async def body(room: Room) -> None:
+        room.allow("alice", AclOperation.CREATE_TOKENS, ResourceType.USER, "User:bob")
+        for_bob = CreateDelegationTokenRequest(
+            owner_principal_type="User",
+            owner_principal_name="bob",
+            renewers=[],
+            max_lifetime_ms=-1,
+        )
+        made = await room.call("alice", create_delegation_token, for_bob)
+        assert made.error_code == 0
+        alice = DescribeDelegationTokenOwner(principal_type="User", principal_name="alice")
+        for owners in (None, [alice]):
+            asked = DescribeDelegationTokenRequest(owners=owners)
+            answer = await room.call("alice", describe_delegation_token, asked)
+            assert [row.token_id for row in answer.tokens] == [made.token_id]
+        # It may not renew it, though: that is for the owner and the renewers.
+        renew = RenewDelegationTokenRequest(hmac=made.hmac, renew_period_ms=1)
+        answer = await room.call("alice", renew_delegation_token, renew)
+        assert answer.error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
     run(body)
