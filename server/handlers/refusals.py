@@ -93,6 +93,11 @@ from kwire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from kwire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from kwire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -592,6 +597,22 @@ def incremental_alter_configs(
             )
             for row in request.resources
         ]
+    )
+
+
+def describe_user_scram_credentials(
+    ctx: RequestContext, request: DescribeUserScramCredentialsRequest, error: ErrorCode
+) -> DescribeUserScramCredentialsResponse:
+    """The answer has the error, and so has a row for each user, which does not name it."""
+    return DescribeUserScramCredentialsResponse(
+        error_code=error,
+        error_message=None,
+        results=[
+            DescribeUserScramCredentialsResult(
+                user="", error_code=error, error_message=None, credential_infos=[]
+            )
+            for _ in request.users or ()
+        ],
     )
 
 

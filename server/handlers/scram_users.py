@@ -62,6 +62,7 @@ NAMES = {number: name for name, number in TYPES.items()}
     DescribeUserScramCredentialsRequest,
     versions="0",
     authorize=cluster(AclOperation.DESCRIBE),
+    refusal=refusals.describe_user_scram_credentials,
 )
 def describe_user_scram_credentials(
     ctx: RequestContext, request: DescribeUserScramCredentialsRequest
