@@ -1,7 +1,7 @@
-"""Records the table of Apache Kafka 3.9.2. usage: python -m tests.authorization > tests/authorization/kafka-3.9.2.json
+"""Records the table of Apache Kafka. usage: python -m tests.authorization 3.9.2 > tests/authorization/kafka-3.9.2.json
 
-The broker has ZooKeeper, `kafka.security.authorizer.AclAuthorizer` and SASL PLAIN. The user alice
-has an ACL that allows everything, and for each denial one that denies it for all names.
+3.9.2 has ZooKeeper and `kafka.security.authorizer.AclAuthorizer`; 4.3.0 is broker and controller in
+one, with StandardAuthorizer. The user alice, who logs in with SASL PLAIN, has an ACL that allows everything, and for each denial one that denies it for all names.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,13 +17,27 @@ from pathlib import Path
 from kwire.api import ApiKey
 from server.handlers.authorization import ResourceType
 from tests.support.broker_process import free_port
-from tests.support.kafka import Kafka39Broker
+from tests.support.kafka import Kafka43Broker, KafkaProcess, kafka_broker
 from tests.support.wire_client import WireClient
 
 from .asking import Asking, ask_all
 from .cases import Permission
 
+RESOURCES = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
+#: The number of ACLs that stay.
+ALLOWING = len(RESOURCES)
 ALLOW, DENY, ALL_OPERATIONS = 3, 2, 2
+ALICES_ACLS = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": "User:alice",
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -47,15 +62,45 @@ def matching(row: dict[str, object]) -> dict[str, object]:
     return {renamed.get(name, name): value for name, value in row.items()}
 
 
-def main() -> None:
+def settings_of(broker: KafkaProcess) -> dict[str, str]:
+    """The settings in which the releases differ."""
+    plain = f"PLAINTEXT://127.0.0.1:{broker.port}"
+    if not isinstance(broker, Kafka43Broker):
+        return {"listeners": plain, "authorizer.class.name": ACL_AUTHORIZER}
+    return {
+        "listeners": f"{plain},CONTROLLER://127.0.0.1:{broker.controller_port}",
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+        ),
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+    }
+
+
+def until_known(admin: WireClient, bindings: int) -> None:
+    """Wait until the broker applies the ACLs: with KRaft, the answer to CreateAcls may come before that."""
+    for _ in range(1000):
+        answer = admin.call(ApiKey.DESCRIBE_ACLS, 3, ALICES_ACLS)
+        assert answer is not None
+        if sum(len(row["acls"]) for row in answer["resources"]) == bindings:
+            time.sleep(0.1)  # for the controller, to which the broker forwards requests
+            return
+        time.sleep(0.01)
+    raise AssertionError(answer)
+
+
+def main(kafka_version: str) -> None:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
-        broker = Kafka39Broker(Path(folder))
+        broker = kafka_broker(kafka_version, Path(folder))
+        own = settings_of(broker)
         broker.config = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker.port},SASL_PLAINTEXT://127.0.0.1:{port}",
+            **own,
+            "listeners": f"{own['listeners']},SASL_PLAINTEXT://127.0.0.1:{port}",
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{LOGIN} user_alice="secret";',
-            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+                f'{LOGIN} user_alice="secret" user_bob="secret";'
+            ),
+            "delegation.token.secret.key": "secret",
             "super.users": "User:ANONYMOUS",
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": "1",
@@ -82,20 +127,23 @@ def main() -> None:
                 if rows != in_force:
                     filters = [matching(row) for row in in_force]
                     admin.call(ApiKey.DELETE_ACLS, 3, {"filters": filters})
+                    until_known(admin, ALLOWING)
                     change(rows)
                     in_force[:] = rows
+                    until_known(admin, ALLOWING + len(rows))
                 yield
 
-            def connect() -> WireClient:
+            def connect(user: str) -> WireClient:
                 client = WireClient("127.0.0.1", port)
                 client.call(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
                 answer = client.call(
-                    ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0secret"}
+                    ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{user}\0secret".encode()}
                 )
                 assert answer and not answer["error_code"], answer
                 return client
 
-            change([acl(kind, ALL_OPERATIONS, ALLOW) for kind in ResourceType])
+            change([acl(kind, ALL_OPERATIONS, ALLOW) for kind in RESOURCES])
+            until_known(admin, ALLOWING)
             with closing(Asking(admin, connect, deny)) as asking:
                 table = ask_all(asking)
         finally:
@@ -109,4 +157,4 @@ def main() -> None:
     sys.stdout.write("{\n" + ",\n".join(rows) + "\n}\n")
 
 
-main()
+main(sys.argv[1])

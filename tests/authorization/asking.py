@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 from kwire.api import ApiKey
@@ -16,14 +17,18 @@ Effect = dict[str, Any]
 Table = dict[str, dict[str, Effect]]
 #: Denies permissions to the client while a request of this case is sent.
 Deny = Callable[[str, tuple[Permission, ...]], AbstractContextManager[None]]
+NO_ANSWER: Effect = {"answer": "none"}
+#: API key -> the first and the last version that a broker serves.
+Ranges = Mapping[int, tuple[int, int]]
 
 
 class BrokerNames:
     """Topics, a group and a transactional id, made by a client that may do everything."""
 
-    def __init__(self, admin: WireClient) -> None:
+    def __init__(self, admin: WireClient, prefix: str) -> None:
         self.admin = admin
-        self.count = 0
+        self.prefix, self.count = prefix, 0
+        self.hmac = b""
         self.topic, self.topic_id = self.new_topic()
         self.group, self.transactional_id = "group", "transaction"
         for kind, key in ((0, self.group), (1, self.transactional_id)):
@@ -40,7 +45,9 @@ class BrokerNames:
 
     def _until_done(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
         """Ask until the coordinator, or the leader, is there."""
-        for _ in range(400):
+        for attempt in range(2000):
+            if attempt > 10:
+                time.sleep(0.01)  # the broker is another process, which has to hear of it
             answer = self.admin.call(api, version, values)
             assert answer is not None
             if not any(value for path, value in outline(answer).items() if path.endswith("code")):
@@ -49,7 +56,7 @@ class BrokerNames:
 
     def unused(self) -> str:
         self.count += 1
-        return f"name-{self.count}"
+        return f"{self.prefix}-{self.count}"
 
     def new_topic(self) -> tuple[str, bytes]:
         name = self.unused()
@@ -62,14 +69,29 @@ class BrokerNames:
 
 
 class Asking:
-    """One client that is denied permissions, and one that may do everything."""
+    """A client that is denied permissions, and one that may do everything. Shape: connect(user)."""
 
-    def __init__(self, admin: WireClient, connect: Callable[[], WireClient], deny: Deny) -> None:
+    def __init__(
+        self,
+        admin: WireClient,
+        connect: Callable[[str], WireClient],
+        deny: Deny,
+        user: str = "alice",
+    ) -> None:
         self.admin = admin
-        self.names = BrokerNames(admin)
+        self.names = BrokerNames(admin, user)
         self.connect = connect
         self.deny = deny
-        self.client = connect()
+        self.user = user
+        self.client = connect(user)
+        self.names.hmac = self._token_of_bob()
+
+    def _token_of_bob(self) -> bytes:
+        with closing(self.connect("bob")) as bob:
+            values = {"renewers": [], "max_lifetime_ms": 3_600_000}
+            answer = bob.call(ApiKey.CREATE_DELEGATION_TOKEN, 3, values)
+        assert answer and not answer["error_code"], answer
+        return answer["hmac"]  # type: ignore[no-any-return]
 
     def close(self) -> None:
         self.admin.close()
@@ -77,38 +99,55 @@ class Asking:
 
     def ask(self, case: Case, version: int, denied: tuple[Permission, ...]) -> dict[str, Any]:
         """The outline of the answer to one request."""
+        found = self.ask_as(self.client, case, version, denied)
+        if found == NO_ANSWER:
+            self.client.close()
+            self.client = self.connect(self.user)
+        return found
+
+    def ask_as(
+        self, client: WireClient, case: Case, version: int, denied: tuple[Permission, ...]
+    ) -> dict[str, Any]:
+        """The outline of the answer to a request of any client."""
         values = case.values(self.names)
         with self.deny(title(case, version), denied):
             try:
-                answer = self.client.call(case.api, version, values)
+                answer = client.call(case.api, version, values)
             except TimeoutError:
                 answer = None
-        if answer is None:
-            self.client.close()
-            self.client = self.connect()
-            return {"answer": "none"}
-        return outline(answer)
+        return NO_ANSWER if answer is None else outline(answer)
 
 
 def title(case: Case, version: int) -> str:
     return f"{case.name}, version {version}"
 
 
-def each_version() -> Iterator[tuple[Case, int]]:
+def each_version(ranges: Ranges) -> Iterator[tuple[Case, int]]:
+    """The cases in those of their versions that a broker serves."""
     for case in CASES:
+        first, last = ranges.get(case.api, (0, -1))
         for version in case.versions:
-            yield case, version
+            if first <= version <= last:
+                yield case, version
+
+
+def ranges_of(client: WireClient) -> Ranges:
+    """What a broker says that it serves."""
+    answer = client.call(ApiKey.API_VERSIONS, 0, {})
+    assert answer is not None
+    return {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]}
 
 
 def ask_all(asking: Asking) -> Table:
     """Ask every case without each permission, one denial after the other."""
     table: Table = {}
     allowed = {}
-    for case, version in each_version():
+    asked = list(each_version(ranges_of(asking.admin)))
+    for case, version in asked:
         allowed[title(case, version)] = asking.ask(case, version, ())
         table[title(case, version)] = {}
     for denied in DENIALS:
-        for case, version in each_version():
+        for case, version in asked:
             key = title(case, version)
             found = effect(allowed[key], asking.ask(case, version, denied))
             if found and not follows(table[key], denied, found):

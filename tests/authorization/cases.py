@@ -29,6 +29,8 @@ READ, WRITE, CREATE, DELETE = (
 ALTER, DESCRIBE = AclOperation.ALTER, AclOperation.DESCRIBE
 CLUSTER_ACTION, IDEMPOTENT_WRITE = AclOperation.CLUSTER_ACTION, AclOperation.IDEMPOTENT_WRITE
 DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+TOKEN, USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
+CREATE_TOKENS, DESCRIBE_TOKENS = AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS
 
 SINGLE: tuple[Permission, ...] = (
     *((TOPIC, each) for each in (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE)),
@@ -37,6 +39,8 @@ SINGLE: tuple[Permission, ...] = (
     *((CLUSTER, each) for each in (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION)),
     *((CLUSTER, each) for each in (DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)),
     *((ID, each) for each in (WRITE, DESCRIBE)),
+    (TOKEN, DESCRIBE),
+    *((USER, each) for each in (CREATE_TOKENS, DESCRIBE_TOKENS)),
 )
 #: Two at once: where either of them is enough.
 PAIRS: tuple[tuple[Permission, Permission], ...] = (
@@ -44,11 +48,13 @@ PAIRS: tuple[tuple[Permission, Permission], ...] = (
     ((TOPIC, DESCRIBE), (TOPIC, DELETE)),
     ((TOPIC, DESCRIBE), (CLUSTER, CLUSTER_ACTION)),
     ((TOPIC, READ), (CLUSTER, CLUSTER_ACTION)),
+    ((TOPIC, DELETE), (CLUSTER, DELETE)),
     ((TOPIC, WRITE), (CLUSTER, IDEMPOTENT_WRITE)),
     ((GROUP, DESCRIBE), (CLUSTER, DESCRIBE)),
     ((GROUP, READ), (TOPIC, READ)),
     ((GROUP, READ), (ID, WRITE)),
     ((CLUSTER, ALTER), (CLUSTER, CLUSTER_ACTION)),
+    ((TOKEN, DESCRIBE), (USER, DESCRIBE_TOKENS)),
 )
 DENIALS: tuple[tuple[Permission, ...], ...] = (*((each,) for each in SINGLE), *PAIRS)
 
@@ -65,6 +71,8 @@ class Names(Protocol):
     topic_id: bytes
     group: str
     transactional_id: str
+    #: Of a token that belongs to bob.
+    hmac: bytes
 
     def new_topic(self) -> tuple[str, bytes]:
         """A topic that nobody else uses, and its id."""
@@ -103,7 +111,7 @@ def produce(n: Names, transactional_id: str | None = None, **options: Any) -> di
         "transactional_id": transactional_id,
         "acks": -1,
         "timeout_ms": 5000,
-        "topic_data": [{"name": n.topic, "partition_data": rows}],
+        "topic_data": [{"name": n.topic, "topic_id": n.topic_id, "partition_data": rows}],
     }
 
 
@@ -180,6 +188,8 @@ ALL = {"include_cluster_authorized_operations": True, "include_topic_authorized_
 RETENTION = {"name": "retention.ms", "value": "1000", "config_operation": 0}
 BROKER_RETENTION = {"name": "log.retention.ms", "value": "1000", "config_operation": 0}
 TOPIC_TYPE, BROKER_TYPE, LOGGER_TYPE = 2, 4, 8
+HOUR_MS = 3_600_000
+OF_CAROL = {"owner_principal_type": "User", "owner_principal_name": "carol"}
 
 
 def plain_config(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -189,7 +199,7 @@ def plain_config(row: dict[str, Any]) -> list[dict[str, Any]]:
 K = ApiKey
 # fmt: off
 CASES = (
-    Case("Produce", K.PRODUCE, (3, 11), produce),
+    Case("Produce", K.PRODUCE, (3, 11, 13), produce),
     Case("Produce with a producer id", K.PRODUCE, (11,),
          lambda n: produce(n, producer_id=424242, producer_epoch=0, base_sequence=0)),
     Case("Produce in a transaction", K.PRODUCE, (11,),
@@ -246,7 +256,7 @@ CASES = (
         "group_id": n.group, "generation_id": 1, "member_id": "nobody"}),
     Case("LeaveGroup", K.LEAVE_GROUP, (2, 5), lambda n: {
         "group_id": n.group, "member_id": "nobody", "members": [{"member_id": "nobody"}]}),
-    Case("DescribeGroups", K.DESCRIBE_GROUPS, (1, 5), lambda n: {
+    Case("DescribeGroups", K.DESCRIBE_GROUPS, (1, 5, 6), lambda n: {
         "groups": [n.group], "include_authorized_operations": True}),
     Case("ListGroups", K.LIST_GROUPS, (2, 5), lambda n: {}),
     Case("DeleteGroups", K.DELETE_GROUPS, (2,), lambda n: {"groups_names": [n.unused()]}),
@@ -275,12 +285,12 @@ CASES = (
          lambda n: added(n, True)),
     Case("AddOffsetsToTxn", K.ADD_OFFSETS_TO_TXN, (3,), lambda n: {
         **producer(n), "group_id": n.group}),
-    Case("TxnOffsetCommit", K.TXN_OFFSET_COMMIT, (3,), lambda n: {
+    Case("TxnOffsetCommit", K.TXN_OFFSET_COMMIT, (3, 5), lambda n: {
         **producer(n), "group_id": n.group, "generation_id": -1, "member_id": "",
         "topics": [{"name": n.topic, "partitions": [
             {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]}),
-    Case("EndTxn", K.END_TXN, (3,), lambda n: {**producer(n), "committed": True}),
-    Case("WriteTxnMarkers", K.WRITE_TXN_MARKERS, (1,), lambda n: {"markers": [
+    Case("EndTxn", K.END_TXN, (3, 5), lambda n: {**producer(n), "committed": True}),
+    Case("WriteTxnMarkers", K.WRITE_TXN_MARKERS, (1, 2), lambda n: {"markers": [
         {"producer_id": 424242, "producer_epoch": 0, "transaction_result": False,
          "coordinator_epoch": 0, "topics": [{"name": n.unused(), "partition_indexes": [0]}]}]}),
     Case("DescribeAcls", K.DESCRIBE_ACLS, (3,), lambda n: NOBODYS_FILTER),
@@ -305,7 +315,7 @@ CASES = (
     Case("ElectLeaders", K.ELECT_LEADERS, (2,), lambda n: {
         "election_type": 0, "topic_partitions": [{"topic": n.topic, "partitions": [0]}],
         "timeout_ms": 5000}),
-    Case("AlterPartitionReassignments", K.ALTER_PARTITION_REASSIGNMENTS, (0,), lambda n: {
+    Case("AlterPartitionReassignments", K.ALTER_PARTITION_REASSIGNMENTS, (0, 1), lambda n: {
         "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "replicas": None}]}]}),
     Case("ListPartitionReassignments", K.LIST_PARTITION_REASSIGNMENTS, (0,), lambda n: {
         "topics": None}),
@@ -317,8 +327,10 @@ CASES = (
         "validate_only": True}),
     Case("DescribeUserScramCredentials", K.DESCRIBE_USER_SCRAM_CREDENTIALS, (0,), lambda n: {
         "users": None}),
+    Case("DescribeUserScramCredentials of a user", K.DESCRIBE_USER_SCRAM_CREDENTIALS, (0,),
+         lambda n: {"users": [{"name": "nobody"}]}),
     Case("AlterUserScramCredentials", K.ALTER_USER_SCRAM_CREDENTIALS, (0,), lambda n: {
-        "deletions": [{"name": "bob", "mechanism": 1}], "upsertions": []}),
+        "deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []}),
     Case("UpdateFeatures", K.UPDATE_FEATURES, (1,), lambda n: {
         "feature_updates": [
             {"feature": "metadata.version", "max_version_level": 1, "upgrade_type": 1}],
@@ -329,8 +341,24 @@ CASES = (
         "topics": [{"name": n.topic, "partition_indexes": [0]}]}),
     Case("DescribeTransactions", K.DESCRIBE_TRANSACTIONS, (0,), lambda n: {
         "transactional_ids": [n.transactional_id]}),
-    Case("ListTransactions", K.LIST_TRANSACTIONS, (1,), lambda n: {
+    Case("ListTransactions", K.LIST_TRANSACTIONS, (1, 2), lambda n: {
         "state_filters": [], "producer_id_filters": []}),
+    Case("DescribeTopicPartitions", K.DESCRIBE_TOPIC_PARTITIONS, (0,), lambda n: {
+        "topics": [{"name": n.topic}], "response_partition_limit": 10, "cursor": None}),
+    Case("DescribeTopicPartitions of all topics", K.DESCRIBE_TOPIC_PARTITIONS, (0,), lambda n: {
+        "topics": [], "response_partition_limit": 10, "cursor": None}),
+    Case("CreateDelegationToken", K.CREATE_DELEGATION_TOKEN, (2, 3), lambda n: {
+        "renewers": [], "max_lifetime_ms": HOUR_MS}),
+    Case("CreateDelegationToken for another user", K.CREATE_DELEGATION_TOKEN, (3,), lambda n: {
+        **OF_CAROL, "renewers": [], "max_lifetime_ms": HOUR_MS}),
+    Case("RenewDelegationToken of another user", K.RENEW_DELEGATION_TOKEN, (2,), lambda n: {
+        "hmac": n.hmac, "renew_period_ms": HOUR_MS}),
+    Case("ExpireDelegationToken of another user", K.EXPIRE_DELEGATION_TOKEN, (2,), lambda n: {
+        "hmac": n.hmac, "expiry_time_period_ms": -1}),
+    Case("DescribeDelegationToken", K.DESCRIBE_DELEGATION_TOKEN, (2, 3), lambda n: {
+        "owners": None}),
+    Case("DescribeDelegationToken of another user", K.DESCRIBE_DELEGATION_TOKEN, (2, 3),
+         lambda n: {"owners": [{"principal_type": "User", "principal_name": "bob"}]}),
 )
 # fmt: on
 
