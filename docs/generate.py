@@ -393,7 +393,7 @@ def _options(parser: ArgumentParser) -> list[str]:
         takes = action.metavar or (("|".join(map(str, action.choices))) if action.choices else "")
         if action.option_strings and action.nargs != 0:
             words = f"{words} {takes or action.dest.upper()}"
-        rows.append(f"- `{words}` {action.help or ''}".rstrip())
+        rows.append(f"- `{words}` {(action.help or '').replace('%%', '%')}".rstrip())
     return [*rows, ""] if rows else []
 
 

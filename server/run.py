@@ -159,7 +159,8 @@ async def _run(broker: Broker) -> int:
         ConfigError,
         OSError,
     ) as error:
-        logger.error("cannot start: %s", error)
+        said = error.explain() if isinstance(error, ConfigError) else error
+        logger.error("cannot start: %s", said)
         return 1
     finally:
         told.cancel()

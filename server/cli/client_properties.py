@@ -29,11 +29,7 @@ AS_THEY_ARE = {
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
     "sasl.kerberos.service.name": "sasl_kerberos_service_name",
-    "ssl.ca.location": "ssl_cafile",
-    "ssl.certificate.location": "ssl_certfile",
-    "ssl.key.location": "ssl_keyfile",
     "ssl.key.password": "ssl_password",
-    "ssl.crl.location": "ssl_crlfile",
 }
 #: The same for whole numbers.
 NUMBERS = {
@@ -176,6 +172,21 @@ def read_pem(argument: str) -> Callable[[str, str, dict[str, Any]], None]:
     return read
 
 
+def read_file(argument: str) -> Callable[[str, str, dict[str, Any]], None]:
+    """A reader of the path of a file, which has to be readable: later, nobody says which one is not."""
+
+    def read(key: str, value: str, result: dict[str, Any]) -> None:
+        if not value:
+            return
+        try:
+            Path(value).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{key}={value}: {error.strerror}") from None
+        result[argument] = value
+
+    return read
+
+
 def read_host_name_check(key: str, value: str, result: dict[str, Any]) -> None:
     result["ssl_check_hostname"] = value not in ("", "none")
 
@@ -189,6 +200,10 @@ READERS: dict[str, Callable[[str, str, dict[str, Any]], None]] = {
     "sasl.mechanism": read_mechanism,
     "sasl.mechanisms": read_mechanism,
     "sasl.jaas.config": read_jaas,
+    "ssl.ca.location": read_file("ssl_cafile"),
+    "ssl.certificate.location": read_file("ssl_certfile"),
+    "ssl.key.location": read_file("ssl_keyfile"),
+    "ssl.crl.location": read_file("ssl_crlfile"),
     "ssl.truststore.location": read_pem("ssl_cafile"),
     "ssl.keystore.location": read_pem("ssl_certfile"),
     "ssl.endpoint.identification.algorithm": read_host_name_check,

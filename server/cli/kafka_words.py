@@ -10,7 +10,14 @@ from collections.abc import Sequence
 
 BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers")
 #: Other options of the command itself, so that they may stand behind a verb, too.
-OF_COMMAND = ("-X", "--command-config", "--consumer.config", "--producer.config")
+OF_COMMAND = (
+    "-X",
+    "--command-config",
+    "--consumer.config",
+    "--producer.config",
+    "--data-dir",
+    "--zookeeper",
+)
 #: Command -> the option of Kafka's tool for what is an argument here, if there is one.
 NAMES = {
     "topics": "--topic",
@@ -19,6 +26,7 @@ NAMES = {
     "groups": "--group",
     "acls": None,
     "quotas": None,
+    "users": None,
 }
 #: Command -> options of Kafka's tool that are verbs here. `--reset-offsets` is not among them:
 #: there it only shows what it would do unless `--execute` is given, here it is the reverse.

@@ -14,6 +14,7 @@ from ..config.endpoints import parse_host_port
 from ..config.jaas_file import named_file, settings_of
 from ..config.properties import PropertiesError, parse_properties
 from ..config.tables import nearest
+from ..metadata.endpoint import SECURITY_PROTOCOLS, WILDCARDS, Endpoint
 from .log_output import configure_logging
 
 logger = logging.getLogger(__name__)
@@ -46,8 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add(
         "--listen",
-        metavar="HOST:PORT",
-        help="address to listen on; :PORT for every interface (default localhost:9092)",
+        metavar="[PROTOCOL://]HOST:PORT",
+        help="address to listen on; :PORT for every interface (default localhost:9092); "
+        "PROTOCOL is PLAINTEXT (default), SSL, SASL_PLAINTEXT or SASL_SSL",
     )
     add(
         "--advertise",
@@ -159,17 +161,25 @@ def option_properties(options: Namespace) -> dict[str, str]:
         "kwire.log.level": options.log_level,
     }
     properties = {name: value for name, value in given.items() if value is not None}
-    for name, option, value in (
-        ("listeners", "--listen", options.listen),
-        ("advertised.listeners", "--advertise", options.advertise),
-    ):
-        if value is not None:
-            host, port = parse_host_port(value, option)
-            if name == "advertised.listeners" and host in ("", "0.0.0.0", "::"):
-                raise ConfigError(f"{option} {value}: name the host that clients are to connect to")
-            properties[name] = (
-                f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
+    protocol = "PLAINTEXT"
+    if options.listen is not None:
+        before, named, address = options.listen.rpartition("://")
+        if named:
+            protocol = before.upper()
+            if protocol not in SECURITY_PROTOCOLS:
+                raise ConfigError(
+                    f"--listen {options.listen}: {before} is none of {', '.join(SECURITY_PROTOCOLS)}"
+                )
+            properties["security.inter.broker.protocol"] = protocol
+        host, port = parse_host_port(address, "--listen")
+        properties["listeners"] = str(Endpoint(protocol, host, port))
+    if options.advertise is not None:
+        host, port = parse_host_port(options.advertise, "--advertise")
+        if host in WILDCARDS:
+            raise ConfigError(
+                f"--advertise {options.advertise}: name the host that clients are to connect to"
             )
+        properties["advertised.listeners"] = str(Endpoint(protocol, host, port))
     return properties
 
 

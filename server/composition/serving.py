@@ -248,12 +248,13 @@ def report_addresses(config: BrokerConfig, opened: Opened) -> None:
     for endpoint in opened.endpoints:
         if endpoint.host not in WILDCARDS or config.advertised_listeners:
             continue
-        if config.zookeeper_connect is not None:
+        if config.zookeeper_connect is not None or endpoint.is_encrypted:
             logger.info(
                 "listening on every interface; clients and other brokers are told to connect to %s:%d. "
-                "If they cannot reach it, start with --advertise HOST:%d",
+                "If they cannot reach it%s, start with --advertise HOST:%d",
                 socket.getfqdn(),
                 endpoint.port,
+                ", or the certificate has no such name" if endpoint.is_encrypted else "",
                 endpoint.port,
             )
         else:

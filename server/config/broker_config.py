@@ -183,9 +183,19 @@ class BrokerConfig:
                 name is None and endpoint.security_protocol == protocol
             ):
                 return endpoint
-        wanted = name if name is not None else protocol
+        if name is not None:
+            others = ", ".join(endpoint.listener for endpoint in self.listeners)
+            raise UnmetRequirement(
+                f"there is no listener of this name in listeners, but {others}",
+                "inter.broker.listener.name",
+                name,
+            )
+        others = " or ".join(sorted({endpoint.security_protocol for endpoint in self.listeners}))
         raise UnmetRequirement(
-            f"inter.broker.listener.name must be a listener name defined in advertised.listeners: {wanted}"
+            "no listener has this protocol, which brokers use for connections to each other;"
+            f" set it to {others}, also for a broker that is alone",
+            "security.inter.broker.protocol",
+            protocol,
         )
 
     @property

@@ -76,7 +76,8 @@ class ConfigError(ValueError):
         """The message for a terminal: `key=value: reason; allowed: range`."""
         if self.key is None:
             return str(self)
-        said = f"{self.key}={self.value}: {self.reason or self}"
+        name = self.key if self.value is None else f"{self.key}={self.value}"
+        said = f"{name}: {self.reason or self}"
         return f"{said}; allowed: {self.allowed}" if self.allowed else said
 
 

@@ -112,6 +112,6 @@ class ListenerSettings:
         """A ConfigError for the value of `key`, by the name under which it is set; hides secrets."""
         name = self.name_in_use(key)
         text = self._config.effective.get(name, BROKER[key].default)
-        shown = "[hidden]" if BROKER[key].sensitive else str(text)
+        shown = "[hidden]" if BROKER[key].sensitive and text is not None else text
         message = f"Invalid value {shown} for configuration {name}: {reason}"
         return ConfigError(message, name, shown, reason, allowed)

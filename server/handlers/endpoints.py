@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from ..metadata.endpoint import ENCRYPTED
+
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage
     from .context import RequestContext
@@ -57,12 +59,17 @@ def address_for(ctx: RequestContext, image: MetadataImage, broker_id: int) -> Ad
 
     Shape: a single broker without advertised.listeners gives the address at which the client
     already reached it, which is right on loopback, in a local network, on several interfaces and
-    through tunnels with equal port numbers; brokers of a cluster all give the registered address.
+    through tunnels with equal port numbers; brokers of a cluster all give the registered address,
+    and so does a listener with TLS, since clients compare the name with the one in the certificate.
     None for a broker that is not alive or has no such listener.
     """
     connection = ctx.connection
     services = ctx.services
-    if broker_id == services.node_id and not services.advertises:
+    if (
+        broker_id == services.node_id
+        and not services.advertises
+        and connection.security_protocol not in ENCRYPTED
+    ):
         return Address(connection.local_host, connection.local_port)
     broker = image.brokers.get(broker_id)
     endpoint = None if broker is None else broker.endpoint(connection.listener)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 #: By id. Source: org.apache.kafka.common.security.auth.SecurityProtocol.
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: Those with TLS.
+ENCRYPTED = ("SSL", "SASL_SSL")
 #: Hosts to listen on that mean every interface.
 WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -30,7 +32,7 @@ class Endpoint(NamedTuple):
     @property
     def is_encrypted(self) -> bool:
         """Whether connections to it use TLS."""
-        return self.security_protocol in ("SSL", "SASL_SSL")
+        return self.security_protocol in ENCRYPTED
 
     @property
     def has_logins(self) -> bool:

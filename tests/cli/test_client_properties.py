@@ -65,6 +65,7 @@ def test_pem_stores_of_java_clients_are_taken(tmp_path: Path) -> None:
         ({"request.timeout.ms": "soon"}, "request.timeout.ms=soon: not a whole number"),
         ({"sasl.jaas.config": "Plain required secret"}, "sasl.jaas.config: "),
         ({"ssl.truststore.location": "/nonexistent"}, "No such file"),
+        ({"ssl.ca.location": "/nonexistent"}, "ssl.ca.location=/nonexistent: No such file"),
     ],
 )
 def test_property_that_cannot_be_meant_is_refused_by_name(

@@ -28,6 +28,8 @@ from server.cli.kafka_words import in_order
         ("topics list -X a=b --command-config f", "topics -X a=b --command-config f list"),
         ("topics describe t -Xa=b --command-config=f", "topics -Xa=b --command-config=f describe t"),
         ("acls --add --topic t --bootstrap-server b:1", "acls --bootstrap b:1 add --topic t"),
+        ("users add a --data-dir d", "users --data-dir d add a"),
+        ("users list --bootstrap-server b:1 -X a=b", "users --bootstrap b:1 -X a=b list"),
         ("topics --help", "topics --help"),
         ("topics list --bootstrap", "topics list --bootstrap"),
         ("serve --config a --topic b", "serve --config a --topic b"),

@@ -80,10 +80,39 @@ def test_node_id_given_by_hand_replaces_either_name_in_the_file(tmp_path: Path) 
         ("localhost:9092", "PLAINTEXT://localhost:9092"),
         (":9092", "PLAINTEXT://:9092"),
         ("[::1]:0", "PLAINTEXT://[::1]:0"),
+        ("ssl://:9093", "SSL://:9093"),
     ],
 )
 def test_addresses_become_listeners(given: str, expected: str) -> None:
     assert settings("--listen", given)["listeners"] == expected
+
+
+def test_a_protocol_of_the_address_is_that_of_brokers_and_of_the_advertised_address() -> None:
+    found = settings("--listen", "SASL_SSL://:9093", "--advertise", "kafka.example.com:9093")
+    assert found["security.inter.broker.protocol"] == "SASL_SSL"
+    assert found["advertised.listeners"] == "SASL_SSL://kafka.example.com:9093"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["listeners=SSL://:9093"],
+            "security.inter.broker.protocol=PLAINTEXT: no listener has this protocol, which brokers use for"
+            " connections to each other; set it to SSL, also for a broker that is alone",
+        ),
+        (
+            ["inter.broker.listener.name=INTERNAL"],
+            "inter.broker.listener.name=INTERNAL: there is no listener of this name in listeners, but PLAINTEXT",
+        ),
+    ],
+)
+def test_a_broker_whose_brokers_have_no_listener_is_told_which_there_are(
+    words: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig(settings(*(part for word in words for part in ("-o", word))))
+    assert caught.value.explain() == message
 
 
 def test_level_of_the_log_may_be_written_small() -> None:
@@ -99,6 +128,7 @@ def test_advertised_address_becomes_a_listener() -> None:
     [
         (["--listen", "9092"], "--listen"),
         (["--listen", "host:99999"], "HOST:PORT"),
+        (["--listen", "TLS://host:1"], "TLS is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         (["--advertise", ":9092"], "name the host that clients are to connect to"),
         (["--advertise", "0.0.0.0:9092"], "name the host"),
         (["-o", "num.partitions"], "not KEY=VALUE"),

@@ -293,6 +293,16 @@ def test_client_is_told_where_it_reached_this_broker_unless_it_advertises(room: 
     ]
 
 
+def test_client_of_a_listener_with_tls_is_told_its_name_since_the_certificate_has_it(
+    room: Replicas,
+) -> None:
+    image = room.publisher.image
+    room.publisher.publish(image.with_brokers({0: registration(0)}))
+    room.services = with_rooms(room.services, advertises=False)
+    room.connection.security_protocol = "SASL_SSL"
+    assert brokers(ask(room, request())) == {0: ("broker0", 9092, None)}
+
+
 def test_broker_without_the_clients_listener_is_left_out(room: Replicas) -> None:
     elsewhere = BrokerRegistration(1, (Endpoint("INTERNAL", "hidden", 1),))
     room.publisher.publish(
