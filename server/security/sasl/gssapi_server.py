@@ -153,7 +153,8 @@ def expect_library(settings: Settings) -> None:
     except (ImportError, OSError) as error:
         raise settings.refusal(
             "sasl.enabled.mechanisms",
-            f"GSSAPI, which is Apache Kafka's default, needs a package ({error}): pip install 'kwire[gssapi]'",
+            f"GSSAPI needs a package ({error}): pip install 'kwire[gssapi]'. It is the default; for logins with"
+            " passwords set SCRAM-SHA-512",
         ) from error
 
 
