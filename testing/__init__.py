@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .certificates import Certificate
     from .client import Group, Helpers, KafkaError, Record, Topic
     from .clock import Clock
     from .cluster import Cluster
     from .faults import DiskFault, Fault, UnusedFault
     from .process import ProcessBroker
     from .remote import RemoteCluster
+    from .secure import Acl, SecureBroker
 
 __all__ = [
+    "Acl",
     "Broker",
+    "Certificate",
     "Clock",
     "Cluster",
     "DiskFault",
@@ -35,13 +39,16 @@ __all__ = [
     "ProcessBroker",
     "Record",
     "RemoteCluster",
+    "SecureBroker",
     "Topic",
     "UnusedFault",
 ]
 
 #: Where each name is. They are imported on first use, because pytest loads the plugin in every run.
 _MODULES = {
+    "Acl": "secure",
     "Broker": "broker",
+    "Certificate": "certificates",
     "Clock": "clock",
     "Cluster": "cluster",
     "DiskFault": "faults",
@@ -52,6 +59,7 @@ _MODULES = {
     "ProcessBroker": "process",
     "Record": "client",
     "RemoteCluster": "remote",
+    "SecureBroker": "secure",
     "Topic": "client",
     "UnusedFault": "faults",
 }

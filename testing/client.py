@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
@@ -26,6 +26,9 @@ from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTo
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from .durations import Duration, to_ms
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 Value = bytes | str | None
@@ -87,11 +90,15 @@ class Group(NamedTuple):
 
 
 class Connection:
-    """One blocking connection to a broker. Errors: ConnectionError, TimeoutError."""
+    """One blocking connection to a broker, with TLS if `tls` is given. Errors: OSError."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, address: tuple[str, int], tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+    ) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
         self._wire = ClientConnection(HELPERS)
 
     def ask(self, request: object, version: int) -> Any:
@@ -115,8 +122,9 @@ class Connection:
 class Client:
     """The helpers' connections to a cluster. Errors: KafkaError, ConnectionError, TimeoutError."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, tls: ssl.SSLContext | None = None) -> None:
         self.bootstrap = [address_of(each) for each in bootstrap.split(",")]
+        self._tls = tls
         self._connections: dict[tuple[str, int], Connection] = {}
         self._coordinators: dict[str, tuple[str, int]] = {}
 
@@ -133,7 +141,7 @@ class Client:
         for each in self.bootstrap if address is None else [address]:
             try:
                 if each not in self._connections:
-                    self._connections[each] = Connection(each)
+                    self._connections[each] = Connection(each, self._tls)
                 return self._connections[each].ask(request, version)
             except OSError as error:
                 failed = error
@@ -398,8 +406,11 @@ class Helpers:
         """The helpers' own connections; each thread has its own."""
         thread = threading.get_ident()
         if thread not in self._clients:
-            self._clients[thread] = Client(self.bootstrap_servers)
+            self._clients[thread] = self._connect()
         return self._clients[thread]
+
+    def _connect(self) -> Client:
+        return Client(self.bootstrap_servers)
 
     def topic(
         self,

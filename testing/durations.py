@@ -49,3 +49,8 @@ def to_ms(duration: Duration) -> int:
             f"not a duration: {duration!r}; write a number and a unit (ms, s, min, h, d, w), such as '46s'"
         )
     return round(float(match[1]) * UNITS[match[2]])
+
+
+def to_timedelta(duration: Duration) -> timedelta:
+    """Return a duration as a timedelta. Shape and errors: as for `to_ms`."""
+    return timedelta(milliseconds=to_ms(duration))

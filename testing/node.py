@@ -127,6 +127,12 @@ class Node:
         address: str = self.broker.address
         return address
 
+    def address_of(self, listener: str) -> str:
+        """HOST:PORT of a listener."""
+        assert self.broker is not None and self.broker.opened is not None
+        [endpoint] = [each for each in self.broker.opened.endpoints if each.listener == listener]
+        return str(endpoint.address)
+
     @property
     def image(self) -> Any:
         """The current metadata image."""

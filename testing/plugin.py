@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixtures `kafka`, `kafka_cluster` and `kafka_process`, their options, and the report of a failed test.
+"""The pytest plugin: the fixtures `kafka`, `kafka_cluster`, `kafka_secure` and `kafka_process`, their options, and the report of a failed test.
 
 It is loaded in every run of pytest where kwire is installed, so it imports nothing of kwire until a fixture is used.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster
     from .process import ProcessBroker
     from .remote import RemoteCluster
+    from .secure import SecureBroker
 
 VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 KWIRE_ONLY = "kafka_kwire_only"
@@ -109,6 +110,19 @@ def kafka_process(request: pytest.FixtureRequest) -> Iterator[ProcessBroker]:
     from .process import ProcessBroker
 
     with ProcessBroker(properties_of(request)) as broker, in_environment(broker):
+        request.node.stash.setdefault(BROKERS, []).append(broker)
+        yield broker
+
+
+@pytest.fixture
+def kafka_secure(request: pytest.FixtureRequest) -> Iterator[SecureBroker]:
+    """A broker with TLS, users and ACLs for this test alone."""
+    if request.config.getoption("--kafka-bootstrap"):
+        pytest.skip("kafka_secure is kwire's own, and --kafka-bootstrap names another cluster")
+    from .secure import SecureBroker
+
+    api = request.config.getoption("--kafka-api")
+    with SecureBroker(properties_of(request), api=api) as broker, in_environment(broker):
         request.node.stash.setdefault(BROKERS, []).append(broker)
         yield broker
 

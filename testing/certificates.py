@@ -1,0 +1,120 @@
+"""The authority of a test run, and the certificates that it issues: elliptic curves, whose keys cost no time."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from kwire.server.security.tls.distinguished_name import name_text, subject_of
+
+DAY = timedelta(days=1)
+YEARS = 3650 * DAY
+#: The names by which clients connect to brokers of a test.
+HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+class Issued:
+    """A private key and its certificate, both in PEM. Shape: `principal` is who a client with it is: "User:CN=app"."""
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self.key_pem = pem.decode()
+        self.certificate_pem = certificate.public_bytes(Encoding.PEM).decode()
+        self.principal = f"User:{name_text(subject_of(certificate.public_bytes(Encoding.DER)))}"
+
+
+class Certificate:
+    """A certificate for a client, with its files. Shape: `path` has the key and the certificate, the others one of them."""
+
+    def __init__(self, issued: Issued, folder: Path, name: str) -> None:
+        #: Who a client with this certificate is, for `allow`: "User:CN=app".
+        self.principal = issued.principal
+        self.path = folder / f"{name}.pem"
+        self.certificate_path = folder / f"{name}.crt"
+        self.key_path = folder / f"{name}.key"
+        self.path.write_text(issued.key_pem + issued.certificate_pem)
+        self.certificate_path.write_text(issued.certificate_pem)
+        self.key_path.write_text(issued.key_pem)
+
+    def __repr__(self) -> str:
+        return f"<certificate of {self.principal}>"
+
+
+class Authority:
+    """Issues certificates."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name.from_rfc4514_string("CN=kwire.testing authority")
+        constraints = x509.BasicConstraints(ca=True, path_length=None)
+        builder = self._builder(self._name, self._key.public_key(), YEARS)
+        self._certificate = builder.add_extension(constraints, critical=True).sign(
+            self._key, hashes.SHA256()
+        )
+        self.pem = self._certificate.public_bytes(Encoding.PEM).decode()
+
+    def issue(
+        self, subject: str, *, hosts: tuple[str, ...] = (), valid_for: timedelta = YEARS
+    ) -> Issued:
+        """Issue a certificate. Shape: `subject` as in RFC 4514, "CN=app,O=Example"; a negative time makes one that has expired.
+
+        Errors: ValueError.
+        """
+        try:
+            name = x509.Name.from_rfc4514_string(subject)
+        except ValueError:
+            raise ValueError(
+                f"{subject!r} is not the subject of a certificate, such as 'CN=app' or 'CN=app,O=Example'"
+            ) from None
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = self._builder(name, key.public_key(), valid_for)
+        if hosts:
+            names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+            builder = builder.add_extension(names, critical=False)
+        return Issued(key, builder.sign(self._key, hashes.SHA256()))
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, valid_for: timedelta
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now + min(valid_for, timedelta()) - DAY)
+            .not_valid_after(now + valid_for)
+        )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+@functools.cache
+def authority() -> Authority:
+    """The authority of this process."""
+    return Authority()
+
+
+@functools.cache
+def of_brokers() -> Issued:
+    """The certificate of the brokers of this process."""
+    return authority().issue("CN=broker", hosts=HOSTS)
+
+
+@functools.cache
+def of_helpers() -> Issued:
+    """The certificate with which the helpers of tests connect."""
+    return authority().issue("CN=kwire-testing")
