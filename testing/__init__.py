@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .cluster import Cluster
     from .faults import DiskFault, Fault, UnusedFault
     from .process import ProcessBroker
+    from .recorder import Exchange, Recorder
     from .remote import RemoteCluster
     from .secure import Acl, SecureBroker
 
@@ -32,12 +33,14 @@ __all__ = [
     "Clock",
     "Cluster",
     "DiskFault",
+    "Exchange",
     "Fault",
     "Group",
     "Helpers",
     "KafkaError",
     "ProcessBroker",
     "Record",
+    "Recorder",
     "RemoteCluster",
     "SecureBroker",
     "Topic",
@@ -52,12 +55,14 @@ _MODULES = {
     "Clock": "clock",
     "Cluster": "cluster",
     "DiskFault": "faults",
+    "Exchange": "recorder",
     "Fault": "faults",
     "Group": "client",
     "Helpers": "client",
     "KafkaError": "client",
     "ProcessBroker": "process",
     "Record": "client",
+    "Recorder": "recorder",
     "RemoteCluster": "remote",
     "SecureBroker": "secure",
     "Topic": "client",

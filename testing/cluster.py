@@ -101,6 +101,7 @@ class Cluster(InProcess):
             self._nodes[broker] = node
             self._ports[broker] = node.address.rpartition(":")[2]
             self._tell_rules()
+            self._tell_recorders()
 
         thread.call(start)
         self._changed.set()

@@ -63,13 +63,15 @@ class WatchedHandlers:
             outer.in_steps = self._watched(inner, inner.in_steps)
             handlers[key] = outer
 
+    def number_of(self, connection: Any) -> int:
+        """The number of a client's connection: the first is 1."""
+        return self._connections.setdefault(connection.connection_id, len(self._connections) + 1)
+
     def _watched(self, inner: Handler[Any], function: Callable[..., Any]) -> Callable[..., Any]:
         def handle(ctx: RequestContext, message: Any) -> Any:
             if ctx.client_id == HELPERS or is_of_broker(ctx.client_id):
                 return function(ctx, message)
-            number = self._connections.setdefault(
-                ctx.connection.connection_id, len(self._connections) + 1
-            )
+            number = self.number_of(ctx.connection)
             self.requests.append(
                 f"{ctx.services.clock.now_ms()} {inner.name} v{ctx.version}"
                 f" client_id={ctx.client_id!r} connection={number}"
@@ -298,6 +300,17 @@ def fetched(
     return found
 
 
+def ids_of(api: str, message: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The groups and the transactional ids that a request names."""
+    if api == "FindCoordinator":
+        keys = tuple(rows.values_of(message, ("key", "coordinator_keys")))
+        return (keys, ()) if message.key_type == 0 else ((), keys)
+    return (
+        tuple(rows.values_of(message, GROUPS)),
+        tuple(rows.values_of(message, TRANSACTIONAL_IDS)),
+    )
+
+
 def described(
     ctx: RequestContext, api: str, message: Any, names: dict[bytes, str], connection: int
 ) -> Request:
@@ -306,14 +319,7 @@ def described(
         named = fetched(ctx, message, names)
     else:
         named = list(rows.rows_of(message, names))
-    groups = tuple(rows.values_of(message, GROUPS))
-    transactional = tuple(rows.values_of(message, TRANSACTIONAL_IDS))
-    if api == "FindCoordinator":
-        keys = tuple(rows.values_of(message, ("key", "coordinator_keys")))
-        if message.key_type == 0:
-            groups = keys
-        else:
-            transactional = keys
+    groups, transactional = ids_of(api, message)
     return Request(
         api,
         ctx.version,

@@ -15,6 +15,7 @@ from .thread import LoopThread
 
 if TYPE_CHECKING:
     from .node import Node
+    from .recorder import Recorder
 
 
 class InProcess(Helpers):
@@ -28,6 +29,7 @@ class InProcess(Helpers):
         self._nodes: dict[int, Node] = {}
         self._folders: dict[int, Path] = {}
         self._rules: list[Rule] = []
+        self._recorders: tuple[Recorder, ...] = ()
         self._changed = threading.Event()
         self.bootstrap_servers = ""
 
@@ -62,6 +64,7 @@ class InProcess(Helpers):
             for rule in self._rules:
                 rule.warn_if_unused()
             self._rules = []
+            self._recorders = ()
             nodes, self._nodes = self._nodes, {}
             for node in nodes.values():
                 thread.call(node.stop if orderly else node.crash)
@@ -146,6 +149,38 @@ class InProcess(Helpers):
             node.files.rules = tuple(each for each in self._rules if isinstance(each, DiskFault))
 
     # -- what has happened
+
+    def record(self) -> Recorder:
+        """Record every request of clients and every reply from now on.
+
+        Shape: until `stop()`, the end of a `with` block, or the end of the brokers. The helpers' own requests, and what brokers send each
+        other, are left out.
+        """
+        from .recorder import Recorder
+
+        recorder = Recorder(self._stop_recording)
+
+        async def start() -> None:
+            self._recorders += (recorder,)
+            self._tell_recorders()
+
+        self._running().call(start)
+        return recorder
+
+    def _stop_recording(self, recorder: Recorder) -> None:
+        if self._thread is None:
+            return
+
+        async def stop() -> None:
+            self._recorders = tuple(each for each in self._recorders if each is not recorder)
+            self._tell_recorders()
+
+        self._thread.call(stop)
+
+    def _tell_recorders(self) -> None:
+        """Give the brokers the recorders; on their loop."""
+        for node in self._nodes.values():
+            node.record(self._recorders)
 
     @property
     def log(self) -> list[str]:

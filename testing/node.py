@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.server.broker import Broker
 from kwire.server.config import BrokerConfig, ConfigError
@@ -23,6 +23,9 @@ from .faults import DiskFault
 from .handlers import WatchedHandlers
 from .loop import OWNER, ControlledLoop, LoopClock
 from .settings import DEFAULTS, IN_CLUSTER, IN_PROCESS
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 #: What a broker's start refuses: settings, and data that it cannot use.
 StartError = ConfigError
@@ -46,6 +49,7 @@ class Node:
         self.handlers = WatchedHandlers(clock.set_back_or_forward)
         self._loop = loop
         self._clock = clock
+        self._tap: Any = None
         self._tree = tree
         given = {**DEFAULTS, **IN_PROCESS, **properties, "log.dirs": str(directory)}
         self._config = BrokerConfig(given if tree is None else {**IN_CLUSTER, **given})
@@ -138,6 +142,17 @@ class Node:
         """The current metadata image."""
         assert self.broker is not None and self.broker.rooms is not None
         return self.broker.rooms.publisher.image
+
+    def record(self, recorders: tuple[Recorder, ...]) -> None:
+        """Have these recorders, and no others, told of requests and replies."""
+        if self._tap is None and recorders:
+            from .tap import Tap
+
+            assert self.broker is not None and self.broker.serving is not None
+            listeners = self.broker.serving.listeners
+            self._tap = Tap(listeners, self.handlers, self._clock, lambda: self.image)
+        if self._tap is not None:
+            self._tap.record(recorders)
 
     def keep_members(self) -> None:
         """Let all members of groups have sent a heartbeat just now."""

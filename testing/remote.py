@@ -64,4 +64,4 @@ class RemoteCluster(Helpers):
         raise AttributeError(name)
 
 
-ONLY_KWIRE = ("clock", "fault", "disk_fault", "faults", "log", "last_requests")
+ONLY_KWIRE = ("clock", "fault", "disk_fault", "faults", "log", "last_requests", "record")
