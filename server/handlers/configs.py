@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from kwire.errors import ErrorCode
 from kwire.messages import alter_configs as alter
@@ -241,6 +241,7 @@ class AlteredResource(Protocol):
     resource_name: str
 
 
+R = TypeVar("R")
 Outcome = tuple[ErrorCode, str | None]
 NOTHING_WRONG: Outcome = (ErrorCode.NONE, None)
 
@@ -263,25 +264,13 @@ def alter_configs(
         )
     return ctx.later(
         _alter(ctx, request.resources, changes, False, request.validate_only),
-        lambda outcomes: _alter_response(request, outcomes),
+        lambda outcomes: _response(
+            alter.AlterConfigsResponse,
+            alter.AlterConfigsResourceResponse,
+            request.resources,
+            outcomes,
+        ),
     )
-
-
-def _alter_response(
-    request: alter.AlterConfigsRequest, outcomes: Sequence[Outcome]
-) -> Steps[alter.AlterConfigsResponse]:
-    rows = []
-    for resource, (error, message) in zip(request.resources, outcomes, strict=True):
-        yield
-        rows.append(
-            alter.AlterConfigsResourceResponse(
-                error_code=error,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return alter.AlterConfigsResponse(responses=rows)
 
 
 @handles(
@@ -307,25 +296,34 @@ def incremental_alter_configs(
         )
     return ctx.later(
         _alter(ctx, request.resources, changes, True, request.validate_only),
-        lambda outcomes: _incremental_response(request, outcomes),
+        lambda outcomes: _response(
+            incremental.IncrementalAlterConfigsResponse,
+            incremental.AlterConfigsResourceResponse,
+            request.resources,
+            outcomes,
+        ),
     )
 
 
-def _incremental_response(
-    request: incremental.IncrementalAlterConfigsRequest, outcomes: Sequence[Outcome]
-) -> Steps[incremental.IncrementalAlterConfigsResponse]:
+def _response(
+    response: Callable[..., R],
+    row: Callable[..., object],
+    resources: Sequence[AlteredResource],
+    outcomes: Sequence[Outcome],
+) -> Steps[R]:
+    """The response to either request, with a row for each resource, in steps."""
     rows = []
-    for resource, (error, message) in zip(request.resources, outcomes, strict=True):
+    for resource, (error, message) in zip(resources, outcomes, strict=True):
         yield
         rows.append(
-            incremental.AlterConfigsResourceResponse(
+            row(
                 error_code=error,
                 error_message=message,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
         )
-    return incremental.IncrementalAlterConfigsResponse(responses=rows)
+    return response(responses=rows)
 
 
 async def _alter(
