@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ..coordination.tokens import TokenStore
     from ..coordinator.marker_channels import MarkerChannels
     from ..coordinator.partition_verifier import PartitionVerifier
+    from ..handlers.denials import Denials
     from ..handlers.gate import Observer
     from ..interbroker.clients import InterBrokerClients
     from ..interbroker.peer_watch import PeerWatch
@@ -210,10 +211,13 @@ def build_rooms(
         )
     authorizer: Authorizer = AllowAll()
     acls: AclStore | None = None
+    denials: Denials | None = None
     if config.has_authorizer:
         from ..coordination.acls import AclStore
+        from ..handlers.denials import Denials
         from ..security.acl_authorizer import AclAuthorizer
 
+        denials = Denials(clock.monotonic_ms)
         authorizer = decides = AclAuthorizer(
             config.super_users,
             allow_if_no_acl_is_found=config.get_bool("allow.everyone.if.no.acl.found"),
@@ -260,6 +264,7 @@ def build_rooms(
         acls=acls,
         tokens=tokens,
         quotas=quotas,
+        denials=denials,
         topics=AutoTopics(
             controller,
             publisher,

@@ -90,7 +90,14 @@ class Asking(Protocol):
 
     version: int
 
-    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool: ...
+    def allows(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        log_denied: bool = True,
+    ) -> bool: ...
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool: ...
 
@@ -110,12 +117,13 @@ def _named(operation: AclOperation, resource_type: ResourceType, attribute: str)
     return check
 
 
-def cluster(*operations: AclOperation) -> Check:
-    """The request needs at least one of these operations on the cluster."""
+def cluster(*operations: AclOperation, log_denied: bool = True) -> Check:
+    """The request needs at least one of these operations on the cluster. Shape: only the last denial is logged."""
 
     def check(ctx: Asking, request: object) -> ErrorCode:
         for operation in operations:
-            if ctx.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME):
+            logs = log_denied and operation is operations[-1]
+            if ctx.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=logs):
                 return ErrorCode.NONE
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

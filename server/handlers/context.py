@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .authorization import AclOperation, Authorizer, Check, ResourceType
     from .ceilings import ApiRange
     from .charge import Charge
+    from .denials import Denials
 
 __all__ = [
     "NO_REPLY",
@@ -153,6 +154,8 @@ class Services:
     #: The delegation tokens; None without their secret key.
     tokens: TokenStore | None
     quotas: ClientQuotas
+    #: Where denied requests are logged; None without an authorizer.
+    denials: Denials | None
 
 
 class RequestContext:
@@ -199,17 +202,44 @@ class RequestContext:
         self.began_us = self.handled_us = 0
         self.charge: Charge | None = None
 
-    def allows(self, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-        """Whether this connection's principal may do this to a resource."""
+    def allows(
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        log_denied: bool = True,
+    ) -> bool:
+        """Whether this connection's principal may do this to a resource.
+
+        Shape: a denial is logged, except with `log_denied` False: where another permission is enough, and where a
+        listing leaves out what may not be seen. Source: Action.logIfDenied.
+        """
         services = self.services
-        return services.authorizer.allows(self.connection, operation, resource_type, name)
+        if services.authorizer.allows(self.connection, operation, resource_type, name):
+            return True
+        if log_denied and services.denials is not None:
+            request = self.handler.name
+            services.denials.log(self.connection, request, operation, resource_type, name)
+        return False
 
     def allows_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Whether this connection's principal may do this to at least one resource of the type."""
-        return self.services.authorizer.allows_any(self.connection, operation, resource_type)
+        services = self.services
+        if services.authorizer.allows_any(self.connection, operation, resource_type):
+            return True
+        if services.denials is not None:
+            request = self.handler.name
+            services.denials.log(self.connection, request, operation, resource_type, None)
+        return False
 
     def partition_by_authorized(
-        self, operation: AclOperation, resource_type: ResourceType, names: Iterable[str]
+        self,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        names: Iterable[str],
+        *,
+        log_denied: bool = True,
     ) -> Generator[None, None, tuple[list[str], list[str]]]:
         """Split the names of resources into those on which the operation is allowed, and the rest.
 
@@ -220,7 +250,8 @@ class RequestContext:
         denied: list[str] = []
         for name in names:
             yield
-            (allowed if self.allows(operation, resource_type, name) else denied).append(name)
+            may = self.allows(operation, resource_type, name, log_denied=log_denied)
+            (allowed if may else denied).append(name)
         return allowed, denied
 
     def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
@@ -231,7 +262,7 @@ class RequestContext:
         return sum(
             1 << operation
             for operation in SUPPORTED_OPERATIONS[resource_type]
-            if self.allows(operation, resource_type, name)
+            if self.allows(operation, resource_type, name, log_denied=False)
         )
 
     @overload

@@ -251,7 +251,9 @@ def offset_for_leader_epoch(
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     """Return where an epoch ended, so that a client or follower can find where its log diverged."""
     # Consumers may ask too, for topics that they may describe (KIP-320).
-    is_broker = ctx.allows(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    is_broker = ctx.allows(
+        AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=False
+    )
     topics = []
     for topic in request.topics:
         yield

@@ -118,7 +118,9 @@ def _creatable(
     ctx: RequestContext, missing: Iterable[str], errors: dict[str, ErrorCode]
 ) -> Steps[list[str]]:
     """The missing topics that can be created; puts into `errors` those that the client may not create."""
-    creates_any = ctx.allows(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    creates_any = ctx.allows(
+        AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=False
+    )
     creatable = []
     for name in missing:
         yield
@@ -131,8 +133,8 @@ def _creatable(
     return creatable
 
 
-def _may_describe(ctx: RequestContext, topic: str) -> bool:
-    return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+def _may_describe(ctx: RequestContext, topic: str, *, log_denied: bool = True) -> bool:
+    return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic, log_denied=log_denied)
 
 
 def _all_topics(
@@ -196,7 +198,7 @@ def _rows_of_all(
 ) -> Steps[list[MetadataResponseTopic]]:
     rows = []
     for topic in image.topics.values():
-        if _may_describe(ctx, topic.name):
+        if _may_describe(ctx, topic.name, log_denied=False):
             row = yield from _topic(ctx, request, image, topic)
             if row is not None:
                 rows.append(row)

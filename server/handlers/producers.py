@@ -48,7 +48,8 @@ NONE = -1
 
 #: What InitProducerId needs. A client that may write to any topic does not need IDEMPOTENT_WRITE.
 IDEMPOTENT = any_of(
-    cluster(AclOperation.IDEMPOTENT_WRITE), any_resource(AclOperation.WRITE, ResourceType.TOPIC)
+    cluster(AclOperation.IDEMPOTENT_WRITE, log_denied=False),
+    any_resource(AclOperation.WRITE, ResourceType.TOPIC),
 )
 TRANSACTIONAL = transactional_id(AclOperation.WRITE)
 

@@ -81,7 +81,9 @@ def create_topics(
     rows: dict[str, NewTopic | Refusal] = {}
     wanted: list[NewTopic] = []
     taken = TakenNames(image.topics)
-    creates_any = ctx.allows(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    creates_any = ctx.allows(
+        AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, log_denied=False
+    )
     for topic in request.topics:
         yield
         if times[topic.name] > 1:
@@ -149,7 +151,9 @@ def _refused_topic(name: str, refusal: Refusal) -> CreatableTopicResult:
 def _created(
     ctx: RequestContext, name: str, row: NewTopic | Refusal, *, created: bool
 ) -> CreatableTopicResult:
-    described = ctx.allows(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+    described = ctx.allows(
+        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, log_denied=False
+    )
     if isinstance(row, Refusal):
         refused = _refused_topic(name, row)
         if not described and row in (NOT_AUTHORIZED_TO_CREATE, NAMED_TWICE):

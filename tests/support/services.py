@@ -33,6 +33,7 @@ def services_of(**rooms: Any) -> Services:
     plain = {
         "authorizer": AllowAll(),
         "acls": None,
+        "denials": None,
         "quotas": ClientQuotas(),
         "turns": Turns(lambda: 0),
     }
