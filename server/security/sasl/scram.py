@@ -317,8 +317,11 @@ class ScramServer:
         raise LoginFailed(user=self._user, reason="a message after the end of the exchange")
 
 
-#: A credential as text, of nobody.
-NOBODY = ScramCredential(bytes(25), bytes(32), bytes(32), MIN_ITERATIONS).text()
+#: Credentials as text, of nobody, by the size of their keys: as long as those of others.
+NOBODY = {
+    size: ScramCredential(bytes(25), bytes(size), bytes(size), MIN_ITERATIONS).text()
+    for size in (32, 64)
+}
 
 
 class ScramUsers:
@@ -336,6 +339,7 @@ class ScramUsers:
         self._mechanism = mechanism
         self._configs = configs
         self._sanitize = sanitize
+        self._nobody = NOBODY[64 if mechanism.endswith("512") else 32]
         self._seen: Mapping[str, Mapping[str, str]] | None = None
         self._example: ScramCredential | None = None
 
@@ -344,10 +348,11 @@ class ScramUsers:
         text = self._configs().get(self._sanitize(user), {}).get(self._mechanism)
         try:
             # In any case, since reading it takes a fifth of the time of a login.
-            credential = ScramCredential.parse(NOBODY if text is None else text)
+            credential = ScramCredential.parse(self._nobody if text is None else text)
         except BadCredential as error:
             raise LoginFailed(user=user, reason=str(error)) from None
-        return None if text is None else KnownUser(f"User:{user}", credential)
+        known = KnownUser(f"User:{user}", credential)
+        return None if text is None else known
 
     def imitate(self, user: str) -> ScramCredential:
         """What a login is checked against if there is no such user."""
