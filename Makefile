@@ -101,6 +101,7 @@ bench-long: $(READY) jars
 attack: $(READY)
 	@.ci/stage attack $(BIN)/python -m bench.attack $(ARGS)
 	@.ci/stage sweep $(BIN)/python -m bench.attack.sweep --newest --sizes 1 4
+	@.ci/stage floods $(BIN)/python -m bench.attack.floods
 
 docs: $(READY)
 	$(BIN)/python -m docs.generate $(ARGS)
