@@ -48,7 +48,9 @@ def brokers(
 ) -> Iterator[tuple[BrokerProcess, BrokerProcess]]:
     """Give Apache Kafka 4.3.0 and kwire, both without ZooKeeper."""
     root = tmp_path_factory.mktemp("differential")
-    kafka = kafka_broker(KAFKA_4, root / "kafka", config=CONFIG)
+    # On a busy machine, heartbeats are late: its controller fences it, and transactions are refused for a while.
+    patient = {"broker.session.timeout.ms": "30000"}
+    kafka = kafka_broker(KAFKA_4, root / "kafka", config=CONFIG | patient)
     kwire = KwireBroker(root / "kwire", config={**CONFIG, "broker.id": "0"})
     with kafka, kwire:
         for broker in (kafka, kwire):
