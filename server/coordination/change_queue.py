@@ -37,6 +37,11 @@ logger = logging.getLogger(__name__)
 RETRY_S = 1.0
 
 
+def numbered(names: Iterable[str]) -> list[str]:
+    """The notifications among the children of a queue, in order; others may have put anything there."""
+    return sorted(name for name in names if name[-10:].isdecimal())
+
+
 class ChangeFollower(ABC):
     """Keeps what a broker has of something equal to the store.
 
@@ -80,7 +85,7 @@ class ChangeFollower(ABC):
                     except NodeExists:
                         pass  # another broker starts at the same time
             for parent in self._seen:  # watched before everything is read
-                names = await self.store.children(parent, self._fired)
+                names = numbered(await self.store.children(parent, self._fired))
                 self._seen[parent] = max(map(paths.sequence_of, names), default=-1)
             await self.read_all()
 
@@ -102,9 +107,15 @@ class ChangeFollower(ABC):
                 logger.error(
                     "cannot read the %s, and goes on with those it has: %s", self.what, error
                 )
-                await asyncio.sleep(RETRY_S)
-                self._lost = True
-                self._changed.set()
+            except (
+                Exception
+            ):  # a bug of kwire's must not end it: access that was taken away would go on
+                logger.exception("cannot read the %s, and goes on with those it has", self.what)
+            else:
+                continue
+            await asyncio.sleep(RETRY_S)
+            self._lost = True
+            self._changed.set()
 
     def _fired(self, event: WatchEvent) -> None:
         if event.kind is EventKind.SESSION:
@@ -115,7 +126,7 @@ class ChangeFollower(ABC):
         async with self.lock:
             found: list[tuple[str, bytes | None]] = []
             for parent, seen in self._seen.items():
-                names = sorted(await self.store.children(parent, self._fired))
+                names = numbered(await self.store.children(parent, self._fired))
                 where = [f"{parent}/{name}" for name in names if paths.sequence_of(name) > seen]
                 if not where:
                     continue

@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kwire.errors import ErrorCode
+from server.coordination import change_queue
+from server.coordination.commit import commit
 from server.coordination.paths import MalformedNode
 from server.coordination.store import Create, Store
-from server.coordination.tokens import TokenStore, decode_token, encode_token, token_path
+from server.coordination.tokens import CHANGES, TokenStore, decode_token, encode_token, token_path
 from server.security.delegation_tokens import DelegationTokens, TokenInfo, TokenTimes
 from tests.support.clock import ManualClock
 
@@ -193,3 +195,36 @@ def test_node_that_cannot_be_read_is_logged_and_left_out(
         other.stop()
 
     run(body)
+
+
+def test_child_of_the_queue_that_is_no_notification_is_passed_over(run: Run) -> None:
+    async def body(maker: StoreMaker) -> None:
+        one = await start(maker)
+        await commit(one.tokens.store, [Create(f"{CHANGES}/by hand")])
+        two = await start(maker, name="two")
+        info = await one.tokens.create("User:alice", "User:alice", (), -1)
+        await two.sees(info)
+        one.stop()
+        two.stop()
+
+    run(body)
+
+
+def test_follower_goes_on_after_an_error_that_nobody_expects(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(change_queue, "RETRY_S", 0)
+
+    async def fail(notifications: object) -> None:
+        raise ZeroDivisionError
+
+    async def body(maker: StoreMaker) -> None:
+        one, two = await start(maker), await start(maker, name="two")
+        monkeypatch.setattr(two.tokens, "read_changed", fail)
+        info = await one.tokens.create("User:alice", "User:alice", (), -1)
+        await two.sees(info)  # by reading everything
+        one.stop()
+        two.stop()
+
+    run(body)
+    assert "cannot read the delegation tokens, and goes on with those it has" in caplog.text
