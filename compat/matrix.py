@@ -50,6 +50,7 @@ TOOLS = {
     "test_deleted_records": "kafka-delete-records",
     "test_topic_configs": "kafka-configs",
     "test_broker_configs": "kafka-configs",
+    "test_quotas": "kafka-configs",
     "test_api_versions": "kafka-broker-api-versions",
     "test_log_dirs": "kafka-log-dirs",
     "test_dump_log": "kafka-dump-log",

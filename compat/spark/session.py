@@ -59,7 +59,14 @@ class Session:
         frame: DataFrame = reader.load()
         return frame
 
-    def write(self, topic: str, first: int, count: int, partitions: int) -> int:
+    def write(
+        self,
+        topic: str,
+        first: int,
+        count: int,
+        partitions: int,
+        options: dict[str, str] | None = None,
+    ) -> int:
         """Write numbered records with keys and headers."""
         frame = self.spark.range(first, first + count).selectExpr(
             "cast(id as string) as key",
@@ -68,6 +75,8 @@ class Session:
             f"{HEADERS} as headers",
         )
         writer = frame.write.format("kafka").option("kafka.bootstrap.servers", self.bootstrap)
+        for name, value in (options or {}).items():
+            writer = writer.option(name, value)
         writer.option("topic", topic).option("includeHeaders", "true").save()
         return count
 
@@ -95,11 +104,15 @@ class Session:
         return True
 
     def forward(self, options: dict[str, str], topic: str, checkpoint: str) -> bool:
-        """Copy a topic into another as a stream, as far as there is something now."""
+        """Copy a topic into another as a stream, as far as there is something now.
+
+        Shape: options that begin with `kafka.` are the sink's, too.
+        """
         frame = self._source(self.spark.readStream, options).selectExpr("key", "value", "partition")
         query = (
             frame.writeStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
+            .options(**{key: text for key, text in options.items() if key.startswith("kafka.")})
             .option("topic", topic)
             .option("checkpointLocation", checkpoint)
             .trigger(availableNow=True)
@@ -140,7 +153,7 @@ def main() -> None:
         try:
             answer = {"result": getattr(session, call.pop("do"))(**call)}
         except Exception as failure:  # noqa: BLE001 - the caller is told
-            answer = {"error": f"{type(failure).__name__}: {failure}"[:3000]}
+            answer = {"error": f"{type(failure).__name__}: {failure}"[:30_000]}
         print(json.dumps(answer), file=answers, flush=True)
     session.spark.stop()
 

@@ -22,6 +22,7 @@ import pytest
 
 from ..support.broker_process import BrokerProcess, KwireBroker
 from ..support.kafka import kafka_broker
+from ..support.secured import Secured
 
 BROKER = os.environ.get("KWIRE_E2E_BROKER", "kwire")
 _topic_numbers = itertools.count()
@@ -60,6 +61,17 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     started = build_broker(tmp_path_factory.mktemp("broker"))
     with started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Provide a kwire broker with TLS, logins and ACLs."""
+    made = Secured(tmp_path_factory.mktemp("secured"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.process.stop()
 
 
 @pytest.fixture

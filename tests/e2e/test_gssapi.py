@@ -71,6 +71,7 @@ def broker(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kwire
         yield made
 
 
+@pytest.mark.compat("kafka-python", "security: GSSAPI")
 def test_kafka_python_logs_in(
     broker: KwireBroker, kdc: Kdc, keytab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_kafka_python_logs_in(
         client.close()
 
 
+@pytest.mark.compat("kcat", "security: GSSAPI")
 def test_kcat_logs_in(broker: KwireBroker, kdc: Kdc, keytab: str, tmp_path: Path) -> None:
     kcat = shutil.which("kcat")
     if kcat is None or shutil.which("kinit") is None:
@@ -114,6 +116,7 @@ def test_kcat_logs_in(broker: KwireBroker, kdc: Kdc, keytab: str, tmp_path: Path
 
 
 @pytest.mark.jvm
+@pytest.mark.compat("java-tools 3.9.2", "security: GSSAPI")
 def test_java_logs_in(
     broker: KwireBroker, kdc: Kdc, keytab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

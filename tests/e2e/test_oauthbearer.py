@@ -68,6 +68,7 @@ def librdkafka(broker: KwireBroker, text: str) -> AdminClient:
     )
 
 
+@pytest.mark.compat("confluent-kafka", "security: OAUTHBEARER")
 def test_librdkafka_logs_in(broker: KwireBroker) -> None:
     client = librdkafka(broker, good_token())
     client.poll(0)
@@ -85,6 +86,7 @@ def test_token_that_is_not_accepted_is_refused_and_the_log_says_why(broker: Kwir
     assert text not in log
 
 
+@pytest.mark.compat("kafka-python", "security: OAUTHBEARER")
 def test_kafka_python_logs_in(broker: KwireBroker) -> None:
     class Provider(AbstractTokenProvider):
         def token(self) -> str:
@@ -102,6 +104,7 @@ def test_kafka_python_logs_in(broker: KwireBroker) -> None:
         client.close()
 
 
+@pytest.mark.compat("aiokafka", "security: OAUTHBEARER")
 def test_aiokafka_logs_in(broker: KwireBroker) -> None:
     class Provider(AioTokenProvider):
         async def token(self) -> str:
@@ -124,6 +127,7 @@ def test_aiokafka_logs_in(broker: KwireBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.compat("java-tools 3.9.2", "security: OAUTHBEARER")
 def test_java_logs_in(broker: KwireBroker, tmp_path: Path, tool_servers: ToolServers) -> None:
     (tmp_path / "token").write_text(good_token())
     properties = write_properties(

@@ -17,6 +17,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..support.broker_process import REPOSITORY, BrokerProcess, end_process
 from ..support.kafka import jars_or_skip, refuse_or_skip
+from ..support.secured import (
+    MTLS,
+    OTHER_HOST,
+    SCRAM,
+    UNKNOWN_AUTHORITY,
+    WRONG_PASSWORD,
+    Secured,
+    Way,
+)
 from .conftest import build_broker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark]
@@ -216,3 +225,63 @@ def test_stream_copies_a_topic_into_another(
         assert spark("forward", **arguments)
         rows = spark("read", options={"subscribe": copy})
         assert sorted(int(row[3]) for row in rows) == list(range(turn * 10 + 10))
+
+
+def login(secured: Secured, way: Way) -> dict[str, str]:
+    """Spark's options for the secured broker."""
+    properties = secured.java(way) | {"bootstrap.servers": secured.bootstrap(way)}
+    # What is refused is to be told soon.
+    properties |= {"request.timeout.ms": "4000", "default.api.timeout.ms": "4000"}
+    return {f"kafka.{key}": text for key, text in properties.items()}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(SCRAM, marks=cell("security: SASL_SSL with SCRAM"), id="SCRAM"),
+        pytest.param(MTLS, marks=cell("security: mTLS with ACLs"), id="MTLS"),
+    ],
+)
+def test_source_and_sink_log_in(spark: Spark, secured: Secured, way: Way, tmp_path: Path) -> None:
+    """Batch and, with SCRAM, stream; `groupIdPrefix` gives the groups names for which there is a permission."""
+    topic, options = f"{way.user}-spark", login(secured, way)
+    admin = AdminClient(secured.librdkafka(way))
+    topics = [NewTopic(name, 2, 1) for name in (topic, f"{topic}-copy")]
+    for future in admin.create_topics(topics).values():
+        future.result(15)
+    spark("write", topic=topic, first=0, count=10_000, partitions=2, options=options)
+    options |= {"subscribe": topic, "groupIdPrefix": topic, "startingOffsets": "earliest"}
+    rows = spark("read", options=options, headers=True)
+    expected = [[number % 2, str(number), f"value {number}"] for number in range(10_000)]
+    assert sorted([row[0], *row[2:4]] for row in rows) == sorted(expected)
+    assert {tuple(row[4]) for row in rows} == {("h=1", "n=NULL")}
+    if way is SCRAM:
+        place = {"topic": f"{topic}-copy", "checkpoint": str(tmp_path / "checkpoint")}
+        assert spark("forward", options=options, **place)
+        rows = spark("read", options=options | {"subscribe": f"{topic}-copy"})
+        assert sorted([row[0], *row[2:]] for row in rows) == sorted(expected)
+
+
+@cell("security: errors without permission")
+def test_topic_without_permission_fails_the_query(spark: Spark, secured: Secured) -> None:
+    options = login(secured, SCRAM)
+    with pytest.raises(AssertionError, match="TopicAuthorizationException"):
+        spark("write", topic="secret", first=0, count=1, partitions=1, options=options)
+    with pytest.raises(AssertionError, match="Authorization"):
+        spark("read", options=options | {"subscribe": "secret"})
+
+
+@cell("security: refused logins and certificates")
+@pytest.mark.parametrize(
+    ("way", "text"),
+    [
+        (WRONG_PASSWORD, "invalid credentials with SASL mechanism SCRAM-SHA-512"),
+        (UNKNOWN_AUTHORITY, "unable to find valid certification path"),
+        (OTHER_HOST, "No subject alternative names matching IP address 127.0.0.1"),
+    ],
+    ids=["password", "authority", "host"],
+)
+def test_refused_query_says_why(spark: Spark, secured: Secured, way: Way, text: str) -> None:
+    with pytest.raises(AssertionError) as failed:
+        spark("read", options=login(secured, way) | {"subscribe": "secret"})
+    assert text in str(failed.value)
