@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaProducer
 
 from ..support.kafka import KAFKA_3
-from ..support.kafka_tools import ToolServer
+from ..support.kafka_tools import ToolServer, ToolServers
 from ..support.secured import AGAIN, ALSO_AGAIN, REAUTH_MS, SCRAM, Secured
 
 pytestmark = [
@@ -99,16 +98,15 @@ def read(secured: Secured, topic: str) -> list[str]:
 @pytest.mark.compat("aiokafka", "security: new connection when a session ends")
 @pytest.mark.compat("java-tools 3.9.2", "security: re-authentication")
 def test_clients_under_load_log_in_again_and_lose_nothing(
-    secured: Secured, name: str, tmp_path: Path, long_form: bool
+    secured: Secured, name: str, tool_servers: ToolServers, long_form: bool
 ) -> None:
     seconds = 60 if long_form else 4
     count = seconds * PACE
-    tools = ToolServer(KAFKA_3, tmp_path / "jvm.log")
     clients: dict[str, Callable[[Secured, str, int], list[str]]] = {
         "confluent": by_confluent,
         "python": by_kafka_python,
         "aiokafka": by_aiokafka,
-        "java": partial(by_java, tools),
+        "java": partial(by_java, tool_servers(KAFKA_3)),
     }
     topics = {client: f"alice-{name}-{client}" for client in clients}
     made = [NewTopic(topic, 1) for topic in topics.values()]
@@ -116,15 +114,12 @@ def test_clients_under_load_log_in_again_and_lose_nothing(
     for future in admin.create_topics(made).values():
         future.result(15)
     before = [secured.counts(way) for way in (AGAIN, ALSO_AGAIN)]
-    try:
-        with ThreadPoolExecutor(len(clients)) as pool:
-            jobs = {
-                client: pool.submit(send, secured, topics[client], count)
-                for client, send in clients.items()
-            }
-            errors = {client: job.result() for client, job in jobs.items()}
-    finally:
-        tools.close()
+    with ThreadPoolExecutor(len(clients)) as pool:
+        jobs = {
+            client: pool.submit(send, secured, topics[client], count)
+            for client, send in clients.items()
+        }
+        errors = {client: job.result() for client, job in jobs.items()}
     assert errors == {client: [] for client in clients}
     numbers = [str(number) for number in range(count)]
     for client, topic in topics.items():

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -22,7 +21,7 @@ import pytest
 from aiokafka.errors import KafkaError as AioError
 
 from ..support.kafka import KAFKA_3, KAFKA_4, refuse_or_skip
-from ..support.kafka_tools import ToolResult, ToolServer
+from ..support.kafka_tools import ToolResult, ToolServer, ToolServers
 from ..support.secured import (
     ADMIN,
     MTLS,
@@ -464,8 +463,8 @@ def for_tools(feature: str) -> list[Any]:
 class Tools:
     """The tools of one release on the secured broker."""
 
-    def __init__(self, version: str, secured: Secured, log: Path) -> None:
-        self.server = ToolServer(version, log)
+    def __init__(self, server: ToolServer, secured: Secured) -> None:
+        self.server = server
         self.secured = secured
 
     def run(self, tool: str, way: Way, *arguments: str, text: str = "") -> ToolResult:
@@ -489,20 +488,10 @@ class Tools:
         return result.output
 
 
-@pytest.fixture(scope="module")
-def all_tools(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Release -> its tools, started when first used."""
-    started: dict[str, Tools] = {}
-
-    def of(version: str) -> Tools:
-        if version not in started:
-            log = tmp_path_factory.mktemp("tools") / "jvm.log"
-            started[version] = Tools(version, secured, log)
-        return started[version]
-
-    yield of
-    for tools in started.values():
-        tools.server.close()
+@pytest.fixture
+def all_tools(secured: Secured, tool_servers: ToolServers) -> Callable[[str], Tools]:
+    """Release -> its tools."""
+    return lambda version: Tools(tool_servers(version), secured)
 
 
 @pytest.mark.jvm
