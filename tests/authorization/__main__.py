@@ -15,51 +15,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from kwire.api import ApiKey
-from server.handlers.authorization import ResourceType
 from tests.support.broker_process import free_port
 from tests.support.kafka import Kafka43Broker, KafkaProcess, kafka_broker
 from tests.support.wire_client import WireClient
 
+from .acls import ALICES_ACLS, ALL_OPERATIONS, ALLOW, ALLOWING, DENY, RESOURCES, acl, matching
 from .asking import Asking, ask_all
 from .cases import Permission
 
-RESOURCES = tuple(kind for kind in ResourceType if kind > ResourceType.ANY)
-#: The number of ACLs that stay.
-ALLOWING = len(RESOURCES)
-ALLOW, DENY, ALL_OPERATIONS = 3, 2, 2
-ALICES_ACLS = {
-    "resource_type_filter": 1,
-    "resource_name_filter": None,
-    "pattern_type_filter": 1,
-    "principal_filter": "User:alice",
-    "host_filter": None,
-    "operation": 1,
-    "permission_type": 1,
-}
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-
-
-def acl(kind: ResourceType, operation: int, permission: int) -> dict[str, object]:
-    return {
-        "resource_type": int(kind),
-        "resource_name": "kafka-cluster" if kind is ResourceType.CLUSTER else "*",
-        "principal": "User:alice",
-        "host": "*",
-        "operation": operation,
-        "permission_type": permission,
-    }
-
-
-def matching(row: dict[str, object]) -> dict[str, object]:
-    renamed = {
-        "resource_type": "resource_type_filter",
-        "resource_name": "resource_name_filter",
-        "principal": "principal_filter",
-        "host": "host_filter",
-    }
-    return {renamed.get(name, name): value for name, value in row.items()}
 
 
 def settings_of(broker: KafkaProcess) -> dict[str, str]:

@@ -24,13 +24,12 @@ from server.net.connection_info import ConnectionInfo
 from server.security.acl import AclEntry, ResourcePattern
 from server.security.acl import Permission as Allowed
 from server.security.acl_authorizer import AclAuthorizer
-from server.security.sasl.clients import ScramClient
-from server.security.sasl.scram import salted_password
 from tests.support.replicas import UnsyncedFiles
 from tests.support.wire_client import WireClient
 
 from .asking import Asking, Table, each_version, follows, ranges_of, title
 from .cases import DENIALS, SINGLE, Case, Permission, effect, name_of
+from .logins import MECHANISM, add_users, log_in
 
 pytestmark = pytest.mark.e2e
 
@@ -73,7 +72,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
 NEEDS_LOGIN = "DelegationToken"
 
 ALICE, ANONYMOUS = "alice", "ANONYMOUS"
-MECHANISM, PASSWORD, SALT = "SCRAM-SHA-256", "secret", b"salt"
 
 
 class Denier(AclAuthorizer):
@@ -153,7 +151,7 @@ def ask_kwire(broker: Broker) -> Found:
     alices, everybodys = Denier(ALICE), Denier(ANONYMOUS)
     object.__setattr__(rooms.services, "authorizer", alices)
     with closing(connect(ANONYMOUS)) as client:
-        add_users(client)
+        add_users(client, ALICE, "bob", "admin")
         cases = list(each_version(ranges_of(client)))
     with closing(asking(alices, ALICE)) as by_alice:
         table = effects(by_alice, alices, cases)
@@ -161,28 +159,6 @@ def ask_kwire(broker: Broker) -> Found:
     some = [row for row in cases if NEEDS_LOGIN not in row[0].name][::4]
     with closing(asking(everybodys, ANONYMOUS)) as by_everybody:
         return Found(table, effects(by_everybody, everybodys, some), others)
-
-
-def add_users(client: WireClient) -> None:
-    """Users who log in with the same password."""
-    salted = salted_password(MECHANISM, PASSWORD, SALT, 4096)
-    credential = {"mechanism": 1, "iterations": 4096, "salt": SALT, "salted_password": salted}
-    rows = [{"name": user, **credential} for user in (ALICE, "bob", "admin")]
-    answer = client.call(
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": rows}
-    )
-    assert answer is not None
-    assert [row["error_code"] for row in answer["results"]] == [0, 0, 0]
-
-
-def log_in(client: WireClient, user: str) -> None:
-    client.call(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": MECHANISM})
-    login = ScramClient(MECHANISM, user, PASSWORD)
-    message: bytes | None = login.start()
-    while message is not None:
-        answer = client.call(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": message})
-        assert answer and not answer["error_code"], answer
-        message = login.evaluate(answer["auth_bytes"])
 
 
 def effects(asking: Asking, denier: Denier, cases: Sequence[tuple[Case, int]]) -> Table:
