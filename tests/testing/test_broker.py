@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from kwire.errors import ErrorCode
 from kwire.testing import Broker, KafkaError
+from kwire.testing.client import Client
 
 from .clients import consumer, producer, read, send
 
@@ -149,3 +151,14 @@ def test_settings_are_kafkas_and_bad_ones_are_named() -> None:
         assert len(broker.client.leaders("made")) == 4
     with pytest.raises(ValueError, match=r"the broker does not start: .*num\.partitions"):
         Broker({"num.partitions": "many"}).start()
+
+
+def test_helpers_ask_again_while_a_new_leader_does_not_know_the_end() -> None:
+    answers = [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.NONE]
+
+    def look() -> str:
+        if code := answers.pop(0):
+            raise KafkaError("offsets", code)
+        return "known"
+
+    assert Client("127.0.0.1:1").patiently(look) == "known"
