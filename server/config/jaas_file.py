@@ -11,13 +11,15 @@ A setting that is already there counts. Source: JaasContext.load, JaasUtils; Zoo
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from ..security.jaas import JaasError, LoginModule, parse_jaas_file
 from .definitions import ConfigError
 from .endpoints import parse_protocol_map
 from .tables import BROKER, LISTENER_PREFIX
+
+if TYPE_CHECKING:
+    from ..security.jaas import LoginModule
 
 FILE = "kwire.jaas.file"
 ZOOKEEPER_LOGIN = "kwire.zookeeper.sasl.jaas.config"
@@ -36,8 +38,13 @@ def named_file(properties: Mapping[str, str], environment: Mapping[str, str]) ->
     """The JAAS file that the settings name, or else KAFKA_OPTS; None if there is none."""
     if FILE in properties:
         return properties[FILE].strip() or None
+    options = environment.get("KAFKA_OPTS")
+    if not options:
+        return None
+    import shlex
+
     try:
-        words = shlex.split(environment.get("KAFKA_OPTS", ""))
+        words = shlex.split(options)
     except ValueError:
         return None
     found = [word[len(PROPERTY) :] for word in words if word.startswith(PROPERTY)]
@@ -46,6 +53,8 @@ def named_file(properties: Mapping[str, str], environment: Mapping[str, str]) ->
 
 def settings_of(text: str, path: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The settings that a JAAS file makes for a broker with these. Errors: ConfigError."""
+    from ..security.jaas import JaasError, parse_jaas_file  # compiles its patterns
+
     try:
         sections = parse_jaas_file(text)
     except JaasError as error:
