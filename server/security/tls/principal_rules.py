@@ -87,7 +87,7 @@ def _parse(text: str) -> Iterator[_Rule]:
 
 def _compiled(rule: str, pattern: str, replacement: str) -> re.Pattern[str]:
     try:
-        compiled = re.compile(pattern)
+        compiled = re.compile(pattern, re.ASCII)  # as in Java: \w is no letter of another alphabet
     except re.error as error:
         raise InvalidRule(f"Invalid rule: `{rule}`: {error}") from None
     for found in REPLACED.finditer(replacement):

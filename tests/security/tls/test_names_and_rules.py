@@ -42,3 +42,10 @@ def test_bytes_that_are_no_certificate_are_an_error(authority: Authority, length
     certificate = authority.issue("alice").certificate_der
     with pytest.raises(ValueError, match="DER"):
         subject_of(certificate[:length])
+
+
+def test_letters_of_other_alphabets_are_no_word_characters_as_in_java() -> None:
+    rules = PrincipalRules(r"RULE:^CN=(\w+)$/$1/")
+    assert rules.user("CN=alice") == "alice"
+    with pytest.raises(NoRuleApplies):
+        rules.user("CN=\u0430lice")  # the first letter is Cyrillic
