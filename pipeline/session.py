@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from . import worker_daemon
+from .client_settings import for_java
 from .problems import Problem
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -72,8 +73,8 @@ def _connector(folder: str | None) -> dict[str, str]:
 
 
 def kafka_options(options: Namespace) -> dict[str, str]:
-    """The cluster's options for Spark's kafka source and sink."""
+    """The cluster's options for Spark's kafka source and sink. Errors: Problem."""
     return {
         "kafka.bootstrap.servers": options.bootstrap_server,
-        **{f"kafka.{key}": value for key, value in options.client_properties},
+        **{f"kafka.{key}": value for key, value in for_java(options.client_properties).items()},
     }

@@ -1,0 +1,58 @@
+"""Settings of Kafka clients, named as librdkafka names them, as Apache Kafka's client inside Spark wants them.
+
+Jobs use both clients. Names that both have are passed on as they are.
+Source: librdkafka's CONFIGURATION.md; SaslConfigs, SslConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from .problems import Problem
+
+_MODULES = {"PLAIN": "plain.PlainLoginModule"}
+_SCRAM = "scram.ScramLoginModule"
+
+
+def for_java(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What Apache Kafka's client needs. Errors: Problem for a PEM file that cannot be read.
+
+    The contents of PEM files are passed on, since executors on other machines do not have the files.
+    """
+    given = dict(properties)
+    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
+    mechanism = given.pop("sasl.mechanisms", given.pop("sasl.mechanism", None))
+    authority, key, certificate = (
+        _text(name, given.pop(name, None))
+        for name in ("ssl.ca.location", "ssl.key.location", "ssl.certificate.location")
+    )
+    if mechanism is not None:
+        given["sasl.mechanism"] = mechanism
+    if user is not None and password is not None and mechanism is not None:
+        module = f"org.apache.kafka.common.security.{_MODULES.get(mechanism, _SCRAM)}"
+        given["sasl.jaas.config"] = (
+            f"{module} required username={_quoted(user)} password={_quoted(password)};"
+        )
+    if authority is not None:
+        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+    if key is not None and certificate is not None:
+        given |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": key,
+            "ssl.keystore.certificate.chain": certificate,
+        }
+    return given
+
+
+def _text(name: str, path: str | None) -> str | None:
+    try:
+        return None if path is None else Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "not a PEM file"
+        raise Problem(f"--client-property {name}={path}: {said}") from error
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
