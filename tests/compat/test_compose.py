@@ -167,3 +167,22 @@ def test_compose_reads_the_files(program: tuple[str, ...], override: str) -> Non
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert set(yaml.safe_load(ran.stdout)["services"]) == {*BROKERS, *ENSEMBLE}
+
+
+def test_secured_brokers_have_the_ids_and_addresses_of_the_others(services: dict[str, Any]) -> None:
+    secured = read("docker-compose.secure.yml")["services"]
+    assert set(secured) == set(BROKERS)
+    for name in BROKERS:
+        given = {
+            **secured[name],
+            "command": [w for w in secured[name]["command"] if "http" not in w],
+        }
+        config, other = settings(given), settings(services[name])
+        for key in ("broker.id", "listeners", "advertised.listeners", "zookeeper.connect"):
+            assert config[key] == other[key]
+        assert [endpoint.security_protocol for endpoint in config.listeners] == ["SSL", "SASL_SSL"]
+        assert config.listener("BROKERS").get_str("ssl.client.auth") == "required"
+        assert config.listener("CLIENTS").get_list("sasl.enabled.mechanisms") == ["SCRAM-SHA-512"]
+        assert config.super_users == {"User:CN=broker", "User:admin"}
+        (http,) = (word for word in secured[name]["command"] if "http" in word)
+        assert http.removeprefix("--http=") in secured[name]["healthcheck"]["test"][-1]
