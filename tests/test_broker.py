@@ -621,17 +621,22 @@ def test_broker_that_is_still_starting_can_be_stopped(
 
 
 @pytest.mark.parametrize(
-    "error", [OSError("no such disk"), ConfigError("key", "value", "wrong"), LogDirInUse("taken")]
+    ("error", "said"),
+    [
+        (OSError("no such disk"), "no such disk"),
+        (ConfigError("Invalid value v ...", "key", "v", "wrong"), "key=v: wrong"),
+        (LogDirInUse("taken"), "taken"),
+    ],
 )
 def test_broker_that_cannot_start_says_why_in_a_line(
-    process_settings: None, caplog: pytest.LogCaptureFixture, error: Exception
+    process_settings: None, caplog: pytest.LogCaptureFixture, error: Exception, said: str
 ) -> None:
     async def start() -> None:
         raise error
 
     broker = Stub(start)
     assert run_until_stopped(broker) == 1  # type: ignore[arg-type]
-    assert f"cannot start: {error}" in caplog.text
+    assert f"cannot start: {said}" in caplog.text
     assert broker.stopped == 1
 
 
