@@ -152,7 +152,9 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
 
     from kafka.errors import KafkaError
 
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    library = logging.getLogger("kafka")
+    level = library.level
+    library.setLevel(logging.CRITICAL)
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         await_broker(options.bootstrap, arguments_of(options))
@@ -167,6 +169,7 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
         print(f"kwire: {options.bootstrap}: {said or error}", file=sys.stderr)
     finally:
         signal.signal(signal.SIGTERM, before)
+        library.setLevel(level)
     return 1
 
 
