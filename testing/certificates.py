@@ -19,6 +19,19 @@ YEARS = 3650 * DAY
 #: The names by which clients connect to brokers of a test.
 HOSTS = ("localhost", "127.0.0.1", "::1")
 
+#: What the key of an authority is for; without it, Python from 3.13 on does not trust it.
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Issued:
     """A private key and its certificate, both in PEM. Shape: `principal` is who a client with it is: "User:CN=app"."""
@@ -55,8 +68,10 @@ class Authority:
         self._name = x509.Name.from_rfc4514_string("CN=kwire.testing authority")
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         builder = self._builder(self._name, self._key.public_key(), YEARS)
-        self._certificate = builder.add_extension(constraints, critical=True).sign(
-            self._key, hashes.SHA256()
+        self._certificate = (
+            builder.add_extension(constraints, critical=True)
+            .add_extension(SIGNS_CERTIFICATES, critical=True)
+            .sign(self._key, hashes.SHA256())
         )
         self.pem = self._certificate.public_bytes(Encoding.PEM).decode()
 
@@ -92,6 +107,11 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + min(valid_for, timedelta()) - DAY)
             .not_valid_after(now + valid_for)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
 
 

@@ -92,6 +92,7 @@ def run(tmp_path: Path) -> Callable[[Any], None]:
                 await body(Room(tokens))
             finally:
                 await store.close()
+                await tree.close()
 
         asyncio.run(main())
 

@@ -22,6 +22,19 @@ from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
 
+#: What the key of an authority is for; without it, Python from 3.13 on does not trust it.
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Issued:
     """A private key with its certificate, and the certificate of who issued it."""
@@ -77,6 +90,7 @@ class Authority:
         self.certificate = (
             self._builder(self._name, self._key.public_key(), DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, hashes.SHA256())
         )
 
@@ -120,6 +134,11 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - DAY * 2)
             .not_valid_after(now + valid_for)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
 
 
