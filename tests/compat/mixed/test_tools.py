@@ -233,8 +233,12 @@ def elections(admin: Administrator) -> None:
     two.kill()
     wait_until(lambda: cluster.partitions()["unclean-0"]["isr"] == [1], "broker 2 is out of sync")
     wait_until(lambda: cluster.controller() not in (2, None), "a controller")
-    said = admin.under_replicated()
-    assert "Topic: unclean\tPartition: 0\tLeader: 1" in said and "Topic: tools" in said, said
+
+    def is_told() -> bool:
+        said = admin.under_replicated()
+        return "Topic: unclean\tPartition: 0\tLeader: 1" in said and "Topic: tools" in said
+
+    wait_until(is_told, "the broker that is asked has heard of it, which is after the store has it")
     words = ("topics", "--bootstrap-server", one.bootstrap, "describe", "--under-replicated")
     done = subprocess.run(
         [sys.executable, "-m", "server", *words],
