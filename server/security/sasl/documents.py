@@ -77,6 +77,9 @@ def read_request(
                     raise FetchFailed(f"{shown} is larger than {MAX_BYTES} bytes")
                 if monotonic_ms() > deadline_ms:
                     raise FetchFailed(f"{shown} was not read within {FETCH_TIMEOUT_MS} ms")
+    except HTTPError as error:  # it holds the response open
+        error.close()
+        raise FetchFailed(f"{shown} cannot be read: {error}") from error
     except (OSError, HTTPException, ValueError) as error:  # URLError is an OSError
         raise FetchFailed(f"{shown} cannot be read: {type(error).__name__}: {error}") from error
     return bytes(data)
