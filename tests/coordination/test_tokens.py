@@ -204,6 +204,7 @@ def test_child_of_the_queue_that_is_no_notification_is_passed_over(run: Run) -> 
         two = await start(maker, name="two")
         info = await one.tokens.create("User:alice", "User:alice", (), -1)
         await two.sees(info)
+        assert (one.infos, two.infos) == ({info}, {info})
         one.stop()
         two.stop()
 

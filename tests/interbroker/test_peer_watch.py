@@ -121,8 +121,10 @@ def test_ended_process_is_lost_and_found_when_it_listens_again() -> None:
         await connected(peer)
         peer.die()
         await told.until("lost 2")
+        assert told.words == ["lost 2"]
         await peer.open()
         await told.until("lost 2", "found 2")
+        assert told.words == ["lost 2", "found 2"]
 
     run(body)
 
@@ -191,5 +193,6 @@ def test_host_of_several_addresses_refuses_when_all_of_them_do(
         await connected(peer, 2)
         peer.die()
         await told.until("lost 2")
+        assert told.words == ["lost 2"]
 
     run(body)

@@ -512,8 +512,10 @@ async def test_reload_reads_at_once(authority: Authority, tmp_path: Path) -> Non
         broker.tls.start()
         second.write(store)
         broker.tls.reload()
-        while await serial_of(broker, authority) != second.certificate.serial_number:
+        before, after = first.certificate.serial_number, second.certificate.serial_number
+        while (shown := await serial_of(broker, authority)) == before:
             await asyncio.sleep(0)
+        assert shown == after
 
 
 @on_loop
@@ -566,3 +568,5 @@ def test_other_names_are_accepted_where_the_settings_allow_them(
     other = BrokerConfig(settings_of(authority, authority.issue("other", hosts=("else",))))
     after = tls.TlsListener(other, Endpoint("SSL", "", 0, "SSL")).credentials
     tls.check_replacement(before, after, config, "SSL")
+    with pytest.raises(ConfigError, match="DistinguishedName does not match"):
+        tls.check_replacement(before, after, other, "SSL")

@@ -295,7 +295,10 @@ def test_binding_that_cannot_be_is_refused(pattern: ResourcePattern, said: str) 
 
 
 def test_cluster_can_have_acls() -> None:
-    check_new(AclBinding(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME), entry()))
+    binding = AclBinding(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME), entry(DESCRIBE))
+    check_new(binding)
+    made = authorizer({binding.pattern: [binding.entry]})
+    assert made.allows(ALICE, DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def test_principal_without_a_type_is_refused() -> None:

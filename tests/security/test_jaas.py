@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from server.security.jaas import (
@@ -113,12 +113,18 @@ def test_quoted_value_is_read_back_whatever_it_contains(value):
     assert parse_jaas_config(f'a.B required p="{escaped}";').options == {"p": value}
 
 
-@given(st.text("ab ={};\"'/*\\\n,0.-"))
+WORDS = ["a.B ", "required ", "optional ", "p", "=", "q ", '"x y" ', "'x' ", "'", ";", "\\", "/*"]
+
+
+@given(st.text("ab ={};\"'/*\\\n,0.-") | st.lists(st.sampled_from(WORDS)).map("".join))
+@example("a.B required p=0 q='x'; // the end")
 def test_any_text_is_read_or_refused(text):
     try:
-        parse_jaas_config(text)
-    except JaasError:
-        pass
+        module = parse_jaas_config(text)
+    except JaasError as error:
+        assert "JAAS" in str(error)
+    else:
+        assert parse_jaas_config(module.to_text()) == module
 
 
 def test_long_comments_take_linear_time():

@@ -83,9 +83,11 @@ def test_kafka_python_connects_with_a_certificate(broker: SecureBroker) -> None:
         **broker.kafka_python_config(certificate), api_version=(2, 6)
     )
     try:
-        client.send("orders", b"x").get(10)
+        sent = client.send("orders", b"by certificate").get(10)
     finally:
         client.close()
+    [record] = broker.consume("orders", partition=sent.partition, offset=sent.offset)
+    assert record.value == b"by certificate"
 
 
 @pytest.mark.parametrize(

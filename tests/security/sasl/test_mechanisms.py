@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from typing import Any
+
 import pytest
 
 from server.config import BrokerConfig, ConfigError
+from server.security.sasl.mechanisms import build_mechanisms
+from server.security.sasl.sources import Sources
+from tests.support.clock import ManualClock
 
 PLAIN_MODULE = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="s3cret";'
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -17,18 +23,29 @@ BASE = {
 ENABLED = "sasl.enabled.mechanisms"
 
 
+def in_thread(*_: object) -> Awaitable[Any]:
+    raise AssertionError("nobody logs in")
+
+
+SOURCES = Sources(dict, str, lambda *_: None, ManualClock(), lambda _: None, in_thread)
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "mechanisms"),
     [
-        {ENABLED: "SCRAM-SHA-256"},
-        {ENABLED: "SCRAM-SHA-256,SCRAM-SHA-512"},
-        {ENABLED: "SCRAM-SHA-256", SCRAM_JAAS: SCRAM_MODULE},
-        {ENABLED: "PLAIN", PLAIN_JAAS: PLAIN_MODULE},
-        {"listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-512"},
+        ({ENABLED: "SCRAM-SHA-256"}, ["SCRAM-SHA-256"]),
+        ({ENABLED: "SCRAM-SHA-512, SCRAM-SHA-256"}, ["SCRAM-SHA-512", "SCRAM-SHA-256"]),
+        ({ENABLED: "SCRAM-SHA-256", SCRAM_JAAS: SCRAM_MODULE}, ["SCRAM-SHA-256"]),
+        ({ENABLED: "PLAIN", PLAIN_JAAS: PLAIN_MODULE}, ["PLAIN"]),
+        ({"listener.name.clients.sasl.enabled.mechanisms": "SCRAM-SHA-512"}, ["SCRAM-SHA-512"]),
     ],
 )
-def test_settings_that_work(settings: dict[str, str]) -> None:
-    BrokerConfig({**BASE, **settings})
+def test_listener_has_the_mechanisms_that_are_enabled(
+    settings: dict[str, str], mechanisms: list[str]
+) -> None:
+    config = BrokerConfig({**BASE, **settings})
+    made = build_mechanisms(config.listener("CLIENTS"), SOURCES)
+    assert list(made) == mechanisms
 
 
 @pytest.mark.parametrize(
@@ -58,4 +75,7 @@ def test_settings_that_cannot_work_are_refused_by_name(
 
 
 def test_mechanisms_do_not_matter_without_a_sasl_listener() -> None:
-    BrokerConfig({"listeners": "PLAINTEXT://:0", ENABLED: "FOO"})
+    config = BrokerConfig({"listeners": "PLAINTEXT://:0", ENABLED: "FOO"})
+    assert config.get_list(ENABLED) == ["FOO"]
+    with pytest.raises(ConfigError, match="kwire has no FOO"):
+        BrokerConfig({**BASE, ENABLED: "FOO"})

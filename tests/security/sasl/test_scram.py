@@ -236,7 +236,8 @@ def test_client_nonce_may_be_repeated_as_old_librdkafka_does() -> None:
 def test_message_after_the_login_fails() -> None:
     server = server_of()
     log_in(server, "user", "pencil")
-    failure(server, b"n,,n=user,r=abc")
+    error = failure(server, b"n,,n=user,r=abc")
+    assert "after the end" in error.reason
 
 
 def test_credential_with_too_few_iterations_is_as_if_there_were_none() -> None:
