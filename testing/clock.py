@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .durations import Duration, to_ms
@@ -110,12 +109,7 @@ class Frozen:
     def __enter__(self) -> Clock:
         return self._clock
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._clock.resume()
 
 

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from kwire.api import ApiKey
@@ -144,12 +143,7 @@ class Rule:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.remove()
         elif self._remove is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from . import folders
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 
-class InProcess(Helpers):
+class InProcess(Helpers, ABC):
     """Brokers on a thread of this process."""
 
     def __init__(self, properties: Mapping[str, Any] | None) -> None:
@@ -33,13 +33,13 @@ class InProcess(Helpers):
         self._changed = threading.Event()
         self.bootstrap_servers = ""
 
+    @abstractmethod
     def start(self) -> Self:
         """Start; when this returns, clients can connect."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> None:
         """Stop, and remove what is temporary; harmless if nothing runs."""
-        raise NotImplementedError
 
     def _begin(self, start: Callable[[LoopThread], Coroutine[Any, Any, None]]) -> None:
         """Start a thread, and brokers on it."""
@@ -81,12 +81,7 @@ class InProcess(Helpers):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._rules = []  # the test has failed: a warning would only distract
         self.stop()

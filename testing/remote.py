@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from .client import Helpers, Topic
@@ -42,12 +41,7 @@ class RemoteCluster(Helpers):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Delete the topics that were made."""
         try:
             if self._made:
