@@ -26,11 +26,11 @@ from kafka.admin import NewTopic
 from kwire.api import ApiKey
 from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.messages.sasl_handshake import SaslHandshakeRequest
+from kwire.testing.certificates import Authority
 from server.security.sasl.clients import ScramClient
 from server.security.sasl.scram import salted_password
 from tests.support.blocking_client import BlockingClient
 from tests.support.broker_process import BrokerProcess, cpu_seconds, free_port, resident_bytes
-from tests.support.certificates import Authority
 from tests.support.kafka import Kafka39Broker
 from tests.support.wire_client import WireClient
 
@@ -242,7 +242,7 @@ def main() -> None:
         folder = Path(directory)
         authority = Authority()
         authority.write(folder / "ca.pem")
-        authority.issue("broker").write(folder / "broker.pem")
+        authority.issue("CN=broker").write(folder / "broker.pem")
         targets = [
             Target(kind, secured=secured, folder=folder)
             for kind in ("kwire", "Apache Kafka 3.9.2")

@@ -22,8 +22,8 @@ from statistics import median
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
+from kwire.testing.certificates import Authority
 from tests.support.broker_process import BrokerProcess, KwireBroker, cpu_seconds, free_port
-from tests.support.certificates import Authority
 from tests.support.kafka import Kafka39Broker, write_properties
 
 from .broker import BROKER_JVM, RECORD_BYTES, Subject, note, spread
@@ -140,7 +140,7 @@ def main() -> None:
         folder = Path(directory)
         authority = Authority()
         authority.write(folder / "ca.pem")
-        store = authority.issue("broker").write(folder / "broker.pem")
+        store = authority.issue("CN=broker").write(folder / "broker.pem")
         brokers: dict[str, tuple[BrokerProcess, dict[str, int]]] = {}
         for name in ("kwire", "Apache Kafka 3.9.2"):
             if options.only and options.only not in name.lower():

@@ -11,8 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-from kwire.server.security.tls.distinguished_name import name_text, subject_of
+from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
 YEARS = 3650 * DAY
@@ -34,13 +33,26 @@ SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Issued:
-    """A private key and its certificate, both in PEM. Shape: `principal` is who a client with it is: "User:CN=app"."""
+    """A private key and its certificate, both as objects and in PEM."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+        self.key = key
+        self.certificate = certificate
         pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         self.key_pem = pem.decode()
         self.certificate_pem = certificate.public_bytes(Encoding.PEM).decode()
-        self.principal = f"User:{name_text(subject_of(certificate.public_bytes(Encoding.DER)))}"
+
+    @property
+    def principal(self) -> str:
+        """Who a client with this certificate is: "User:CN=app"."""
+        from kwire.server.security.tls.distinguished_name import name_text, subject_of
+
+        return f"User:{name_text(subject_of(self.certificate.public_bytes(Encoding.DER)))}"
+
+    def write(self, path: Path) -> Path:
+        """Write the key and the certificate to one file."""
+        path.write_text(self.key_pem + self.certificate_pem)
+        return path
 
 
 class Certificate:
@@ -49,10 +61,9 @@ class Certificate:
     def __init__(self, issued: Issued, folder: Path, name: str) -> None:
         #: Who a client with this certificate is, for `allow`: "User:CN=app".
         self.principal = issued.principal
-        self.path = folder / f"{name}.pem"
+        self.path = issued.write(folder / f"{name}.pem")
         self.certificate_path = folder / f"{name}.crt"
         self.key_path = folder / f"{name}.key"
-        self.path.write_text(issued.key_pem + issued.certificate_pem)
         self.certificate_path.write_text(issued.certificate_pem)
         self.key_path.write_text(issued.key_pem)
 
@@ -61,33 +72,37 @@ class Certificate:
 
 
 class Authority:
-    """Issues certificates."""
+    """Issues certificates. Shape: `name` is its common name."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "kwire.testing authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name.from_rfc4514_string("CN=kwire.testing authority")
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         constraints = x509.BasicConstraints(ca=True, path_length=None)
         builder = self._builder(self._name, self._key.public_key(), YEARS)
-        self._certificate = (
+        self.certificate = (
             builder.add_extension(constraints, critical=True)
             .add_extension(SIGNS_CERTIFICATES, critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        self.pem = self._certificate.public_bytes(Encoding.PEM).decode()
+        self.pem = self.certificate.public_bytes(Encoding.PEM).decode()
+
+    def write(self, path: Path) -> Path:
+        """Write the certificate of the authority."""
+        path.write_text(self.pem)
+        return path
 
     def issue(
-        self, subject: str, *, hosts: tuple[str, ...] = (), valid_for: timedelta = YEARS
+        self,
+        subject: str | x509.Name,
+        *,
+        hosts: tuple[str, ...] = HOSTS,
+        valid_for: timedelta = YEARS,
     ) -> Issued:
-        """Issue a certificate. Shape: `subject` as in RFC 4514, "CN=app,O=Example"; a negative time makes one that has expired.
+        """Issue a certificate, which is also one for the given hosts.
 
-        Errors: ValueError.
+        Shape: `subject` is as in RFC 4514, "CN=app,O=Example"; a negative time makes one that has expired. Errors: ValueError.
         """
-        try:
-            name = x509.Name.from_rfc4514_string(subject)
-        except ValueError:
-            raise ValueError(
-                f"{subject!r} is not the subject of a certificate, such as 'CN=app' or 'CN=app,O=Example'"
-            ) from None
+        name = subject if isinstance(subject, x509.Name) else _subject(subject)
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(name, key.public_key(), valid_for)
         if hosts:
@@ -115,6 +130,15 @@ class Authority:
         )
 
 
+def _subject(text: str) -> x509.Name:
+    try:
+        return x509.Name.from_rfc4514_string(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not the subject of a certificate, such as 'CN=app' or 'CN=app,O=Example'"
+        ) from None
+
+
 def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
@@ -131,10 +155,10 @@ def authority() -> Authority:
 @functools.cache
 def of_brokers() -> Issued:
     """The certificate of the brokers of this process."""
-    return authority().issue("CN=broker", hosts=HOSTS)
+    return authority().issue("CN=broker")
 
 
 @functools.cache
 def of_helpers() -> Issued:
     """The certificate with which the helpers of tests connect."""
-    return authority().issue("CN=kwire-testing")
+    return authority().issue("CN=kwire-testing", hosts=())

@@ -163,7 +163,8 @@ class SecureBroker(Broker):
 
         Shape: a negative `valid_for` makes one that has expired. Errors: ValueError.
         """
-        issued = certificates.authority().issue(subject, valid_for=to_timedelta(valid_for))
+        life = to_timedelta(valid_for)
+        issued = certificates.authority().issue(subject, hosts=(), valid_for=life)
         self._made += 1
         return Certificate(issued, self._folder, f"client-{self._made}")
 

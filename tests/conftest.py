@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from tests.support.certificates import Authority
+    from kwire.testing.certificates import Authority
     from tests.support.kafka_tools import ToolServers
 
 #: Stage -> markers that assign a test to it; the first match counts, all other tests are "unit".
@@ -131,9 +131,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def authority() -> Authority:
     """An authority that issues certificates."""
-    from tests.support.certificates import shared_authority
+    from kwire.testing import certificates
 
-    return shared_authority()
+    return certificates.authority()
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,9 @@ import ssl
 
 import pytest
 
+from kwire.testing.certificates import Authority
 from server.composition.zookeeper import connect_to_zookeeper, login_of, tls_of
 from server.config import BrokerConfig, ConfigError
-
-from .support.certificates import Authority
 
 LOGIN = "kwire.zookeeper.sasl.jaas.config"
 DIGEST = (

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kwire.api import ApiKey
+from kwire.testing.certificates import Authority
 from server.security.sasl.clients import PlainClient, ScramClient
 from server.security.sasl.scram import new_salt, salted_password
 from tests.security.tokens import key_set, public_jwk, rsa_key
 from tests.support.broker_process import KwireBroker, free_port
-from tests.support.certificates import Authority
 
 from .target import SETTINGS
 from .wire import Wire, body_of
@@ -52,7 +52,7 @@ class SecuredKwire(KwireBroker):
         self._doors: list[Door] = []
         self.authority = Authority()
         self.trusted = self.authority.write(directory / "trusted.pem")
-        self.authority.issue("broker").write(directory / "broker.pem")
+        self.authority.issue("CN=broker").write(directory / "broker.pem")
         (directory / "keys.json").write_bytes(key_set(public_jwk(rsa_key(), "k1")))
         ports = self.ports
         plain = " ".join(f'user_{who}="{SECRETS[who]}"' for who in ("alice", "mallory"))

@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
 
 from kwire.api import ApiKey, request_class
 from kwire.schema import schema_of
+from kwire.testing.certificates import Authority
 from server.security.sasl.clients import PlainClient, ScramClient
 from server.security.sasl.oauthbearer import format_initial_response
 from tests.security.tokens import public_jwk, rsa_key, token
-from tests.support.certificates import Authority
 
 from .doors import SECRETS, TOPIC, Door, SecuredKwire, add_users, allow, http, trusting
 from .wire import body_of, errors_in, frame
@@ -621,7 +623,7 @@ URL_SAFE = str.maketrans("+/", "-_")
 def certificates(broker: SecuredKwire) -> Tried:
     """Client certificates that are not trusted, or whose names imitate others; old TLS; renegotiation."""
     directory, authority, port = broker.directory, broker.authority, broker.ports.mutual
-    alice = authority.issue("alice").write(directory / "alice.pem")
+    alice = authority.issue("CN=alice").write(directory / "alice.pem")
     with Door(port, trusting(authority, alice)) as door:
         assert door.may_read(), "the good certificate is let in"
 
@@ -631,8 +633,8 @@ def certificates(broker: SecuredKwire) -> Tried:
 
     stranger = Authority()
     bad = {
-        "expired": authority.issue("alice", valid_for=timedelta(days=-1)),
-        "of another authority": stranger.issue("alice"),
+        "expired": authority.issue("CN=alice", valid_for=timedelta(days=-1)),
+        "of another authority": stranger.issue("CN=alice"),
     }
     for name, issued in bad.items():
         path = issued.write(directory / "bad.pem")
@@ -665,9 +667,10 @@ def certificates(broker: SecuredKwire) -> Tried:
         *("alice#", "<alice>", "alice=", " alice"),
     )
     for name in names:
-        path = authority.issue(name).write(directory / "odd.pem")
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        path = authority.issue(subject).write(directory / "odd.pem")
         yield f"CN {name!r}", not refused(lambda path=path: comes_in(trusting(authority, path)))
-    path = authority.issue("alice", organization="x").write(directory / "odd.pem")
+    path = authority.issue("CN=alice,O=x").write(directory / "odd.pem")
     yield "CN alice with O", not refused(lambda: comes_in(trusting(authority, path)))
     for number in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
         old = trusting(authority, alice)

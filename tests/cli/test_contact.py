@@ -19,9 +19,8 @@ from kwire.messages.api_versions import ApiVersionsResponse
 from kwire.messages.metadata import MetadataResponse
 from kwire.messages.sasl_authenticate import SaslAuthenticateResponse
 from kwire.messages.sasl_handshake import SaslHandshakeResponse
+from kwire.testing.certificates import Authority
 from server.cli.contact import ContactError, make_contact
-
-from ..support.certificates import Authority
 
 LOGIN = {
     "security_protocol": "SASL_PLAINTEXT",
@@ -145,7 +144,7 @@ def test_certificate_that_is_not_trusted_is_named_with_what_to_do(
     authority: Authority, tmp_path: Path
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.issue("broker").write(tmp_path / "broker.pem"))
+    context.load_cert_chain(authority.issue("CN=broker").write(tmp_path / "broker.pem"))
 
     def serve(sock: socket.socket) -> None:
         context.wrap_socket(sock, server_side=True)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from kwire.testing.certificates import Authority
 from server.config import BrokerConfig, ConfigError
 from server.config.properties import parse_properties
 from server.interbroker.login import login_of
 from server.security.tls.contexts import load_credentials
-from tests.support.certificates import Authority
+from tests.support.certificates import pkcs12
 from tests.support.clock import ManualClock
 
 SCRAM = r"""
@@ -146,10 +147,10 @@ async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
 @pytest.mark.parametrize("name", FILES)
 def test_file_of_a_secured_broker_works_or_is_refused_by_its_key(name, authority: Authority):
     text, key, said = FILES[name]
-    issued = authority.issue("kafka1")
+    issued = authority.issue("CN=kafka1")
     stores = {
-        "p12": issued.pkcs12("hush"),
-        "pem": (issued.pem() + authority.pem).encode(),
+        "p12": pkcs12(issued, authority, "hush"),
+        "pem": (issued.key_pem + issued.certificate_pem + authority.pem).encode(),
         "jks": bytes.fromhex("feedfeed00000002"),
     }
     stores_of_file = lambda path: stores[path.rpartition(".")[2]]  # noqa: E731

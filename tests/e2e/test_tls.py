@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from kwire.testing.certificates import Authority
+from tests.support.certificates import write_client
+
 from ..support.broker_process import BrokerProcess, KwireBroker
-from ..support.certificates import Authority
 from ..support.kafka import KAFKA_3, refuse_or_skip, write_properties
 from ..support.kafka_tools import ToolServers
 from ..support.kwire_cluster import KwireCluster
@@ -37,12 +39,8 @@ def stores(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A folder with the stores of the broker and of a client, as each client wants them."""
     folder = tmp_path_factory.mktemp("stores")
     authority.write(folder / "ca.pem")
-    authority.issue("broker").write(folder / "broker.pem")
-    alice = authority.issue("alice")
-    alice.write(folder / "alice.pem")
-    (folder / "alice.key").write_text(alice.key_pem())
-    (folder / "alice.crt").write_text(alice.chain_pem)
-    (folder / "alice.p12").write_bytes(alice.pkcs12("changeit"))
+    authority.issue("CN=broker").write(folder / "broker.pem")
+    write_client(authority, "CN=alice", folder, "alice")
     return folder
 
 
@@ -210,7 +208,7 @@ def test_client_without_permission_and_one_without_a_certificate_are_refused(
     from confluent_kafka import KafkaException, Producer
     from confluent_kafka.admin import AdminClient
 
-    authority.issue("mallory").write(stores / "mallory.pem")
+    authority.issue("CN=mallory").write(stores / "mallory.pem")
     bootstrap = {"bootstrap.servers": secured.bootstrap}
     said: list[str] = []
     producer = Producer(bootstrap | librdkafka(stores, "mallory"))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.testing.certificates import HOSTS, Authority, Issued
 from server.clock import SystemClock
 from server.config import BrokerConfig, ConfigError
 from server.executor import Executor
@@ -27,7 +28,6 @@ from server.net.tls import Tls
 from server.net.tls_transport import Handshakes
 from tests.net.echo import Echo, request
 from tests.net.sockets import FileSlice, on_loop, until
-from tests.support.certificates import Authority, Issued
 
 
 def settings_of(authority: Authority, issued: Issued, **others: str) -> dict[str, str]:
@@ -36,8 +36,8 @@ def settings_of(authority: Authority, issued: Issued, **others: str) -> dict[str
         "listeners": "SSL://127.0.0.1:0",
         "security.inter.broker.protocol": "SSL",
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.key": issued.key_pem(),
-        "ssl.keystore.certificate.chain": issued.chain_pem,
+        "ssl.keystore.key": issued.key_pem,
+        "ssl.keystore.certificate.chain": issued.certificate_pem,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": authority.pem,
         **{name.replace("_", "."): text for name, text in others.items()},
@@ -129,7 +129,7 @@ async def until_lost(client: Client) -> bytes:
 async def test_requests_and_answers_of_any_size_come_through(
     authority: Authority, version: ssl.TLSVersion
 ) -> None:
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         context = client_context(authority)
         context.maximum_version = version
         client = await Client.connect(broker, context)
@@ -150,7 +150,7 @@ async def test_stored_slices_are_sent_in_order_with_what_is_around_them(
     path, data = tmp_path / "log", os.urandom(700_000)
     path.write_bytes(data)
     places = [(0, 300_000), (5, 10), (100, 0), (1000, 16_384), (3, 699_990), (7, 40_000)]
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         client = await Client.connect(broker, client_context(authority))
         slices = [FileSlice(path, position, size) for position, size in places]
         broker.echo.prefix = [b"", b"first", slices[0], slices[1], b"then", *slices[2:]]
@@ -168,7 +168,7 @@ async def test_slice_of_a_file_that_was_cut_ends_the_connection(
 ) -> None:
     path = tmp_path / "log"
     path.write_bytes(bytes(1000))
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         client = await Client.connect(broker, client_context(authority))
         broker.echo.prefix = [FileSlice(path, 0, 200_000)]
         client.writer.write(request(1, b""))
@@ -181,7 +181,7 @@ async def test_what_openssl_has_decrypted_is_not_forgotten_while_a_request_waits
     authority: Authority,
 ) -> None:
     """Several requests in one record: the loop does not hear of those that OpenSSL still holds."""
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         broker.echo.later = lambda number: number == 1
         client = await Client.connect(broker, client_context(authority))
         client.writer.write(b"".join(request(number, bytes([number])) for number in range(1, 60)))
@@ -198,7 +198,7 @@ async def test_what_openssl_has_decrypted_is_not_forgotten_while_a_request_waits
 async def test_peer_that_leaves_while_its_request_waits_is_noticed(
     authority: Authority, politely: bool
 ) -> None:
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         broker.echo.later = lambda number: True
         client = await Client.connect(broker, client_context(authority))
         client.writer.write(request(1, b""))
@@ -215,7 +215,7 @@ async def test_peer_that_leaves_while_its_request_waits_is_noticed(
 async def test_broker_that_stops_sends_the_ready_replies_and_says_that_this_is_the_end(
     authority: Authority,
 ) -> None:
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         client = await Client.connect(broker, client_context(authority))
         body = os.urandom(500_000)
         assert await client.ask(1, body) == body
@@ -231,8 +231,8 @@ async def test_broker_that_stops_sends_the_ready_replies_and_says_that_this_is_t
 
 @on_loop
 async def test_client_with_a_certificate_has_its_name(authority: Authority, tmp_path: Path) -> None:
-    settings = settings_of(authority, authority.issue("broker"), ssl_client_auth="required")
-    alice = client_context(authority, authority.issue("alice", organization="Ex, Inc"), tmp_path)
+    settings = settings_of(authority, authority.issue("CN=broker"), ssl_client_auth="required")
+    alice = client_context(authority, authority.issue(r"CN=alice,O=Ex\, Inc"), tmp_path)
     async with serving(settings) as broker:
         client = await Client.connect(broker, alice)
         await client.ask(1, b"x")
@@ -250,8 +250,8 @@ async def test_client_with_a_certificate_has_its_name(authority: Authority, tmp_
 async def test_session_that_is_resumed_has_the_same_name(
     authority: Authority, tmp_path: Path
 ) -> None:
-    settings = settings_of(authority, authority.issue("broker"), ssl_client_auth="required")
-    context = client_context(authority, authority.issue("alice"), tmp_path)
+    settings = settings_of(authority, authority.issue("CN=broker"), ssl_client_auth="required")
+    context = client_context(authority, authority.issue("CN=alice"), tmp_path)
     async with serving(settings) as broker:
 
         def twice() -> list[bool]:
@@ -294,7 +294,7 @@ async def refused(broker: Broker, context: ssl.SSLContext, caplog: pytest.LogCap
 async def test_clients_that_are_refused_are_told_and_logged_with_the_reason(
     authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = settings_of(authority, authority.issue("broker"), ssl_client_auth="required")
+    settings = settings_of(authority, authority.issue("CN=broker"), ssl_client_auth="required")
     settings["ssl.principal.mapping.rules"] = "RULE:^CN=(a.*)$/$1/"
     stranger = Authority("Stranger")
     async with serving(settings) as broker:
@@ -303,11 +303,11 @@ async def test_clients_that_are_refused_are_told_and_logged_with_the_reason(
             return await refused(broker, client_context(trusts, own, tmp_path), caplog)
 
         assert "it presented no certificate" in await said(None)
-        expired = authority.issue("a", valid_for=timedelta(days=-1))
+        expired = authority.issue("CN=a", valid_for=timedelta(days=-1))
         assert "its certificate is not accepted: certificate has expired" in await said(expired)
-        assert "unable to get local issuer certificate" in await said(stranger.issue("a"))
+        assert "unable to get local issuer certificate" in await said(stranger.issue("CN=a"))
         assert "no rule of ssl.principal.mapping.rules applies to CN=b" in await said(
-            authority.issue("b")
+            authority.issue("CN=b")
         )
         old = client_context(authority)
         old.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -320,7 +320,7 @@ async def test_clients_that_are_refused_are_told_and_logged_with_the_reason(
 async def test_client_that_does_not_trust_the_broker_is_logged_as_such(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
 
         def connect() -> None:  # unlike asyncio, a plain socket sends the alert
             context = client_context(Authority("Stranger"))
@@ -347,7 +347,7 @@ async def test_client_that_does_not_trust_the_broker_is_logged_as_such(
 async def test_peer_that_does_not_speak_tls_is_named(
     authority: Authority, caplog: pytest.LogCaptureFixture, sent: bytes, expected: str
 ) -> None:
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         client = await Client.connect(broker, None)
         client.writer.write(sent)
         await until_lost(client)
@@ -360,7 +360,7 @@ async def test_peer_that_does_not_speak_tls_is_named(
 async def test_health_check_that_only_connects_is_not_logged(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         with caplog.at_level(logging.INFO):
             caplog.clear()
             client = await Client.connect(broker, None)
@@ -375,7 +375,7 @@ async def test_handshake_that_takes_too_long_is_ended(
     authority: Authority, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_transport, "HANDSHAKE_TIMEOUT_S", 0.05)
-    async with serving(settings_of(authority, authority.issue("broker"))) as broker:
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
         client = await Client.connect(broker, None)
         client.writer.write(b"\x16\x03\x01\x02\x00")
         assert await until_lost(client) == b""
@@ -413,7 +413,7 @@ async def test_handshakes_share_a_turn_of_the_loop() -> None:
 
 @on_loop
 async def test_broker_connects_to_another_and_checks_who_it_is(authority: Authority) -> None:
-    settings = settings_of(authority, authority.issue("broker"), ssl_client_auth="required")
+    settings = settings_of(authority, authority.issue("CN=broker"), ssl_client_auth="required")
     async with serving(settings) as broker:
         transport = await broker.network.connect(broker.endpoint._replace(host="localhost"))
         ended = Ended()
@@ -428,7 +428,7 @@ async def test_broker_connects_to_another_and_checks_who_it_is(authority: Author
 async def test_broker_with_a_certificate_for_another_host_is_not_connected_to(
     authority: Authority,
 ) -> None:
-    settings = settings_of(authority, authority.issue("broker", hosts=("elsewhere",)))
+    settings = settings_of(authority, authority.issue("CN=broker", hosts=("elsewhere",)))
     async with serving(settings) as broker:
         with pytest.raises(OSError, match=r"(Hostname|IP address) mismatch"):
             await broker.network.connect(broker.endpoint)
@@ -476,7 +476,7 @@ async def test_new_files_are_taken_up_and_broken_ones_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tls, "WATCH_S", 0.01)
-    first, second = authority.issue("broker"), authority.issue("broker")
+    first, second = authority.issue("CN=broker"), authority.issue("CN=broker")
     store = first.write(tmp_path / "broker.pem")
     settings = settings_of(authority, first, ssl_keystore_location=str(store))
     del settings["ssl.keystore.key"], settings["ssl.keystore.certificate.chain"]
@@ -504,7 +504,7 @@ async def test_new_files_are_taken_up_and_broken_ones_refused(
 
 @on_loop
 async def test_reload_reads_at_once(authority: Authority, tmp_path: Path) -> None:
-    first, second = authority.issue("broker"), authority.issue("broker")
+    first, second = authority.issue("CN=broker"), authority.issue("CN=broker")
     store = first.write(tmp_path / "broker.pem")
     settings = settings_of(authority, first, ssl_keystore_location=str(store))
     del settings["ssl.keystore.key"], settings["ssl.keystore.certificate.chain"]
@@ -523,7 +523,7 @@ async def test_certificate_that_ends_soon_is_named_in_the_log(
     authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     for days, said in ((5, "expires in 4 days"), (-1, "has expired")):
-        issued = authority.issue("broker", valid_for=timedelta(days=days))
+        issued = authority.issue("CN=broker", valid_for=timedelta(days=days))
         async with serving(settings_of(authority, issued)):
             assert f"listener SSL: the certificate {said}" in caplog.text
 
@@ -536,7 +536,7 @@ async def test_change_at_run_time_is_checked_and_taken_up(
         store = issued.write(tmp_path / f"{name}.pem")
         return {"listener.name.ssl.ssl.keystore.location": str(store)}
 
-    first = authority.issue("broker")
+    first = authority.issue("CN=broker")
     store = first.write(tmp_path / "first.pem")
     settings = settings_of(authority, first, ssl_keystore_location=str(store))
     del settings["ssl.keystore.key"], settings["ssl.keystore.certificate.chain"]
@@ -544,13 +544,13 @@ async def test_change_at_run_time_is_checked_and_taken_up(
         broker.tls.start()
         check = broker.config.check_dynamic
         with pytest.raises(ConfigError, match=r"existing=\{DN=CN=broker\}, new=\{DN=CN=other\}"):
-            check(written("other", authority.issue("other")), per_broker=True)
-        fewer = authority.issue("broker", hosts=("localhost",))
+            check(written("other", authority.issue("CN=other")), per_broker=True)
+        fewer = authority.issue("CN=broker", hosts=("localhost",))
         with pytest.raises(ConfigError, match=r"SubjectAltNames do not match.* 127\.0\.0\.1"):
             check(written("fewer", fewer), per_broker=True)
         with pytest.raises(ConfigError, match="cannot be read"):
             check({"listener.name.ssl.ssl.keystore.location": "/nothing"}, per_broker=True)
-        second = authority.issue("broker", hosts=("localhost", "127.0.0.1", "more"))
+        second = authority.issue("CN=broker", hosts=(*HOSTS, "more"))
         change = written("second", second)
         check(change, per_broker=True)
         broker.config.set_dynamic(broker=change)
@@ -561,11 +561,11 @@ async def test_change_at_run_time_is_checked_and_taken_up(
 def test_other_names_are_accepted_where_the_settings_allow_them(
     authority: Authority, tmp_path: Path
 ) -> None:
-    settings = settings_of(authority, authority.issue("broker"))
+    settings = settings_of(authority, authority.issue("CN=broker"))
     settings |= {"ssl.allow.dn.changes": "true", "ssl.allow.san.changes": "true"}
     config = BrokerConfig(settings)
     before = tls.TlsListener(config, Endpoint("SSL", "", 0, "SSL")).credentials
-    other = BrokerConfig(settings_of(authority, authority.issue("other", hosts=("else",))))
+    other = BrokerConfig(settings_of(authority, authority.issue("CN=other", hosts=("else",))))
     after = tls.TlsListener(other, Endpoint("SSL", "", 0, "SSL")).credentials
     tls.check_replacement(before, after, config, "SSL")
     with pytest.raises(ConfigError, match="DistinguishedName does not match"):

@@ -36,8 +36,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kwire.testing.certificates import Authority
+
 from .broker_process import KwireBroker, free_port
-from .certificates import Authority
+from .certificates import write_client
 from .kafka import write_properties
 
 REAUTH_MS = 1500
@@ -90,14 +92,12 @@ class Secured:
         authority = Authority()
         authority.write(folder / "ca.pem")
         Authority("Somebody else").write(folder / "other.pem")
-        authority.issue("broker").write(folder / "broker.pem")
-        authority.issue("elsewhere", hosts=("elsewhere.example",)).write(folder / "elsewhere.pem")
+        authority.issue("CN=broker").write(folder / "broker.pem")
+        authority.issue("CN=elsewhere", hosts=("elsewhere.example",)).write(
+            folder / "elsewhere.pem"
+        )
         for user in ("bob", "admin"):
-            issued = authority.issue(user, organization="Example")
-            issued.write(folder / f"{user}.pem")
-            (folder / f"{user}.key").write_text(issued.key_pem())
-            (folder / f"{user}.crt").write_text(issued.chain_pem)
-            (folder / f"{user}.p12").write_bytes(issued.pkcs12("changeit"))
+            write_client(authority, f"CN={user},O=Example", folder, user)
         self.process = KwireBroker(
             folder / "broker", config=self._config(), port=self.ports["MTLS"]
         )

@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kwire.testing.certificates import Authority
+
 from ...support.broker_process import free_port
-from ...support.certificates import Authority
 from ...support.kafka_tools import ToolServers
 from .cluster import KAFKA, KWIRE, MixedCluster, Seat
 
@@ -49,7 +50,7 @@ def test_brokers_of_both_kinds_log_in_at_each_other(
             assert added.status == 0, added.errors
         seat.directory.mkdir(parents=True, exist_ok=True)
         own = seat.directory / "own.pem"
-        own.write_text(authority.issue(f"broker-{seat.id}").pem())
+        authority.issue(f"CN=broker-{seat.id}").write(own)
         seat.settings |= {
             "listeners": f"CLIENTS://127.0.0.1:{seat.port},INTERNAL://127.0.0.1:{free_port()}",
             "ssl.keystore.type": "PEM",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from kwire.testing.certificates import Authority, Issued
 from server.security.tls.distinguished_name import name_text, subject_of
 from server.security.tls.principal_rules import InvalidRule, NoRuleApplies, PrincipalRules
 from tests.security.tls.recorded import NAMES, RULES
-from tests.support.certificates import Authority
 
 
 @pytest.mark.parametrize(("der", "expected"), NAMES, ids=range(len(NAMES)))
@@ -26,6 +27,10 @@ def test_rules_give_the_user_that_apache_kafka_gives(
             PrincipalRules(rules).user(name)
 
 
+def der(issued: Issued) -> bytes:
+    return issued.certificate.public_bytes(Encoding.DER)
+
+
 @pytest.mark.parametrize("rules", ["RULE:(/$1/", "RULE:^a$/$1/", "RULE:^(a)$/x$/", "DEFAULT,x"])
 def test_rule_that_cannot_be_read_is_refused_at_start(rules: str) -> None:
     with pytest.raises(InvalidRule, match="Invalid rule"):
@@ -33,13 +38,13 @@ def test_rule_that_cannot_be_read_is_refused_at_start(rules: str) -> None:
 
 
 def test_subject_is_found_in_a_certificate(authority: Authority) -> None:
-    certificate = authority.issue("alice", organization="Example, Inc.").certificate_der
+    certificate = der(authority.issue(r"CN=alice,O=Example\, Inc."))
     assert name_text(subject_of(certificate)) == r"CN=alice,O=Example\, Inc."
 
 
 @pytest.mark.parametrize("length", [0, 1, 5, 40])
 def test_bytes_that_are_no_certificate_are_an_error(authority: Authority, length: int) -> None:
-    certificate = authority.issue("alice").certificate_der
+    certificate = der(authority.issue("CN=alice"))
     with pytest.raises(ValueError, match="DER"):
         subject_of(certificate[:length])
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kwire.testing.certificates import Authority
 from server.config import BrokerConfig, ConfigError
 from server.security.tls import contexts
 from server.security.tls.contexts import Credentials, load_credentials
-from tests.support.certificates import Authority
+from tests.support.certificates import encrypted_pem, pkcs12
 
 PASSWORD = "changeit"
 
@@ -31,11 +32,11 @@ def refusal(settings: dict[str, str]) -> str:
 
 def inline(authority: Authority, **others: str) -> dict[str, str]:
     """The settings of a listener with PEM in the settings; `_` in names of others stands for a dot."""
-    issued = authority.issue("broker")
+    issued = authority.issue("CN=broker")
     return {
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.key": issued.key_pem(),
-        "ssl.keystore.certificate.chain": issued.chain_pem,
+        "ssl.keystore.key": issued.key_pem,
+        "ssl.keystore.certificate.chain": issued.certificate_pem,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.certificates": authority.pem,
         **{name.replace("_", "."): text for name, text in others.items()},
@@ -71,7 +72,7 @@ def test_pem_in_the_settings_is_used(authority: Authority) -> None:
 
 def test_pem_file_with_an_encrypted_key_is_used(authority: Authority, tmp_path: Path) -> None:
     store = tmp_path / "broker.pem"
-    store.write_text(authority.issue("broker").pem(PASSWORD))
+    store.write_text(encrypted_pem(authority.issue("CN=broker"), PASSWORD))
     made = load(
         {
             "ssl.keystore.type": "PEM",
@@ -90,7 +91,7 @@ def test_pkcs12_file_is_used_whatever_the_type_says_of_it(
 ) -> None:
     """Java reads it, too, if the type says JKS, which is the default."""
     store = tmp_path / "broker.p12"
-    store.write_bytes(authority.issue("broker").pkcs12(PASSWORD))
+    store.write_bytes(pkcs12(authority.issue("CN=broker"), authority, PASSWORD))
     settings = inline(authority)
     del settings["ssl.keystore.key"], settings["ssl.keystore.certificate.chain"]
     del settings["ssl.keystore.type"]
@@ -101,14 +102,14 @@ def test_pkcs12_file_is_used_whatever_the_type_says_of_it(
     assert made.identity is not None
     assert [each.subject.rfc4514_string() for each in made.identity.chain] == [
         "CN=broker",
-        "CN=Test authority",
+        "CN=kwire.testing authority",
     ]
     assert shakes_hands(made.server, made.client) == "TLSv1.3"
 
 
 def test_truststore_may_be_pkcs12(authority: Authority, tmp_path: Path) -> None:
     store = tmp_path / "trusted.p12"
-    store.write_bytes(authority.issue("x").pkcs12(PASSWORD))
+    store.write_bytes(pkcs12(authority.issue("CN=x"), authority, PASSWORD))
     settings = inline(authority)
     del settings["ssl.truststore.certificates"], settings["ssl.truststore.type"]
     settings |= {"ssl.truststore.location": str(store), "ssl.truststore.password": PASSWORD}
@@ -183,10 +184,10 @@ def test_certificate_in_the_truststore_is_trusted_without_its_issuer(authority: 
 @pytest.mark.parametrize("lie", ["other authority", "expired"])
 def test_certificate_that_is_not_trusted_fails(authority: Authority, lie: str) -> None:
     issuer = Authority("Other") if lie == "other authority" else authority
-    issued = issuer.issue("broker", valid_for=timedelta(days=-1 if lie == "expired" else 1))
+    issued = issuer.issue("CN=broker", valid_for=timedelta(days=-1 if lie == "expired" else 1))
     settings = inline(authority)
-    settings["ssl.keystore.key"] = issued.key_pem()
-    settings["ssl.keystore.certificate.chain"] = issued.chain_pem
+    settings["ssl.keystore.key"] = issued.key_pem
+    settings["ssl.keystore.certificate.chain"] = issued.certificate_pem
     made = load(settings)
     with pytest.raises(ssl.SSLCertVerificationError):
         shakes_hands(made.server, made.client)
@@ -224,10 +225,10 @@ def test_wrong_password_is_said_to_be_wrong_and_not_shown(
     authority: Authority, tmp_path: Path
 ) -> None:
     store = tmp_path / "broker.p12"
-    store.write_bytes(authority.issue("broker").pkcs12(PASSWORD))
+    store.write_bytes(pkcs12(authority.issue("CN=broker"), authority, PASSWORD))
     said = refusal({"ssl.keystore.location": str(store), "ssl.keystore.password": "geheim"})
     assert said.startswith("ssl.keystore.password=[hidden]: does not open the file")
-    store.write_text(authority.issue("broker").pem(PASSWORD))
+    store.write_text(encrypted_pem(authority.issue("CN=broker"), PASSWORD))
     pem = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
     said += refusal(pem | {"ssl.key.password": "geheim"})
     assert "ssl.key.password=[hidden]: does not open the private key" in said
@@ -237,7 +238,7 @@ def test_wrong_password_is_said_to_be_wrong_and_not_shown(
 
 def test_key_of_another_certificate_is_refused(authority: Authority) -> None:
     settings = inline(authority)
-    settings["ssl.keystore.key"] = authority.issue("other").key_pem()
+    settings["ssl.keystore.key"] = authority.issue("CN=other").key_pem
     said = refusal(settings)
     assert "the private key does not belong to the first certificate (CN=broker)" in said
 
@@ -281,9 +282,9 @@ def test_file_of_another_kind_is_named(authority: Authority, tmp_path: Path) -> 
     store = tmp_path / "store"
     settings = {"ssl.keystore.location": str(store), "ssl.keystore.password": "x"}
     assert "cannot be read: No such file or directory" in refusal(settings)
-    store.write_text(authority.issue("broker").pem())
+    authority.issue("CN=broker").write(store)
     assert "this is a PEM file: set ssl.keystore.type=PEM" in refusal(settings)
-    store.write_bytes(authority.issue("broker").pkcs12(PASSWORD))
+    store.write_bytes(pkcs12(authority.issue("CN=broker"), authority, PASSWORD))
     pem = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
     assert "this is a PKCS12 file, but ssl.keystore.type is PEM" in refusal(pem)
     store.write_bytes(b"rubbish")
