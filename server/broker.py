@@ -20,6 +20,7 @@ from .net.sockets import SocketNetwork
 from .workers import WorkerLimits
 
 if TYPE_CHECKING:
+    from .composition.console import BrokerConsole
     from .composition.metrics import BrokerMetrics
     from .coordination.store import Store
     from .http.listener import HttpListener
@@ -85,6 +86,7 @@ class Broker:
         config, cleanup = self.config, self._cleanup
         self.failed = asyncio.get_running_loop().create_future()
         metrics: BrokerMetrics | None = None
+        console: BrokerConsole | None = None
         if (endpoint := config.http_listener) is not None:
             from .composition.http import open_http
 
@@ -95,6 +97,11 @@ class Broker:
 
             metrics = BrokerMetrics(config, self.seams, self.watchdog)
             http.routes["/metrics"] = metrics.route
+            if config.get_bool("kwire.console.enable"):
+                from .composition.console import BrokerConsole
+
+                console = BrokerConsole(config, self.seams)
+                console.open(http.routes, cleanup)
         opened = self.opened = await open_world(
             config, self.seams, cleanup, fail=self._fail, directory_failed=self._directory_failed
         )
@@ -117,7 +124,9 @@ class Broker:
             cleanup.push_async_callback(self.tls.close)
             self.tls.start()
         if metrics is not None:
-            metrics.begin(opened, rooms, self.serving, lambda: self._stopping)
+            sources = metrics.begin(opened, rooms, self.serving, lambda: self._stopping)
+            if console is not None:
+                console.begin(opened, rooms, sources, self.address, lambda: self.not_ready)
         if not await rooms.controller.known(FIRST_METADATA_S):
             logger.warning("no controller has told this broker of the cluster yet")
 

@@ -20,6 +20,8 @@ from .log_output import configure_logging
 logger = logging.getLogger(__name__)
 
 DEFAULT_DATA_DIR = "kwire-data"
+#: Where --console serves without --http.
+CONSOLE_ADDRESS = "localhost:9644"
 
 #: The settings of a broker without a --config file. Apache Kafka ships a file with the same lines,
 #: since its built-in defaults need three brokers. It listens on this machine only: clients need no
@@ -66,6 +68,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--http",
         metavar="HOST:PORT",
         help="serve metrics and health by HTTP; :PORT for every interface (default: nothing is served)",
+    )
+    add(
+        "--console",
+        action="store_true",
+        help=f"serve the console, pages for a browser (pip install 'kwire[console]'); at {CONSOLE_ADDRESS} unless --http says otherwise",
+    )
+    add(
+        "--console-write",
+        action="store_true",
+        help="let the console change things, for who enters the token that the broker logs at its start",
     )
     add(
         "--log-format",
@@ -134,6 +146,8 @@ def static_properties(options: Namespace) -> dict[str, str]:
         properties.pop("broker.id", None)
         properties.pop("node.id", None)
     properties |= given
+    if options.console or options.console_write:
+        properties.setdefault("kwire.http.listener", CONSOLE_ADDRESS)
     return properties | jaas_properties(properties)
 
 
@@ -161,6 +175,9 @@ def option_properties(options: Namespace) -> dict[str, str]:
         "kwire.log.level": options.log_level,
     }
     properties = {name: value for name, value in given.items() if value is not None}
+    if options.console or options.console_write:
+        properties["kwire.console.enable"] = "true"
+        properties["kwire.console.write"] = str(options.console_write).lower()
     protocol = "PLAINTEXT"
     if options.listen is not None:
         before, named, address = options.listen.rpartition("://")

@@ -52,8 +52,8 @@ class BrokerMetrics:
 
     def begin(
         self, opened: Opened, rooms: Rooms, serving: Serving, stopping: Callable[[], bool]
-    ) -> None:
-        """The broker serves clients."""
+    ) -> Sources:
+        """The broker serves clients: return what is read of it."""
         sessions = StoreSessions()
         opened.store.on_session(sessions.changed)
         self._image, self._stopping = rooms.publisher.current, stopping
@@ -81,6 +81,7 @@ class BrokerMetrics:
             rates=Rates(self._seams.clock.monotonic_ms()),
             busy_s=lambda: time.thread_time() - began_s,
         )
+        return self._sources
 
     def route(self, _: HttpRequest) -> HttpResponse:
         """Answer a scrape."""

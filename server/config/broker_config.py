@@ -393,6 +393,12 @@ class BrokerConfig:
         idle = sorted(name for name in self.static if _is_idle(name))
         if idle:
             sentences.append(f"Accepted without effect in kwire: {', '.join(idle)}")
+        if not self.http_listener:
+            sentences += [
+                f"{name} has no effect without kwire.http.listener"
+                for name in sorted(self.static)
+                if name.startswith("kwire.console.")
+            ]
         for name in sorted(unknown_keys(self.static)):
             guess = nearest(name)
             hint = f"; the nearest known one is {guess}" if guess else ""

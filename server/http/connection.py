@@ -33,8 +33,9 @@ IDLE_MS = 120_000
 #: How long a client may read nothing of a response.
 STALL_MS = 10_000
 
-#: Nothing that is served here may be cached, or taken for something else than it says it is.
-HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
+#: Nothing that is served here may be taken for something else than it says it is, or cached, unless it says so.
+HEADERS = [("X-Content-Type-Options", "nosniff")]
+NO_STORE = ("Cache-Control", "no-store")
 METHODS = ("GET", "HEAD")
 
 
@@ -157,9 +158,12 @@ class HttpConnection:
                 f"{host!r} is not a name of this server. If it is, add it to kwire.http.hosts",
             )
         route = self._routes.get(request.path)
-        if route is None:
-            return text(404, f"there is nothing at {request.path}; try {', '.join(self._routes)}")
-        if request.method not in METHODS:
+        if route is None:  # a path with everything below it
+            route = self._routes.get(f"/{request.path[1:].partition('/')[0]}/")
+            if route is None:
+                known = ", ".join(self._routes)
+                return text(404, f"there is nothing at {request.path}; try {known}")
+        elif request.method not in METHODS:
             return HttpResponse(405, b"", headers=[("Allow", ", ".join(METHODS))])
         response = route(request)
         return await response if inspect.isawaitable(response) else response
@@ -170,6 +174,8 @@ class HttpConnection:
         """Send a response, then take up the next request, or close."""
         pieces = response.body
         headers = [("Content-Type", response.content_type), *HEADERS, *response.headers]
+        if not any(name.lower() == "cache-control" for name, _ in response.headers):
+            headers.append(NO_STORE)
         if isinstance(pieces, bytes):
             headers.append(("Content-Length", str(len(pieces))))
         else:  # of unknown length

@@ -22,7 +22,10 @@ HOUSEKEEPING_S = 1.0
 
 
 class HttpListener:
-    """Serves `routes`, by path. Shape: routes may be added while it serves."""
+    """Serves `routes`, by path.
+
+    Shape: a path `/name/` stands for everything below it, with all methods. Routes may be added while it serves.
+    """
 
     def __init__(self, acceptor: Acceptor, hosts: AllowedHosts, clock: Clock) -> None:
         self.routes: dict[str, Route] = {}

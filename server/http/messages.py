@@ -16,13 +16,17 @@ MAX_FIELDS = 100
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request. Shape: header names are in lower case; of a repeated header, the last one counts."""
+    """One request. Shape: header names are in lower case; of a repeated header, the last one counts.
+
+    `query_string` is the query as it was sent.
+    """
 
     method: str
     path: str
     query: Mapping[str, list[str]]
     headers: Mapping[str, str]
     body: bytes = b""
+    query_string: str = ""
 
     @classmethod
     def of(
@@ -36,6 +40,7 @@ class HttpRequest:
             parse_qs(query, keep_blank_values=True, max_num_fields=MAX_FIELDS),
             {name.decode("latin-1"): value.decode("latin-1") for name, value in headers},
             body,
+            query,
         )
 
 

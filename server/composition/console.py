@@ -1,0 +1,154 @@
+"""The console of a broker: enabled by a setting, built on its first request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ..config import BrokerConfig, ConfigError
+from ..handlers.local_client import LocalClient
+from ..http.asgi import asgi_route
+from ..http.messages import HttpRequest, HttpResponse, Route, text
+from ..metadata.endpoint import WILDCARDS
+from ..net.connection_info import ConnectionInfo
+from .opened import Opened, Seams
+from .rooms import Rooms
+
+if TYPE_CHECKING:
+    from ..console.broker import Broker as Looked
+    from ..console.log_lines import LogLines
+    from ..metrics.view import Sources
+
+logger = logging.getLogger(__name__)
+
+NEEDED = ("jinja2", "starlette")
+LOCAL = "localhost"
+#: Below this, everything is the console's.
+PATH = "/console/"
+
+
+class BrokerConsole:
+    """The routes of the console. Shape: there is nothing to see before `begin`."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams) -> None:
+        missing = [name for name in NEEDED if find_spec(name) is None]
+        if missing:
+            raise ConfigError(
+                f"the console needs packages that are not installed ({', '.join(missing)}):"
+                " pip install 'kwire[console]'",
+                "kwire.console.enable",
+                "true",
+            )
+        from ..console.log_lines import LogLines
+
+        self._config = config
+        self._seams = seams
+        self._log_lines: LogLines = LogLines()
+        self._began_ms = seams.clock.now_ms()
+        self._looked: Looked | None = None
+        self._route: Route | None = None
+        self._building: asyncio.Future[Route] | None = None
+        self._cleanup: AsyncExitStack | None = None
+        self.write_token = (
+            secrets.token_urlsafe(18) if config.get_bool("kwire.console.write") else ""
+        )
+
+    def open(self, routes: dict[str, Route], cleanup: AsyncExitStack) -> None:
+        """Add the routes, and keep lines of the log from now on."""
+        self._cleanup = cleanup
+        root = logging.getLogger()
+        root.addHandler(self._log_lines)
+        cleanup.callback(root.removeHandler, self._log_lines)
+        routes[PATH] = self.route
+        routes["/"] = to_console
+
+    def begin(
+        self,
+        opened: Opened,
+        rooms: Rooms,
+        sources: Sources,
+        address: str,
+        not_ready: Callable[[], str | None],
+    ) -> None:
+        """The broker serves clients."""
+        from ..console.broker import Broker as Looked
+
+        principal = self._config.get_str("kwire.console.principal")
+        services = rooms.services
+        listener = opened.endpoints[0]  # brokers are shown with the addresses of this one
+        connection = ConnectionInfo(
+            "console",
+            local_host=LOCAL if listener.host in WILDCARDS else listener.host,
+            local_port=listener.port,
+            listener=listener.listener,
+            security_protocol=listener.security_protocol,
+            principal=principal,
+        )
+        self._looked = Looked(
+            node_id=opened.node_id,
+            cluster_id=opened.cluster_id,
+            version=sources.version,
+            address=address,
+            principal=principal,
+            has_authorizer=self._config.has_authorizer,
+            config=self._config,
+            clock=self._seams.clock,
+            executor=self._seams.executor,
+            turns=services.turns,
+            client=LocalClient(
+                rooms.dispatcher,
+                connection,
+                "kwire-console",
+                self._seams.clock,
+                sources.requests,
+            ),
+            may=lambda operation, kind, name: services.authorizer.allows(
+                connection, operation, kind, name
+            ),
+            image=rooms.publisher.current,
+            sources=sources,
+            store=opened.store,
+            not_ready=not_ready,
+            log_lines=self._log_lines,
+            began_ms=self._began_ms,
+        )
+        if self.write_token:
+            logger.info(
+                "The console may change things (kwire.console.write). To unlock that in a browser, enter %s",
+                self.write_token,
+            )
+
+    async def route(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request of a browser; the first one waits for Starlette and Jinja2 to be imported, in a thread."""
+        if self._route is None:
+            if self._looked is None:
+                return text(503, "the broker is starting; /readyz says what it waits for")
+            if self._building is None:
+                self._building = asyncio.ensure_future(self._build(self._looked))
+            self._route = await asyncio.shield(self._building)
+        response = self._route(request)
+        assert not isinstance(response, HttpResponse)
+        return await response
+
+    async def _build(self, looked: Looked) -> Route:
+        def load() -> None:
+            from ..console import app  # noqa: F401
+
+        await self._seams.executor.in_thread(load)
+        from ..console.app import application
+        from ..console.console import Console
+
+        console = Console(looked)
+        assert self._cleanup is not None
+        self._cleanup.push_async_callback(console.close)
+        return asgi_route(application(console, self.write_token))
+
+
+def to_console(_: HttpRequest) -> HttpResponse:
+    """The console is what a browser wants that asks for nothing in particular."""
+    return HttpResponse(302, b"", headers=[("Location", PATH)])

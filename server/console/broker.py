@@ -1,0 +1,54 @@
+"""The broker that a console looks at. Imports nothing that only pages need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..config import BrokerConfig
+    from ..coordination.store import Store
+    from ..executor import Executor
+    from ..metadata.image import MetadataImage
+    from ..metrics.view import Sources
+    from ..security.acl import AclOperation, ResourceType
+    from ..turns import Turns
+    from .log_lines import LogLines
+
+
+class Client(Protocol):
+    """Asks as the console's principal; see `handlers/local_client.py`."""
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        """Return the response."""
+        ...
+
+
+@dataclass(frozen=True)
+class Broker:
+    """The broker behind the pages.
+
+    Shape: `may(operation, resource_type, name)` is for what no request shows. `not_ready` returns why clients cannot be
+    served. `principal` is whom the console asks as; `has_authorizer` says whether that limits what it sees.
+    """
+
+    node_id: int
+    cluster_id: str
+    version: str
+    address: str
+    principal: str
+    has_authorizer: bool
+    config: BrokerConfig
+    clock: Clock
+    executor: Executor
+    turns: Turns
+    client: Client
+    may: Callable[[AclOperation, ResourceType, str], bool]
+    image: Callable[[], MetadataImage]
+    sources: Sources
+    store: Store
+    not_ready: Callable[[], str | None]
+    log_lines: LogLines
+    began_ms: int

@@ -1,0 +1,136 @@
+"""The first page: brokers, the controller, health, rates, disks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kwire.messages.describe_cluster import DescribeClusterRequest
+from kwire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from . import facts
+from .console import Console, said
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+#: Problems that are shown one by one.
+MOST_PROBLEMS = 12
+
+
+@dataclass
+class BrokerRow:
+    """One broker. Shape: what it leads and stores is counted over the topics that may be seen."""
+
+    id: int
+    address: str
+    rack: str
+    live: bool
+    leaders: int = 0
+    replicas: int = 0
+    out_of_sync: int = 0
+
+
+@dataclass
+class Problem:
+    """A partition that is not as it should be."""
+
+    topic: str
+    partition: int
+    text: str
+    is_offline: bool
+
+
+def may_see_broker(console: Console) -> bool:
+    """Whether the console may show what is the broker's own, and not of single topics or groups."""
+    return console.broker.may(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+async def gather(console: Console, _: Request) -> dict[str, Any]:
+    """Everything on the page."""
+    broker = console.broker
+    cluster = await console.ask(DescribeClusterRequest())
+    topics = await facts.topics(console)
+    rows = {
+        each.broker_id: BrokerRow(
+            each.broker_id, f"{each.host}:{each.port}", each.rack or "", live=True
+        )
+        for each in cluster.brokers
+    }
+    problems: list[Problem] = []
+    partitions = offline = under_replicated = 0
+    for topic in topics.values():
+        await broker.turns.pause(console)
+        for partition in topic.partitions:
+            partitions += 1
+            in_sync = set(partition.isr_nodes)
+            for replica in partition.replica_nodes:
+                row = rows.get(replica)
+                if row is None:
+                    row = rows[replica] = BrokerRow(replica, "", "", live=False)
+                row.replicas += 1
+                row.leaders += replica == partition.leader_id
+                row.out_of_sync += replica not in in_sync
+            if partition.leader_id < 0:
+                offline += 1
+                text = "has no leader: it can be neither written nor read"
+            elif len(in_sync) < len(partition.replica_nodes):
+                under_replicated += 1
+                behind = [str(each) for each in partition.replica_nodes if each not in in_sync]
+                text = f"is not in sync on broker {', '.join(behind)}"
+            else:
+                continue
+            if len(problems) < MOST_PROBLEMS:
+                problems.append(
+                    Problem(topic.name, partition.partition_index, text, partition.leader_id < 0)
+                )
+    own = may_see_broker(console)
+    view = await console.view() if own else None
+    return {
+        "controller_id": cluster.controller_id,
+        "rows": [rows[each] for each in sorted(rows)],
+        "topic_count": sum(not topic.is_internal for topic in topics.values()),
+        "internal_count": sum(topic.is_internal for topic in topics.values()),
+        "partitions": partitions,
+        "offline": offline,
+        "under_replicated": under_replicated,
+        "problems": problems,
+        "not_ready": broker.not_ready(),
+        "view": view,
+        "charts": console.history.charts() if own else [],
+        "connections": 0 if view is None else sum(view.connections.values()),
+        "directories": await directories(console) if own else [],
+        "uptime_ms": broker.clock.now_ms() - broker.began_ms,
+        "resident": await broker.executor.in_thread(resident_bytes) if own else None,
+        "busy_s": broker.sources.busy_s(),
+        "long_turns": None
+        if broker.sources.watchdog is None
+        else broker.sources.watchdog.long_turns,
+    }
+
+
+async def directories(console: Console) -> list[Any]:
+    """The log directories, with the space that is left."""
+    response = await console.ask(DescribeLogDirsRequest(topics=[]))
+    sizes = await facts.sizes(console)
+    used = sum(size for rows in sizes.values() for size in rows.values())
+    return [
+        {
+            "path": each.log_dir,
+            "error": said(each.error_code),
+            "total": each.total_bytes,
+            "usable": each.usable_bytes,
+            "used": used if len(response.results) == 1 else None,
+        }
+        for each in response.results
+    ]
+
+
+def resident_bytes() -> int | None:
+    """Memory of the process; None where /proc does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+            return int(file.read().split()[1]) * 4096
+    except OSError:
+        return None

@@ -1,0 +1,217 @@
+"""What the pages look at: one broker, through requests of its own, and how pages are rendered in turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from kwire.errors import ErrorCode
+
+from ..metrics.view import View, look
+from . import units
+from .charts import SAMPLE_S, History, Sample
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from .broker import Broker
+
+FOLDER = Path(__file__).parent
+#: Sampling ends when nobody has looked for so long.
+IDLE_MS = 15 * 60_000
+#: Pages that follow something at the same time; each keeps one of the listener's 32 connections.
+MAX_STREAMS = 8
+#: A stream says something at least so often, and so notices that its reader has gone.
+BEAT_S = 2.0
+#: Pieces of a page between which others get their turn.
+PIECES = 64
+
+
+class Refused(Exception):
+    """The page cannot be shown. Shape: the message is a sentence for its reader; `hint` says what to do."""
+
+    def __init__(self, status: int, title: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.title = title
+        self.hint = hint
+
+
+@dataclass
+class Kept:
+    """Something that was gathered, and for how long it is good."""
+
+    until_ms: int
+    value: Any
+
+
+@dataclass(eq=False)
+class Console:
+    """Renders pages about a broker. Shape: `templates` are compiled in a thread, each on its first use."""
+
+    broker: Broker
+    history: History = field(default_factory=History)
+    write_allowed: bool = False
+    streams: int = 0
+    _kept: dict[Any, Kept] = field(default_factory=dict)
+    _making: dict[Any, asyncio.Future[Any]] = field(default_factory=dict)
+    _sampling: asyncio.Task[None] | None = None
+    _looked_at_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(FOLDER / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(
+            grouped=units.grouped,
+            size=units.size,
+            rate=units.rate,
+            duration=units.duration,
+            moment=units.moment,
+            iso=units.iso,
+            percent=units.percent,
+            short=units.shortened,
+            plural=units.plural,
+        )
+        self._templates: dict[str, Template] = {}
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        """Ask the broker."""
+        return await self.broker.client.ask(request, version)
+
+    async def kept(self, key: Any, ms: int, make: Callable[[], Awaitable[Any]]) -> Any:
+        """What `make` returns, or returned within the last `ms`; several pages that want it wait for one."""
+        now_ms = self.broker.clock.monotonic_ms()
+        found = self._kept.get(key)
+        if found is not None and now_ms < found.until_ms:
+            return found.value
+        making = self._making.get(key)
+        if making is None:
+            making = asyncio.ensure_future(make())
+            self._making[key] = making
+            making.add_done_callback(lambda _: self._making.pop(key, None))
+        value = await asyncio.shield(making)
+        if len(self._kept) > 64:
+            self._kept.clear()
+        self._kept[key] = Kept(self.broker.clock.monotonic_ms() + ms, value)
+        return value
+
+    def forget(self) -> None:
+        """Gather everything anew, after something was changed."""
+        self._kept.clear()
+
+    # -- rendering
+
+    async def render(self, name: str, **values: Any) -> str:
+        """A template with these values, rendered in turns of the loop."""
+        template = self._templates.get(name)
+        if template is None:
+            template = await self.broker.executor.in_thread(self._environment.get_template, name)
+            self._templates[name] = template
+        broker = self.broker
+        pieces: list[str] = []
+        for count, piece in enumerate(
+            template.generate(broker=broker, console=self, now_ms=broker.clock.now_ms(), **values)
+        ):
+            pieces.append(piece)
+            if count % PIECES == 0:
+                await broker.turns.pause(self)
+        return "".join(pieces)
+
+    # -- what is live
+
+    async def follow(
+        self, render: Callable[[], Awaitable[str | None]], every_s: float = BEAT_S
+    ) -> AsyncIterator[bytes]:
+        """Server-sent events: what `render` returns, whenever it is something else than before.
+
+        Source: HTML Living Standard, 9.2 Server-sent events.
+        """
+        self.streams += 1
+        before: str | None = None
+        try:
+            while True:
+                text = await render()
+                if text is None or text == before:
+                    yield b": still here\n\n"
+                else:
+                    yield event(text)
+                    before = text
+                await asyncio.sleep(every_s)
+        finally:
+            self.streams -= 1
+
+    # -- rates
+
+    def looked_at(self) -> None:
+        """Somebody looks: sample the counters from now on."""
+        self._looked_at_ms = self.broker.clock.monotonic_ms()
+        if self._sampling is None or self._sampling.done():
+            self._sampling = asyncio.create_task(self._sample())
+
+    async def _sample(self) -> None:
+        broker = self.broker
+        while broker.clock.monotonic_ms() - self._looked_at_ms < IDLE_MS:
+            self.history.add(sample_of(await self.view()))
+            await asyncio.sleep(SAMPLE_S)
+        self.history.samples.clear()
+
+    async def view(self) -> View:
+        """The broker's own counters, at most a second old."""
+        return await self.kept("view", 1000, self._look)  # type: ignore[no-any-return]
+
+    async def _look(self) -> View:
+        broker = self.broker
+        view = View(
+            broker.sources,
+            3,
+            broker.image(),
+            broker.clock.now_ms(),
+            broker.clock.monotonic_ms(),
+            1 << 30,
+        )
+        for _ in look(view):
+            await broker.turns.pause(self)
+        return view
+
+    async def close(self) -> None:
+        """Stop sampling."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.wait([self._sampling])
+
+
+def sample_of(view: View) -> Sample:
+    """The counters that are plotted."""
+    return Sample(
+        view.steady_ms,
+        sum(topic.bytes for topic in view.topics_in.values()),
+        sum(topic.bytes_out for topic in view.topics.values()),
+        sum(topic.messages for topic in view.topics_in.values()),
+        sum(api.requests for api in view.sources.requests.apis.values()),
+    )
+
+
+def event(text: str) -> bytes:
+    """One server-sent event."""
+    lines = "\n".join(f"data: {line}" for line in text.split("\n"))
+    return f"{lines}\n\n".encode()
+
+
+def said(code: int) -> str:
+    """An error code in words, such as `not leader or follower`; empty for none."""
+    if not code:
+        return ""
+    try:
+        return ErrorCode(code).name.lower().replace("_", " ")
+    except ValueError:
+        return f"error {code}"

@@ -1,0 +1,53 @@
+"""The last lines of the broker's log, kept in memory while the console is on."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import NamedTuple
+
+#: How many lines are kept, and the longest of each.
+LINES = 2_000
+MAX_CHARACTERS = 4_000
+
+
+class LogLine(NamedTuple):
+    """One line. Shape: `number` counts all lines; `logger` is the name without the package."""
+
+    number: int
+    at_ms: int
+    level: int
+    logger: str
+    text: str
+
+    @property
+    def level_name(self) -> str:
+        """INFO, for example."""
+        return logging.getLevelName(self.level)
+
+
+class LogLines(logging.Handler):
+    """A handler that keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[LogLine] = deque(maxlen=LINES)
+        self._count = 0
+        self._formatter = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one record; may be called by any thread."""
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + self._formatter.formatException(record.exc_info)
+        self._count += 1
+        logger = record.name.removeprefix("kwire.").removeprefix("server.")
+        self.lines.append(
+            LogLine(
+                self._count,
+                int(record.created * 1000),
+                record.levelno,
+                logger,
+                text[:MAX_CHARACTERS],
+            )
+        )

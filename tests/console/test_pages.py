@@ -1,0 +1,118 @@
+"""Pages of a running broker, by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server.broker import Broker
+from server.config import BrokerConfig, ConfigError
+from tests.console.browsing import console
+
+ROOT = Path(__file__).parents[2]
+AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
+
+def test_cluster_page_shows_the_broker(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            first = await browser.get("/")
+            assert (first.status, first.headers["location"]) == (302, "/console/")
+            page = await browser.get("/console/")
+            assert page.status == 200
+            assert "There are no topics yet." in page.text
+            assert f"127.0.0.1:{browser.broker.opened.endpoints[0].port}" in page.text  # type: ignore[union-attr]
+            assert "script-src 'self'" in page.headers["content-security-policy"]
+            assert "<script>" not in page.text and " style=" not in page.text
+            assert (await browser.get("/console/nothing")).status == 404
+
+    asyncio.run(main())
+
+
+def test_static_files_are_those_of_the_console_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            for name in ("console.css", "console.js", "htmx.min.js"):
+                page = await browser.get(f"/console/static/{name}")
+                assert page.status == 200 and "max-age" in page.headers["cache-control"]
+            assert (await browser.get("/console/static/..%2fapp.py")).status == 404
+            assert (await browser.get("/console/static/app.py")).status == 404
+
+    asyncio.run(main())
+
+
+def test_console_shows_what_its_principal_may_see_only(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path, authorizer__class__name=AUTHORIZER) as browser:
+            page = await browser.get("/console/")
+            assert page.status == 200
+            assert "User:console may not DESCRIBE the cluster" in page.text
+            assert str(tmp_path) not in page.text
+        async with console(
+            tmp_path, authorizer__class__name=AUTHORIZER, super__users="User:console"
+        ) as browser:
+            assert str(tmp_path) in (await browser.get("/console/")).text
+
+    asyncio.run(main())
+
+
+def test_live_part_is_sent_as_an_event(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            reader, writer = await asyncio.open_connection("127.0.0.1", browser.port)
+            writer.write(b"GET /console/live/cluster HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert "text/event-stream" in head
+            assert b"data: " in await reader.readuntil(b"Healthy.")
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_console_is_not_there_unless_it_is_enabled(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path, kwire__console__enable="false") as browser:
+            assert (await browser.get("/console/")).status == 404
+
+    asyncio.run(main())
+
+
+def test_nothing_of_the_console_is_imported_before_its_first_request(tmp_path: Path) -> None:
+    program = f"""
+import asyncio, sys
+from tests.console.browsing import console
+from pathlib import Path
+async def main():
+    async with console(Path({str(tmp_path)!r})) as browser:
+        print(sorted({{"starlette", "jinja2", "anyio"}} & set(sys.modules)))
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.composition.console.find_spec", lambda name: None)
+
+    async def main() -> None:
+        config = {
+            "log.dirs": str(tmp_path),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "kwire.http.listener": "127.0.0.1:0",
+            "kwire.console.enable": "true",
+        }
+        broker = Broker(BrokerConfig(config))
+        try:
+            with pytest.raises(ConfigError, match=r"pip install 'kwire\[console\]'"):
+                await broker.start()
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
