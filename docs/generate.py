@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs import kips
+from docs.explain_page import explain_page
 from docs.metrics_page import metrics_page
 from kwire.api import ApiKey
 from server.__main__ import COMMANDS, make_parser
@@ -404,6 +405,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kips.md": kips_page,
     "configs.md": configs_page,
     "commands.md": commands_page,
+    "explain.md": explain_page,
     "metrics.md": metrics_page,
 }
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "produce": ("produce", "send lines of standard input or a file as records"),
     "consume": ("consume", "print records"),
     "groups": ("groups", "list, describe, reset and delete consumer groups"),
+    "explain": ("explain", "say why a record is invisible, what a group or transaction waits for"),
     "acls": ("acls", "list, add and remove access control lists"),
     "quotas": ("quotas", "list and change the quotas of users, clients and addresses"),
     "users": ("users", "list, add and delete users who log in with SCRAM"),

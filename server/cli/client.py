@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from .client_properties import UsageError, client_arguments, read_properties
-from .contact import ContactError, make_contact
+from .contact import ContactError, Wire, make_contact
 
 BOOTSTRAP = "localhost:9092"
 BOOTSTRAP_TIMEOUT_MS = 10_000
@@ -109,7 +109,16 @@ def await_broker(
     arguments: Mapping[str, Any],
     patience: float = BOOTSTRAP_TIMEOUT_MS / 1000,
 ) -> None:
-    """Wait until one of the addresses accepts a connection and a login; report if that takes a while.
+    """Wait until one of the addresses accepts a connection and a login. Errors: as `first_contact`."""
+    first_contact(bootstrap, arguments, patience).close()
+
+
+def first_contact(
+    bootstrap: str,
+    arguments: Mapping[str, Any],
+    patience: float = BOOTSTRAP_TIMEOUT_MS / 1000,
+) -> Wire:
+    """A connection to the first of the addresses that accepts it and a login; tells if that takes a while.
 
     Shape: `arguments` are kafka-python's. Errors: CommandError with the last reason.
     """
@@ -121,9 +130,7 @@ def await_broker(
             assert match is not None
             host, port = match[1], match[2] or "9092"
             try:
-                with socket.create_connection((host, int(port)), timeout=patience) as sock:
-                    make_contact(sock, host, arguments)
-                return
+                return connected(host, int(port), arguments, patience)
             except ContactError as error:
                 raise CommandError(f"{part.strip()}: {error}") from None
             except OSError as error:
@@ -136,6 +143,17 @@ def await_broker(
             print(f"kwire: {said}; trying for {patience:.0f} seconds", file=sys.stderr)
             told = True
         time.sleep(0.1)
+
+
+def connected(host: str, port: int, arguments: Mapping[str, Any], patience: float) -> Wire:
+    """A connection to a broker, after the login. Errors: OSError, ContactError."""
+    sock = socket.create_connection((host, port), timeout=patience)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return make_contact(sock, host, arguments)
+    except BaseException:
+        sock.close()
+        raise
 
 
 #: By error code: for these, kafka-python has long sentences that say less.

@@ -25,7 +25,7 @@ class ContactError(Exception):
     """Why a broker cannot be used; the text is for the user and holds no secret."""
 
 
-def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> None:
+def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> Wire:
     """Do on a connected socket what a client does first: TLS, ApiVersions, a login, a request.
 
     Shape: `arguments` are kafka-python's. Errors: ContactError.
@@ -36,34 +36,48 @@ def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -
         sock = encrypted(sock, host, arguments)
     wire = Wire(sock)
     try:
-        wire.ask(ApiVersionsRequest(), 0)
+        wire.learn_versions()
     except (OSError, WireError) as error:
         raise ContactError(no_answer(error, protocol)) from None
     if protocol.startswith("SASL_"):
-        log_in(wire, arguments)
+        log_in(wire, host, arguments)
     elif not wire.can(MetadataRequest(topics=[]), 1):
         raise ContactError(
             "the broker wants a login: -X security.protocol="
             f"{'SASL_SSL' if protocol == 'SSL' else 'SASL_PLAINTEXT'}, with sasl.mechanism, sasl.username and"
             " sasl.password"
         )
+    return wire
 
 
 class Wire:
     """Requests, one after the other, on a blocking socket."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+        self.sock = sock
+        self.versions: dict[int, tuple[int, int]] = {}
+        """The versions that the broker serves, by API key."""
         self._client = ClientConnection("kwire-cli")
+
+    def learn_versions(self) -> None:
+        """Ask for the versions that the broker serves. Errors: OSError, WireError."""
+        response = self.ask(ApiVersionsRequest(), 0)
+        self.versions = {
+            row.api_key: (row.min_version, row.max_version) for row in response.api_keys
+        }
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.sock.close()
 
     def ask(self, request: object, version: int) -> Any:
         """Send a request and return the response. Errors: OSError, WireError."""
         client = self._client
         client.request(request, version)
-        self._sock.sendall(b"".join(client.take_output()))
+        self.sock.sendall(b"".join(client.take_output()))
         while (response := client.next_response()) is None:
             with client.get_buffer() as buffer:
-                count = self._sock.recv_into(buffer)
+                count = self.sock.recv_into(buffer)
             if not count:
                 raise ConnectionResetError
             client.received(count)
@@ -128,21 +142,33 @@ def no_answer(error: Exception, protocol: str) -> str:
     return reason(error)
 
 
-def log_in(wire: Wire, arguments: Mapping[str, Any]) -> None:
-    """Log in by PLAIN or SCRAM; other mechanisms are left to kafka-python. Errors: ContactError."""
+def login_client(host: str, arguments: Mapping[str, Any]) -> Any:
+    """The client's half of the mechanism. Errors: LoginFailed, ContactError."""
     from ..security.sasl.clients import PlainClient, ScramClient
-    from ..security.sasl.mechanism import LoginFailed
 
     mechanism = arguments["sasl_mechanism"]
     if mechanism == "GSSAPI":
-        return
+        from ..security.sasl.gssapi_login import GssapiClient
+
+        service = arguments.get("sasl_kerberos_service_name") or "kafka"
+        try:
+            return GssapiClient(service, host, None)
+        except ImportError:
+            raise ContactError("login with GSSAPI: pip install 'kwire[gssapi]'") from None
     user, password = arguments["sasl_plain_username"], arguments["sasl_plain_password"]
-    client: Any
     if mechanism == "PLAIN":
-        client = PlainClient(user, password)
-    else:
-        client = ScramClient(mechanism, user, password)
+        return PlainClient(user, password)
+    return ScramClient(mechanism, user, password)
+
+
+def log_in(wire: Wire, host: str, arguments: Mapping[str, Any]) -> None:
+    """Log in. Errors: ContactError."""
+    from ..security.sasl.mechanism import LoginFailed
+
+    mechanism = arguments["sasl_mechanism"]
+    user = arguments.get("sasl_plain_username", "the owner of the Kerberos ticket")
     try:
+        client = login_client(host, arguments)
         shaken = wire.ask(SaslHandshakeRequest(mechanism=mechanism), 1)
         if shaken.error_code:
             offered = ", ".join(shaken.mechanisms) or "none"

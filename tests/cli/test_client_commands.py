@@ -70,7 +70,7 @@ def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
             raise KafkaConnectionError(errors.pop(0))
         return 0
 
-    monkeypatch.setattr(client, "make_contact", lambda *_: None)
+    monkeypatch.setattr(client, "make_contact", lambda sock, *_: sock)
     with socket.create_server(("127.0.0.1", 0)) as broker:
         options = options_of(broker)
         assert administering(command, options) == 1  # what was sent may have been done
@@ -85,7 +85,7 @@ def test_missing_permission_is_said_in_few_words(
     def command(options: Namespace) -> int:
         raise GroupAuthorizationFailedError("FindCoordinatorResponse error for GROUP/g: ")
 
-    monkeypatch.setattr(client, "make_contact", lambda *_: None)
+    monkeypatch.setattr(client, "make_contact", lambda sock, *_: sock)
     with socket.create_server(("127.0.0.1", 0)) as broker:
         address = options_of(broker).bootstrap
         assert reporting(command, options_of(broker)) == 1

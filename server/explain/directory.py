@@ -1,0 +1,310 @@
+"""Reads the facts from the files of log directories, with no broker running.
+
+What only a broker knows is left open: which replicas lack what is above the high watermark, and configs.
+No file is changed.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from kwire.errors import CorruptRecord, RecordError
+from kwire.records.batch import RecordBatch, iter_batches
+
+from ..coordinator.transaction.state import TransactionMetadata
+from ..log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, read_offsets
+from ..log.file_layer import FileLayer
+from ..log.log_directory import parse_directory_name
+from ..metadata.topic_partition import TopicPartition
+from .facts import (
+    GroupFacts,
+    GroupMember,
+    GroupPartition,
+    Marker,
+    RecordFacts,
+    Transaction,
+    TransactionFacts,
+)
+from .live import OPEN_STATES, assigned_partitions
+from .searches import KeySearch, OffsetSearch, control_of
+from .stored_state import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    GroupReading,
+    TransactionReading,
+)
+
+LOG, DELETED = ".log", ".log.deleted"
+
+
+class LogFiles:
+    """Log directories of one broker. Errors: OSError, CorruptCheckpoint."""
+
+    def __init__(self, directories: Sequence[str]) -> None:
+        layer = FileLayer()
+        self.logs: dict[TopicPartition, Path] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
+        for name in directories:
+            directory = Path(name)
+            for path in sorted(directory.iterdir()):
+                tp = parse_directory_name(path.name) if path.is_dir() else None
+                if tp is not None:
+                    self.logs[tp] = path
+            self.high_watermarks |= read_offsets(layer, str(directory / HIGH_WATERMARK))
+            self.starts |= read_offsets(layer, str(directory / LOG_START_OFFSET))
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic that are here."""
+        return sorted(tp.partition for tp in self.logs if tp.topic == topic)
+
+    def segments(self, tp: TopicPartition, suffix: str = LOG) -> list[Path]:
+        """The segments of a log, the oldest first."""
+        return sorted(path for path in self.logs[tp].iterdir() if path.name.endswith(suffix))
+
+    def batches(self, tp: TopicPartition) -> Iterator[RecordBatch]:
+        """All batches of a log. Errors: CorruptRecord for a header that is damaged."""
+        for path in self.segments(tp):
+            yield from batches_of(path)
+
+    def of_topic(self, topic: str) -> Iterator[RecordBatch]:
+        """All batches of a topic, partition by partition."""
+        for partition in self.partitions(topic):
+            yield from self.batches(TopicPartition(topic, partition))
+
+    def transactions(self) -> dict[str, TransactionMetadata]:
+        """What __transaction_state says, by transactional id."""
+        reading = TransactionReading()
+        for batch in self.of_topic(TRANSACTIONS_TOPIC):
+            reading.feed(batch)
+        return reading.by_id
+
+
+def batches_of(path: Path) -> Iterator[RecordBatch]:
+    """The batches of a segment."""
+    with path.open("rb") as file:
+        if path.stat().st_size:
+            # The batches are views; it is closed when the last of them goes.
+            yield from iter_batches(
+                memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            )
+
+
+class Walk(NamedTuple):
+    """What one pass over a log found."""
+
+    end: int
+    open: dict[int, Transaction]
+    markers: dict[int, Marker]
+    """By producer id: the first one after the offset that is looked for."""
+
+
+def record_facts(
+    files: LogFiles,
+    topic: str,
+    partition: int,
+    offset: int,
+    now_ms: int,
+    key: bytes | None = None,
+) -> RecordFacts:
+    """What the files say of an offset. Errors: OSError."""
+    here = files.partitions(topic)
+    if not here:
+        return RecordFacts(topic, partition, offset, now_ms, problem="NO_TOPIC")
+    tp = TopicPartition(topic, partition)
+    if tp not in files.logs:
+        return RecordFacts(
+            topic, partition, offset, now_ms, problem="NO_PARTITION", partitions=here[-1] + 1
+        )
+    segments = files.segments(tp)
+    first = int(segments[0].name.partition(".")[0]) if segments else 0
+    start = max(files.starts.get(tp, first), first)
+    try:
+        walk = walked(files.batches(tp), offset, first)
+    except CorruptRecord as error:
+        return RecordFacts(
+            topic, partition, offset, now_ms, problem="CORRUPT", problem_text=str(error)
+        )
+    high = min(files.high_watermarks.get(tp, walk.end), walk.end)
+    high = max(high, start)
+    stored_ids = files.transactions() if walk.open else {}
+    opened = tuple(completed(each, stored_ids) for each in walk.open.values())
+    stable = min([high, *(each.first_offset for each in opened)])
+    facts = RecordFacts(
+        topic,
+        partition,
+        offset,
+        now_ms,
+        log_start=start,
+        high_watermark=high,
+        last_stable=stable,
+        log_end=walk.end,
+        start_inside=True if start > first else None,
+        open_transactions=opened,
+    )
+    if not start <= offset < high:
+        return facts
+    search = OffsetSearch(offset, start)
+    try:
+        any(search.feed(batch) for batch in files.batches(tp))
+    except RecordError as error:
+        return replace(facts, problem="CORRUPT", problem_text=str(error))
+    stored = search.stored
+    if stored is None:
+        wanted = key if key is not None else key_in_old_segments(files, tp, offset)
+        later = None
+        if wanted is not None:
+            keys = KeySearch(wanted, offset)
+            any(keys.feed(batch) for batch in files.batches(tp))
+            later = keys.later
+        return replace(facts, gap=search.gap(high), later=later)
+    if stored.transactional and stored.control is None:
+        stored = replace(stored, marker=walk.markers.get(stored.producer_id))
+    return replace(facts, stored=stored)
+
+
+def walked(batches: Iterator[RecordBatch], offset: int, first: int) -> Walk:
+    """Go over a log once, by its headers. Errors: CorruptRecord."""
+    opened: dict[int, Transaction] = {}
+    markers: dict[int, Marker] = {}
+    end = first
+    for batch in batches:
+        header = batch.header
+        end = header.next_offset
+        if header.is_control:
+            kind = control_of(batch)
+            if kind in ("COMMIT", "ABORT"):
+                opened.pop(header.producer_id, None)
+                if header.base_offset > offset and header.producer_id not in markers:
+                    markers[header.producer_id] = Marker(
+                        header.base_offset, kind, header.max_timestamp
+                    )
+        elif header.is_transactional:
+            begun = opened.get(header.producer_id)
+            opened[header.producer_id] = Transaction(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_offset if begun is None else begun.first_offset,
+                header.max_timestamp,
+            )
+    return Walk(end, opened, markers)
+
+
+def completed(transaction: Transaction, stored: dict[str, TransactionMetadata]) -> Transaction:
+    """A transaction of a partition, with what the coordinator's log says of it."""
+    for transactional_id, value in stored.items():
+        if value.producer_id == transaction.producer_id:
+            is_open = value.state.title in OPEN_STATES
+            return replace(
+                transaction,
+                transactional_id=transactional_id,
+                state=value.state.title,
+                start_ms=value.start_ms if is_open and value.start_ms >= 0 else None,
+                timeout_ms=value.timeout_ms if is_open else None,
+                hanging=not is_open,
+            )
+    return transaction
+
+
+def key_in_old_segments(files: LogFiles, tp: TopicPartition, offset: int) -> bytes | None:
+    """The key of a record in a segment that compaction has replaced, as long as the file is there."""
+    for path in files.segments(tp, DELETED):
+        search = OffsetSearch(offset, offset)
+        try:
+            if any(search.feed(batch) for batch in batches_of(path)) and search.stored is not None:
+                return search.key
+        except (OSError, RecordError):
+            continue
+    return None
+
+
+def group_facts(files: LogFiles, group: str, now_ms: int) -> GroupFacts:
+    """What the files say of a group: its newest generation and offsets. Errors: OSError, RecordError."""
+    reading = GroupReading(group)
+    for batch in files.of_topic(OFFSETS_TOPIC):
+        reading.feed(batch)
+    if not reading.committed and reading.generation is None:
+        return GroupFacts(group, now_ms, "NO_GROUP")
+    members = [
+        reading.completed(
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.client_host,
+                each.group_instance_id,
+                assigned_partitions(each.assignment),
+            )
+        )
+        for each in reading.members.values()
+    ]
+    assigned = {tp for each in members for tp in each.partitions}
+    rows = [
+        stored_partition(files, TopicPartition(*tp), reading, now_ms)
+        for tp in sorted(assigned | set(reading.committed))
+    ]
+    return GroupFacts(
+        group,
+        now_ms,
+        state="Stable" if members else "Empty",
+        generation=reading.generation,
+        leader=reading.leader,
+        assignor=reading.assignor,
+        members=tuple(members),
+        partitions=tuple(rows),
+    )
+
+
+def stored_partition(
+    files: LogFiles, tp: TopicPartition, reading: GroupReading, now_ms: int
+) -> GroupPartition:
+    """What a group has to do with a partition; one that is not here is on another broker."""
+    committed = reading.committed.get(tp, -1)
+    if tp not in files.logs:
+        return GroupPartition(tp.topic, tp.partition, committed, reading.committed_ms.get(tp))
+    facts = record_facts(files, tp.topic, tp.partition, max(committed, 0), now_ms)
+    if facts.problem is not None:
+        return GroupPartition(
+            tp.topic, tp.partition, committed, reading.committed_ms.get(tp), leader=False
+        )
+    return GroupPartition(
+        tp.topic,
+        tp.partition,
+        committed,
+        reading.committed_ms.get(tp),
+        log_start=facts.log_start,
+        end=facts.high_watermark,
+        last_stable=facts.last_stable,
+        open_transactions=facts.open_transactions,
+    )
+
+
+def transaction_facts(files: LogFiles, transactional_id: str, now_ms: int) -> TransactionFacts:
+    """What the files say of a transactional id. Errors: OSError, RecordError."""
+    stored = files.transactions().get(transactional_id)
+    if stored is None:
+        return TransactionFacts(transactional_id, now_ms, "NO_TRANSACTIONAL_ID")
+    held = []
+    for tp in sorted(stored.partitions):
+        if tp in files.logs:
+            first = int(files.segments(tp)[0].name.partition(".")[0])
+            walk = walked(files.batches(tp), -1, first)
+            mine = walk.open.get(stored.producer_id)
+            if mine is not None:
+                high = files.high_watermarks.get(tp, walk.end)
+                held.append((*tp, mine.first_offset, max(0, high - mine.first_offset)))
+    return TransactionFacts(
+        transactional_id,
+        now_ms,
+        state=stored.state.title,
+        producer_id=stored.producer_id,
+        producer_epoch=stored.producer_epoch,
+        start_ms=stored.start_ms if stored.start_ms >= 0 else None,
+        timeout_ms=stored.timeout_ms,
+        last_update_ms=stored.last_update_ms,
+        partitions=tuple(sorted(stored.partitions)),
+        holds_back=tuple(held),
+    )

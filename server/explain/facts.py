@@ -1,0 +1,202 @@
+"""What is known of a record, a group or a transactional id before the rules look at it.
+
+None means that a fact is not known, unless the field says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that is open in a partition.
+
+    Shape: `producer_id` to `last_write_ms` are what the partition knows; the rest is what the coordinator says,
+    None if it was not found. `hanging` is true if the coordinator knows of no such transaction.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_write_ms: int | None = None
+    transactional_id: str | None = None
+    state: str | None = None
+    start_ms: int | None = None
+    timeout_ms: int | None = None
+    hanging: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A copy of the partition. Shape: `log_end` is the offset after its last record."""
+
+    broker: int
+    log_end: int | None
+    in_sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The control record that ended a producer's transaction. Shape: `kind` is COMMIT or ABORT."""
+
+    offset: int
+    kind: str
+    timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the log has at an offset.
+
+    Shape: `control` is the kind of a control record, None for data. `marker` is the one that ended the
+    record's transaction; None if it is not transactional, or if none was found.
+    """
+
+    timestamp_ms: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    transactional: bool = False
+    control: str | None = None
+    key_size: int = -1
+    value_size: int = -1
+    marker: Marker | None = None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether this deletes its key in a compacted topic."""
+        return self.value_size < 0 and self.key_size >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A record with the same key at a later offset."""
+
+    offset: int
+    is_tombstone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFacts:
+    """What is known of an offset in a partition.
+
+    Shape: `problem` is the name of what keeps anyone from reading the partition (NO_TOPIC, NO_PARTITION,
+    NO_LEADER, NOT_AUTHORIZED, CORRUPT), None if nothing does. `high_watermark` and `last_stable` are the first
+    offset that is not committed, not stable. `stored` is None if the log has no record at the offset; then
+    `gap` is the range without records around it, both inclusive. `start_inside` is whether the log begins
+    inside a batch or a segment, which only DeleteRecords brings about.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    now_ms: int
+    problem: str | None = None
+    problem_text: str = ""
+    partitions: int | None = None
+    leader: int | None = None
+    replicas: tuple[Replica, ...] = ()
+    log_start: int = 0
+    high_watermark: int = 0
+    last_stable: int = 0
+    log_end: int | None = None
+    start_inside: bool | None = None
+    cleanup_policy: str | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    delete_retention_ms: int | None = None
+    open_transactions: tuple[Transaction, ...] = ()
+    stored: Stored | None = None
+    gap: tuple[int, int] | None = None
+    later: Later | None = None
+    scanned_to: int | None = None
+    """How far the search for a later record or a marker went, if it did not reach the end."""
+
+    @property
+    def name(self) -> str:
+        """The partition, as Kafka names it."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group. Shape: `partitions` are (topic, partition) that are assigned to it."""
+
+    member_id: str
+    client_id: str = ""
+    host: str = ""
+    instance_id: str | None = None
+    partitions: tuple[tuple[str, int], ...] = ()
+    session_timeout_ms: int | None = None
+    rebalance_timeout_ms: int | None = None
+    epoch: int | None = None
+    target: tuple[tuple[str, int], ...] | None = None
+    """With the consumer protocol (KIP-848): what the member is to have in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """What a group has to do with a partition.
+
+    Shape: `committed` is -1 if the group has no offset there. `readable` is whether a reader with
+    read_committed finds any record between `committed` and `last_stable`.
+    """
+
+    topic: str
+    partition: int
+    committed: int = -1
+    committed_ms: int | None = None
+    leader: bool = True
+    log_start: int | None = None
+    end: int | None = None
+    last_stable: int | None = None
+    readable: bool | None = None
+    open_transactions: tuple[Transaction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What is known of a consumer group.
+
+    Shape: `problem` is the name of what keeps the coordinator from answering, None if nothing does; `state` is
+    Kafka's name. `rejoined` are ids of members that have joined the rebalance that goes on.
+    """
+
+    group: str
+    now_ms: int
+    problem: str | None = None
+    problem_text: str = ""
+    state: str = "Stable"
+    kind: str = "classic"
+    generation: int | None = None
+    leader: str | None = None
+    assignor: str | None = None
+    coordinator: int | None = None
+    members: tuple[GroupMember, ...] = ()
+    rejoined: frozenset[str] | None = None
+    partitions: tuple[GroupPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFacts:
+    """What is known of a transactional id.
+
+    Shape: `partitions` are those that take part in the transaction; in the states PrepareCommit and
+    PrepareAbort, those that still lack the marker. `holds_back` are partitions in which it is open, with
+    its first offset there and the number of committed offsets behind that.
+    """
+
+    transactional_id: str
+    now_ms: int
+    problem: str | None = None
+    problem_text: str = ""
+    state: str = "Empty"
+    producer_id: int = -1
+    producer_epoch: int = -1
+    start_ms: int | None = None
+    timeout_ms: int | None = None
+    last_update_ms: int | None = None
+    coordinator: int | None = None
+    partitions: tuple[tuple[str, int], ...] = ()
+    without_leader: tuple[tuple[str, int], ...] = ()
+    holds_back: tuple[tuple[str, int, int, int], ...] = field(default=())

@@ -1,0 +1,139 @@
+"""What is looked for in batches, wherever they come from. Each search is fed batches in the order of the log.
+
+Errors: CorruptRecord for a batch that is damaged.
+"""
+
+from __future__ import annotations
+
+from kwire.errors import RecordError
+from kwire.records.batch import RecordBatch
+from kwire.records.control import ControlType, control_type
+from kwire.records.record import Record
+
+from .facts import Later, Marker, Stored
+
+
+class OffsetSearch:
+    """Finds the record at an offset, or the gap that it lies in."""
+
+    def __init__(self, offset: int, begin: int) -> None:
+        """Shape: `begin` is the lowest offset from which batches will be fed."""
+        self.offset = offset
+        self.stored: Stored | None = None
+        self.key: bytes | None = None
+        self.next_offset = offset
+        """Where the log goes on after the batch that was found."""
+        self._before = begin
+        self._after: int | None = None
+
+    def feed(self, batch: RecordBatch) -> bool:
+        """Take a batch; returns whether the search is over."""
+        header = batch.header
+        self.next_offset = header.next_offset
+        batch.verify_crc()
+        for record in batch.records():
+            if record.offset < self.offset:
+                self._before = record.offset + 1
+            elif record.offset == self.offset:
+                self.stored = stored(batch, record)
+                self.key = record.key
+                return True
+            else:
+                self._after = record.offset - 1
+                return True
+        return False
+
+    def gap(self, end: int) -> tuple[int, int]:
+        """The offsets without records around the one that is looked for. Shape: `end` is that of the log."""
+        return self._before, end - 1 if self._after is None else self._after
+
+
+class MarkerSearch:
+    """Finds the marker that ended a producer's transaction."""
+
+    def __init__(self, producer_id: int, after: int) -> None:
+        self._producer_id = producer_id
+        self._after = after
+        self.marker: Marker | None = None
+
+    def feed(self, batch: RecordBatch) -> bool:
+        header = batch.header
+        if (
+            header.is_control
+            and header.producer_id == self._producer_id
+            and header.base_offset > self._after
+        ):
+            kind = control_of(batch)
+            if kind in ("COMMIT", "ABORT"):
+                self.marker = Marker(header.base_offset, kind, header.max_timestamp)
+                return True
+        return False
+
+
+class KeySearch:
+    """Finds the next record with a key."""
+
+    def __init__(self, key: bytes, after: int) -> None:
+        self._key = key
+        self._after = after
+        self.later: Later | None = None
+
+    def feed(self, batch: RecordBatch) -> bool:
+        if batch.is_control or batch.header.last_offset <= self._after:
+            return False
+        for record in batch.records():
+            if record.offset > self._after and record.key == self._key:
+                self.later = Later(record.offset, record.value is None)
+                return True
+        return False
+
+
+class DataSearch:
+    """Finds whether there is a record that readers with read_committed get.
+
+    Shape: `aborted` are (producer id, first offset), as in a response to Fetch.
+    """
+
+    def __init__(self, begin: int, aborted: list[tuple[int, int]]) -> None:
+        self._begin = begin
+        self._aborted = sorted(aborted, key=lambda each: each[1])
+        self._now: set[int] = set()
+        self.next_offset = begin
+
+    def feed(self, batch: RecordBatch) -> bool:
+        """Take a batch; returns whether it has such a record."""
+        header = batch.header
+        self.next_offset = header.next_offset
+        while self._aborted and self._aborted[0][1] <= header.last_offset:
+            self._now.add(self._aborted.pop(0)[0])
+        if header.is_control:
+            if control_of(batch) == "ABORT":
+                self._now.discard(header.producer_id)
+            return False
+        if header.is_transactional and header.producer_id in self._now:
+            return False
+        return any(record.offset >= self._begin for record in batch.records())
+
+
+def stored(batch: RecordBatch, record: Record) -> Stored:
+    """What a batch has at an offset."""
+    header = batch.header
+    return Stored(
+        timestamp_ms=record.timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        transactional=header.is_transactional,
+        control=control_of(batch) if header.is_control else None,
+        key_size=-1 if record.key is None else len(record.key),
+        value_size=-1 if record.value is None else len(record.value),
+    )
+
+
+def control_of(batch: RecordBatch) -> str:
+    """The kind of a control batch."""
+    try:
+        for record in batch.records():
+            return control_type(record.key).name
+    except RecordError:
+        pass
+    return ControlType.UNKNOWN.name
