@@ -36,10 +36,10 @@ class TopicSettings:
 
     def of(self, topic: str) -> tuple[LogConfig, int]:
         """The log config of a topic and its min.insync.replicas."""
-        overrides = self._publisher.image.topic_config(topic)
-        minimum = self._config.topic_config(overrides)["min.insync.replicas"]
+        values = self._config.topic_config(self._publisher.image.topic_config(topic))
+        minimum = values["min.insync.replicas"]
         assert isinstance(minimum, int)
-        return LogConfig.of(self._config, overrides), minimum
+        return LogConfig.of(self._config, values), minimum
 
     def log_config(self, topic: str) -> LogConfig:
         """The log config of a topic."""

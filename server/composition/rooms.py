@@ -138,7 +138,7 @@ def build_rooms(
             else Membership[Partition](
                 node_id,
                 max_lag_ms=config.get_int("replica.lag.time.max.ms"),
-                live_brokers=lambda: publisher.image.brokers,
+                live_brokers=publisher.live_brokers,
                 propose=clients.alter_partitions.propose,
                 flush=upkeep.flush_ahead,
                 steady_ms=lambda _: clock.monotonic_ms(),

@@ -145,7 +145,8 @@ async def open_logs(config: BrokerConfig, opened: Opened, cleanup: AsyncExitStac
         from ..log.recovery.process import RecoveryProcesses
 
         processes = RecoveryProcesses(count)
-    plain = LogConfig.of(config, {})  # the topics' own settings are known later
+    # The topics' own settings are known later.
+    plain = LogConfig.of(config, config.topic_config({}))
     opening = opened.seams.executor.in_thread(
         logs.open_logs,
         lambda _: plain,

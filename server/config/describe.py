@@ -6,11 +6,12 @@ Source: ConfigHelper of 3.9 (createBrokerConfigEntry, createTopicConfigEntry, co
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 from .broker_config import BrokerConfig, Properties
 from .definitions import ConfigKey, ConfigSource, ConfigType, UpdateMode, to_text
-from .tables import BROKER, TOPIC, broker_synonyms, find_broker_key
+from .tables import BROKER, BROKER_SYNONYMS, TOPIC, broker_synonyms, find_broker_key
 from .topic_keys import SERVER_SYNONYMS
 
 
@@ -57,9 +58,10 @@ def describe_broker_default(
 
 def describe_topic(
     config: BrokerConfig, overrides: Properties, wanted: Container[str] | None = None
-) -> Iterator[ConfigEntry]:
+) -> list[ConfigEntry]:
     """Every topic config of a topic with these overrides."""
     values = config.topic_config(overrides)
+    entries = []
     for name, key in TOPIC.items():
         if wanted is not None and name not in wanted:
             continue
@@ -67,10 +69,13 @@ def describe_topic(
         synonyms: list[Synonym] = []
         if name in SERVER_SYNONYMS:
             server_name = SERVER_SYNONYMS[name][0][0]
-            synonyms = _synonyms(config, server_name, broker_synonyms(server_name), False)
+            names = BROKER_SYNONYMS.get(server_name, (server_name,))
+            synonyms = _synonyms(config, server_name, names, False)
         if name in overrides:
             synonyms.insert(0, Synonym(name, value, ConfigSource.TOPIC))
-        yield ConfigEntry(name, value, _source(synonyms), key.type, False, False, synonyms, key.doc)
+        source = _source(synonyms)
+        entries.append(ConfigEntry(name, value, source, key.type, False, False, synonyms, key.doc))
+    return entries
 
 
 def _broker_entry(config: BrokerConfig, name: str, per_broker: bool) -> ConfigEntry:
@@ -121,17 +126,28 @@ def _synonyms(
             for synonym in names
             if synonym in layer
         ]
-    for synonym in names:
-        key = BROKER.get(synonym)
-        if key is not None and key.default is not None:
-            value = None if sensitive else to_text(key.convert(key.default))
-            rows.append(Synonym(synonym, value, ConfigSource.DEFAULT))
+    defaults = _default_texts()
+    rows += [
+        Synonym(synonym, None if sensitive else defaults[synonym], ConfigSource.DEFAULT)
+        for synonym in names
+        if synonym in defaults
+    ]
     # Kafka drops the rows before the first one with the name itself: if the file sets only
     # log.retention.hours, log.retention.ms has no synonym and is reported as a default.
     for index, row in enumerate(rows):
         if row.name == name:
             return rows[index:]
     return []
+
+
+@cache
+def _default_texts() -> dict[str, str | None]:
+    """The defaults of all broker keys that have one."""
+    return {
+        name: to_text(key.convert(key.default))
+        for name, key in BROKER.items()
+        if key.default is not None
+    }
 
 
 def _source(synonyms: list[Synonym]) -> ConfigSource:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from ..config import BrokerConfig
+    from ..config.definitions import Value
 
 INT64_MAX: Final = (1 << 63) - 1
 
@@ -48,9 +49,8 @@ class LogConfig:
     """`standard` checks batch headers; `deep` also every record (kwire.produce.validation)."""
 
     @classmethod
-    def of(cls, config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-        """The settings of a topic's logs: its own over the broker's. Errors: ConfigError for a wrong override."""
-        topic = config.topic_config(overrides)
+    def of(cls, config: BrokerConfig, topic: Mapping[str, Value]) -> LogConfig:
+        """The settings of a topic's logs. Shape: `topic` are the topic's settings, of `BrokerConfig.topic_config`."""
         before_ms, after_ms = _timestamp_bounds(topic)
 
         def number(name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from .image import MetadataImage
@@ -30,6 +30,10 @@ class MetadataPublisher:
     def current(self) -> MetadataImage:
         """The current image, as a function to pass on."""
         return self._image
+
+    def live_brokers(self) -> Collection[int]:
+        """The ids of the brokers that are alive, as a function to pass on."""
+        return self._image.brokers
 
     def subscribe(self, *listeners: ImageListener) -> None:
         """Call listeners with every image from the next one on, in this order."""

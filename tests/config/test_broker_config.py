@@ -258,20 +258,21 @@ def test_log_config_takes_overrides_then_broker_values() -> None:
             "kwire.produce.validation": "deep",
         }
     )
-    log = LogConfig.of(config, {"segment.bytes": "5000", "cleanup.policy": "compact,delete"})
+    overrides = {"segment.bytes": "5000", "cleanup.policy": "compact,delete"}
+    log = LogConfig.of(config, config.topic_config(overrides))
     assert (log.segment_bytes, log.max_message_bytes, log.validation) == (5000, 77, "deep")
     assert log.cleanup_policy == {"compact", "delete"}
 
 
 def test_log_config_without_settings_is_kafkas_default() -> None:
-    assert LogConfig.of(BrokerConfig({}), {}) == LogConfig()
+    config = BrokerConfig({})
+    assert LogConfig.of(config, config.topic_config({})) == LogConfig()
 
 
 def test_single_timestamp_bound_counts_where_the_newer_two_were_left_alone() -> None:
     config = BrokerConfig({})
-    log = LogConfig.of(
-        config, {"message.timestamp.difference.max.ms": "9", "message.timestamp.after.max.ms": "5"}
-    )
+    overrides = {"message.timestamp.difference.max.ms": "9", "message.timestamp.after.max.ms": "5"}
+    log = LogConfig.of(config, config.topic_config(overrides))
     assert (log.message_timestamp_before_max_ms, log.message_timestamp_after_max_ms) == (9, 5)
 
 

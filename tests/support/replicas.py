@@ -177,10 +177,10 @@ class Replicas:
 
     def settings(self, topic: str) -> tuple[LogConfig, int]:
         self.settings_calls += 1
-        overrides = self.publisher.image.topic_config(topic)
-        minimum = self.config.topic_config(overrides)["min.insync.replicas"]
+        values = self.config.topic_config(self.publisher.image.topic_config(topic))
+        minimum = values["min.insync.replicas"]
         assert isinstance(minimum, int)
-        return LogConfig.of(self.config, overrides), minimum
+        return LogConfig.of(self.config, values), minimum
 
     def create(self, name: str, partitions: int = 1, **options: Any) -> Partition:
         """Add a topic, with `configs` among its options, and return its first partition."""
