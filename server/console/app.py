@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from . import cluster
+from . import cluster, topics
 from .console import FOLDER, MAX_STREAMS, Console, Refused
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,10 @@ STREAM = "text/event-stream"
 STATIC_HEADERS = HEADERS | {"Cache-Control": "private, max-age=86400"}
 
 #: (section, name in the navigation, path, key that goes there after `g`)
-NAVIGATION = (("cluster", "Cluster", "/console/", "c"),)
+NAVIGATION = (
+    ("cluster", "Cluster", "/console/", "c"),
+    ("topics", "Topics", "/console/topics", "t"),
+)
 
 Values = dict[str, Any]
 Gather = Callable[[Console, Request], Awaitable[Values]]
@@ -115,6 +118,16 @@ def application(console: Console, write_token: str) -> Starlette:
     routes = [
         Route("/console/", page("cluster", "cluster.html", cluster.gather)),
         Route("/console/live/cluster", live("cluster_live.html", cluster.gather, 5.0)),
+        Route("/console/topics", page("topics", "topics.html", topics.gather)),
+        Route("/console/topics/{topic}", page("topics", "topic.html", topics.gather_partitions)),
+        Route(
+            "/console/topics/{topic}/settings",
+            page("topics", "topic_settings.html", topics.gather_settings),
+        ),
+        Route(
+            "/console/topics/{topic}/groups",
+            page("topics", "topic_groups.html", topics.gather_groups),
+        ),
         Route("/console/static/{name}", pages.static),
     ]
     return Starlette(routes=routes, exception_handlers={404: pages.missing})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from kwire.records.builder import BatchBuilder
 from server.broker import Broker
 from server.config import BrokerConfig
+from server.handlers.local_client import LocalClient
+from server.net.connection_info import ConnectionInfo
 
 
 class Page(NamedTuple):
@@ -79,3 +82,78 @@ async def console(folder: Path, **settings: str) -> AsyncIterator[Browser]:
         yield Browser(broker)
     finally:
         await broker.stop()
+
+
+async def create_topic(browser: Browser, name: str, partitions: int = 1, **configs: str) -> None:
+    """Create a topic as a client would; the names of configs have `__` for dots."""
+    from kwire.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicConfig,
+        CreateTopicsRequest,
+    )
+
+    response = await local(browser).ask(
+        CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=1,
+                    assignments=[],
+                    configs=[
+                        CreatableTopicConfig(name=key.replace("__", "."), value=value)
+                        for key, value in configs.items()
+                    ],
+                )
+            ],
+            timeout_ms=30_000,
+            validate_only=False,
+        )
+    )
+    assert [topic.error_code for topic in response.topics] == [0]
+
+
+async def produce(
+    browser: Browser,
+    topic: str,
+    partition: int,
+    records: Sequence[tuple[bytes | None, bytes | None]],
+) -> int:
+    """Append a batch of keys and values; return its base offset."""
+    builder = BatchBuilder()
+    for key, value in records:
+        builder.append(1_700_000_000_000, key, value)
+    batch = builder.build()
+    from kwire.messages.produce import (
+        PartitionProduceData,
+        ProduceRequest,
+        TopicProduceData,
+    )
+
+    response = await local(browser).ask(
+        ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        PartitionProduceData(index=partition, records=memoryview(batch))
+                    ],
+                )
+            ],
+        ),
+        9,
+    )
+    (row,) = response.responses[0].partition_responses
+    assert row.error_code == 0
+    return int(row.base_offset)
+
+
+def local(browser: Browser) -> LocalClient:
+    """Asks the broker as a super user does."""
+    rooms, opened = browser.broker.rooms, browser.broker.opened
+    assert rooms is not None and opened is not None
+    info = ConnectionInfo("test", principal="User:test")
+    return LocalClient(rooms.dispatcher, info, "test", opened.seams.clock)

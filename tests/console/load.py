@@ -7,7 +7,7 @@ import random
 import threading
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 CITIES = ("Lisbon", "Oslo", "Quito", "Nairobi", "Hanoi", "Perth")
@@ -21,7 +21,11 @@ def create(bootstrap: str, topics: dict[str, tuple[int, dict[str, str]]]) -> Non
         for name, (count, config) in topics.items()
     ]
     for future in admin.create_topics(wanted).values():
-        future.result(30)
+        try:
+            future.result(30)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
 
 class Load:

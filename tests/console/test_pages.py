@@ -11,7 +11,7 @@ import pytest
 
 from server.broker import Broker
 from server.config import BrokerConfig, ConfigError
-from tests.console.browsing import console
+from tests.console.browsing import console, create_topic, produce
 
 ROOT = Path(__file__).parents[2]
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
@@ -85,7 +85,7 @@ def test_console_is_not_there_unless_it_is_enabled(tmp_path: Path) -> None:
 def test_nothing_of_the_console_is_imported_before_its_first_request(tmp_path: Path) -> None:
     program = f"""
 import asyncio, sys
-from tests.console.browsing import console
+from tests.console.browsing import console, create_topic, produce
 from pathlib import Path
 async def main():
     async with console(Path({str(tmp_path)!r})) as browser:
@@ -114,5 +114,31 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                 await broker.start()
         finally:
             await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_topics_are_listed_with_records_and_settings(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            assert "No topics yet" in (await browser.get("/console/topics")).text
+            await create_topic(browser, "orders", 3, retention__ms="1000")
+            await create_topic(browser, "other")
+            await produce(browser, "orders", 1, [(b"k", b"v"), (b"k", b"w")])
+            await asyncio.sleep(2.1)  # what was gathered before is kept for so long
+            page = await browser.get("/console/topics?q=ORD")
+            assert '<a href="/console/topics/orders">' in page.text and "other" not in page.text
+            page = await browser.get("/console/topics/orders")
+            assert page.status == 200 and "partition=2" in page.text
+            page = await browser.get("/console/topics/orders/settings")
+            assert "1 setting differs" in page.text
+            assert "604800000" in page.text  # the default of the one that differs
+            assert (
+                "No group has committed"
+                in (await browser.get("/console/topics/orders/groups")).text
+            )
+            assert (await browser.get("/console/topics/missing")).status == 404
+            page = await browser.get("/console/topics?q=%3Cscript%3Ealert(1)%3C/script%3E")
+            assert "<script>alert" not in page.text and "&lt;script&gt;" in page.text
 
     asyncio.run(main())
