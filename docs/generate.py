@@ -66,7 +66,7 @@ FEATURES = (
         "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets "
         "StreamsGroupHeartbeat StreamsGroupDescribe",
     ),
-    Feature("Administration", True, "UpdateFeatures ListConfigResources DescribeTopicPartitions"),
+    Feature("Administration", True, "UpdateFeatures DescribeTopicPartitions"),
     Feature(
         "Several brokers",
         False,

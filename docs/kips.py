@@ -288,7 +288,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "DescribeProducers 0, DescribeTransactions 0, ListTransactions 0",
         ),
         Kip("700", "DescribeCluster", "DescribeCluster 0"),
-        Kip("714", "client metrics", "GetTelemetrySubscriptions 0, PushTelemetry 0"),
+        Kip(
+            "714",
+            "client metrics",
+            "GetTelemetrySubscriptions 0, PushTelemetry 0",
+            note="with `--http`, the embedded store and `kwire[telemetry]`; no histograms",
+        ),
         Kip(
             "784, 827",
             "errors and sizes in DescribeLogDirs",

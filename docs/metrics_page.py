@@ -37,6 +37,26 @@ A client has to call the broker by `localhost`, by an address, or, if the listen
 advertised name. For any other name, such as a service of Kubernetes or Docker, set `kwire.http.hosts`. This protects from pages
 in a browser that resolve their own name to this machine (DNS rebinding).
 
+## Metrics of clients
+
+Clients push metrics of their own to a broker that asks for them (KIP-714): librdkafka since 2.5, Java since 3.7. They need no
+setting. Apache Kafka passes what comes to a plug-in, and without one serves none of it. kwire shows it at `/metrics`, as
+`kafka_client_...`. It takes a broker with the embedded store, `pip install 'kwire[telemetry]'`, and a subscription:
+
+```console
+$ kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter --name latency \
+    --metrics org.apache.kafka.producer.,org.apache.kafka.consumer. --interval 30000 --match client_id=billing.*
+$ curl -s localhost:9644/metrics | grep kafka_client_producer_request_latency_avg
+kafka_client_producer_request_latency_avg{client_id="billing-1",client_instance_id="62bBFDBdRr-fYt6C07ZCPw"} 14.4
+```
+
+`--metrics` are prefixes, or `*` for everything. A name of a metric such as `org.apache.kafka.producer.request.latency.avg` becomes
+`kafka_client_producer_request_latency_avg`; its labels are those that the client gives, with `client_id` and
+`client_instance_id`. Counters are sums since the broker first heard of the client. A client's series go when it has been silent
+for three intervals, and not before a minute. There are at most `kwire.client.metrics.limit` of them; a push has at most
+`telemetry.max.bytes`, compressed or not. Whoever can connect can push, as in Apache Kafka, so these series are no more
+trustworthy than your clients.
+
 ## Names
 
 The names are those that Prometheus' JMX exporter gives Apache Kafka's MBeans, by its own example rules, which Strimzi uses,

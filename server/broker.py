@@ -111,6 +111,7 @@ class Broker:
             cleanup,
             fail=self._fail,
             observer=None if metrics is None else metrics.requests,
+            telemetry=None if metrics is None else metrics.telemetry,
         )
         self.built(rooms)
         self.serving = await serve(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import BrokerConfig
+from ..config.changes import Refused
 from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group_coordinator import GroupCoordinator
@@ -14,7 +16,7 @@ from ..coordinator.transaction.config import TransactionConfig
 from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
-from ..metadata.image import BROKERS, MetadataImage
+from ..metadata.image import BROKERS, CLIENT_METRICS, MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ..metadata.publisher import MetadataPublisher
 from ..metadata.topic_partition import TopicPartition
@@ -24,7 +26,15 @@ from ..quotas.entities import CLIENT_QUOTAS, CONNECTION_CREATION_RATE, IP_QUOTAS
 from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
 
+if TYPE_CHECKING:
+    from ..telemetry.receiver import Telemetry
+
 logger = logging.getLogger(__name__)
+
+NO_HTTP = (
+    "only a broker with kwire.http.listener (--http) takes the metrics of clients, to show them"
+)
+NO_DECODER = "opentelemetry-proto is not installed; pip install 'kwire[telemetry]'"
 
 
 class TopicSettings:
@@ -113,6 +123,38 @@ class QuotaSettings:
             logger.warning(
                 "/config/ips/%s has no effect: kwire limits only addresses, not host names", name
             )
+
+
+class ClientMetricsSettings:
+    """Applies the subscriptions to clients' metrics that an image has (KIP-714).
+
+    Shape: `telemetry` is None if nothing takes them; a log line says so for each subscription.
+    """
+
+    def __init__(self, telemetry: Telemetry | None, *, has_http: bool) -> None:
+        self._telemetry = telemetry
+        self._has_http = has_http
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Apply what has changed."""
+        for entity_type, node in after.changes_since(before).configs:
+            if entity_type == CLIENT_METRICS:
+                self._set(node, after.config(entity_type, node))
+
+    def _set(self, node: str, config: Mapping[str, str]) -> None:
+        from ..telemetry.subscriptions import name_of
+
+        name = name_of(node)
+        if self._telemetry is not None:
+            try:
+                self._telemetry.clients.set(name, config)
+            except Refused as refused:
+                logger.warning(
+                    "client metrics subscription %r has no effect: %s", name, refused.message
+                )
+        elif config:
+            why = NO_DECODER if self._has_http else NO_HTTP
+            logger.warning("client metrics subscription %r has no effect: %s", name, why)
 
 
 class LogLoading:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..config import BrokerConfig
 from ..http.messages import HttpRequest, HttpResponse, text
 from ..metadata.image import MetadataImage
-from ..metrics.exposition import CONTENT_TYPE, text_of
+from ..metrics.exposition import CONTENT_TYPE, text_of, text_of_clients
 from ..metrics.rates import Rates
 from ..metrics.requests import FETCH, PRODUCE, RequestMetrics
 from ..metrics.sessions import StoreSessions
@@ -22,6 +23,7 @@ from .rooms import Rooms
 from .serving import Serving
 
 if TYPE_CHECKING:
+    from ..telemetry.receiver import Telemetry
     from ..watchdog import Watchdog
 
 #: BrokerState of Apache Kafka.
@@ -46,6 +48,8 @@ class BrokerMetrics:
         self._image: Callable[[], MetadataImage] = MetadataImage
         self._stopping: Callable[[], bool] = bool
         self._scrapes = 0
+        #: Takes the metrics that clients push.
+        self.telemetry = telemetry_of(config)
         self.requests = RequestMetrics(
             seams.clock.monotonic_us, None if watchdog is None else watchdog.turn_began_us
         )
@@ -79,6 +83,7 @@ class BrokerMetrics:
             watchdog=self._watchdog,
             sessions=sessions,
             rates=Rates(self._seams.clock.monotonic_ms()),
+            telemetry=self.telemetry,
             busy_s=lambda: time.thread_time() - began_s,
         )
         return self._sources
@@ -110,7 +115,12 @@ class BrokerMetrics:
                 await sources.turns.pause(self)
             pieces: list[str] = []
             size = 0
-            for piece in text_of(ROWS, view):
+            texts = text_of(ROWS, view)
+            if sources.telemetry is not None:
+                for _ in sources.telemetry.expire(view.steady_ms):
+                    await sources.turns.pause(self)
+                texts = chain(texts, text_of_clients(sources.telemetry.series))
+            for piece in texts:
                 pieces.append(piece)
                 size += len(piece)
                 if size >= PIECE:
@@ -126,6 +136,19 @@ class BrokerMetrics:
     async def _process(self) -> bytes:
         """What prometheus_client knows of the process and of Python; importing it takes some 50 ms, in a thread."""
         return await self._seams.executor.in_thread(process_metrics)
+
+
+def telemetry_of(config: BrokerConfig) -> Telemetry | None:
+    """What takes the metrics that clients push; None with ZooKeeper, as in 3.9, and without opentelemetry-proto."""
+    from ..telemetry.otlp import can_decode
+
+    if config.zookeeper_connect is not None or not can_decode():
+        return None
+    from ..telemetry.receiver import Telemetry
+
+    return Telemetry(
+        config.get_int("telemetry.max.bytes"), config.get_int("kwire.client.metrics.limit")
+    )
 
 
 def process_metrics() -> bytes:

@@ -27,7 +27,7 @@ from ..handlers.ceilings import CEILING_3_9, CEILING_4_3
 from ..handlers.context import Features, Services
 from ..handlers.dispatch import RequestDispatcher
 from ..handlers.registry import HandlerTable
-from ..handlers.table import HANDLERS
+from ..handlers.table import HANDLERS, WITHOUT_TELEMETRY
 from ..log.upkeep import LogUpkeep
 from ..metadata.endpoint import WILDCARDS
 from ..metadata.image import BrokerRegistration
@@ -43,6 +43,7 @@ from ..replication.replica_manager import ReplicaManager
 from ..turns import Turns
 from .following import (
     BrokerSettings,
+    ClientMetricsSettings,
     CoordinatorTopics,
     LogLoading,
     QuotaSettings,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from ..handlers.gate import Observer
     from ..interbroker.clients import InterBrokerClients
     from ..interbroker.peer_watch import PeerWatch
+    from ..telemetry.receiver import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +101,7 @@ def build_rooms(
     *,
     fail: Callable[[Exception], None],
     observer: Observer | None = None,
+    telemetry: Telemetry | None = None,
 ) -> Rooms:
     """Build the components, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
@@ -231,7 +234,7 @@ def build_rooms(
     quotas = ClientQuotas(window, controller_window)
     own_listener = None if alone else config.inter_broker_listener.listener
     connection_rates = ConnectionRates(window, own_listener if len(config.listeners) > 1 else None)
-    handlers = HandlerTable(HANDLERS, ceiling)
+    handlers = HandlerTable(HANDLERS if telemetry is not None else WITHOUT_TELEMETRY, ceiling)
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
@@ -265,6 +268,7 @@ def build_rooms(
         tokens=tokens,
         quotas=quotas,
         denials=denials,
+        telemetry=telemetry,
         topics=AutoTopics(
             controller,
             publisher,
@@ -281,11 +285,13 @@ def build_rooms(
     )
     loading = LogLoading(logs, settings, clock)
     quota_settings = QuotaSettings(quotas, connection_rates)
+    subscriptions = ClientMetricsSettings(telemetry, has_http=config.http_listener is not None)
     image_listeners: tuple[ImageListener, ...]
     if clients is None:
         image_listeners = (
             own_settings.on_image,
             quota_settings.on_image,
+            subscriptions.on_image,
             loading.on_image,
             replicas.on_image,
             topics.on_image,

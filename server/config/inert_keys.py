@@ -168,7 +168,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("ssl.provider", STRING, None, MEDIUM, PER_BROKER),
     key("ssl.secure.random.implementation", STRING, None, LOW, PER_BROKER),
     key("ssl.trustmanager.algorithm", STRING, "PKIX", MEDIUM, PER_BROKER),
-    key("telemetry.max.bytes", INT, "1048576", LOW, valid=at_least(1)),
     key("transaction.state.log.load.buffer.size", INT, "5242880", HIGH, valid=at_least(1)),
     key("unclean.leader.election.interval.ms", LONG, "300000", MEDIUM, valid=at_least(1), internal=True),
     key("unstable.api.versions.enable", BOOLEAN, "false", HIGH, internal=True),

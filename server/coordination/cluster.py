@@ -374,7 +374,7 @@ class Cluster:
     async def config_entities(self) -> list[tuple[str, str]]:
         """Every (entity type, entity name) with a config node."""
         found: list[tuple[str, str]] = []
-        for entity_type in ("topics", "brokers", "clients", "ips", "users"):
+        for entity_type in ("topics", "brokers", "clients", "ips", "users", "client-metrics"):
             names = await self._children(paths.CONFIG + "/" + entity_type)
             found += [(entity_type, name) for name in names]
             if entity_type == "users":
@@ -422,8 +422,8 @@ class Cluster:
     ) -> dict[str, str]:
         """Replace an entity's config by the result of `change`, and notify every broker.
 
-        `change` is called again if another writer was faster. An empty config of a user or client
-        removes its node, as in Apache Kafka. Returns the new config.
+        `change` is called again if another writer was faster. An empty config of a user, client
+        or subscription removes its node, as in Apache Kafka. Returns the new config.
         """
         path = paths.config_path(entity_type, name)
         notify = Create(
@@ -444,7 +444,7 @@ class Cluster:
                 ops.append(Create(path, data))
             elif (
                 not after
-                and entity_type in ("users", "clients", "ips")
+                and entity_type in ("users", "clients", "ips", "client-metrics")
                 and not node[1].num_children
             ):
                 ops.append(Delete(path, node[1].version))

@@ -170,6 +170,8 @@ CEILING_4_3 = Ceiling(
         66: (0, 2),  # ListTransactions
         68: (0, 1),  # ConsumerGroupHeartbeat
         69: (0, 1),  # ConsumerGroupDescribe
+        71: (0, 0),  # GetTelemetrySubscriptions, only if something takes clients' metrics
+        72: (0, 0),  # PushTelemetry, likewise
         74: (0, 1),  # ListConfigResources
         75: (0, 0),  # DescribeTopicPartitions
         76: (1, 1),  # ShareGroupHeartbeat

@@ -1,13 +1,13 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
 
-Behavior: topics and brokers. A topic's configs are read from the coordination store, so a change is
+Behavior: topics, brokers and, where kwire acts as 4.3, subscriptions to clients' metrics. A topic's configs are read from the coordination store, so a change is
 seen at once; a broker answers for itself and for the default of all brokers. A change is stored and
 announced to every broker; it takes effect without a restart, on the answering broker before it
 answers. Refusing one resource never affects another, except that an unknown resource type fails a
 whole DescribeConfigs.
 Versions: DescribeConfigs v0 has is_default, always false, as in Apache Kafka; v1 sources and
 synonyms, v3 types and documentation.
-Omitted: broker loggers (8), client metrics (16), groups (32), and config policies.
+Omitted: broker loggers (8), groups (32), and config policies.
 Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
 """
 
@@ -49,12 +49,14 @@ from ..config.changes import (
 from ..config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from ..config.tables import find_broker_key
 from ..controller.topics import invalid_topic_name
-from ..metadata.image import BROKERS, DEFAULT_ENTITY, TOPICS
+from ..metadata.image import BROKERS, CLIENT_METRICS, DEFAULT_ENTITY, TOPICS
 from ..security import acl
 from ..security.acl import AclOperation
+from ..telemetry import subscriptions
 from ..turns import Steps, each_in_steps
 from . import refusals
 from .authorization import DENIED
+from .ceilings import CEILING_3_9
 from .context import Later, RequestContext
 from .registry import handles
 from .repeats import without_many_repeats
@@ -79,6 +81,7 @@ DENIAL_TEXTS = {
     acl.ResourceType.TOPIC: "Topic authorization failed.",
     acl.ResourceType.CLUSTER: "Cluster authorization failed.",
 }
+NO_NAME = "Client metrics subscription name must not be empty"
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
@@ -191,9 +194,20 @@ def _entries(
                 raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             own_broker_id(name, node_id, "Broker id", f"{node_id} but")
             raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
-        case _:
+        case _ if not _has_subscriptions(ctx):
             message = "Config type client-metrics is only supported on KRaft clusters"
             raise Refused(ErrorCode.INVALID_REQUEST, message)
+        case _:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, NO_NAME)
+            node = subscriptions.node_of(name)
+            stored = ctx.services.metadata().config(CLIENT_METRICS, node)
+            return subscriptions.describe(stored, wanted)
+
+
+def _has_subscriptions(ctx: RequestContext) -> bool:
+    """Whether there can be subscriptions to clients' metrics: not in clusters of 3.9 with ZooKeeper."""
+    return ctx.services.ceiling != CEILING_3_9.name
 
 
 def _described(
@@ -376,6 +390,10 @@ async def _alter_resource(
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             check_topic(config, name, after)
             return after
+        if entity[0] == CLIENT_METRICS:
+            after = subscriptions.changed(stored, wanted) if keep_others else replaced(wanted)
+            subscriptions.check(name, after)
+            return after
         for each in wanted:
             check_operation(each)
         base = config.usable_dynamic(stored, per_broker=per_broker)
@@ -413,6 +431,9 @@ def _entity(
         case ResourceType.BROKER_LOGGER if is_incremental:
             own_broker_id(name, node_id, "Node id", f"{node_id}, but")
             raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
+        case ResourceType.CLIENT_METRICS if _has_subscriptions(ctx):
+            subscriptions.check(name, {})
+            return CLIENT_METRICS, subscriptions.node_of(name)
         case ResourceType.CLIENT_METRICS:
             message = (
                 "AlterConfigs is only supported for topics and brokers,"

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..quotas.clients import ClientQuotas
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.replica_manager import ReplicaManager
+    from ..telemetry.receiver import Telemetry
     from ..turns import Turns
     from .authorization import AclOperation, Authorizer, Check, ResourceType
     from .ceilings import ApiRange
@@ -156,6 +157,8 @@ class Services:
     quotas: ClientQuotas
     #: Where denied requests are logged; None without an authorizer.
     denials: Denials | None
+    #: Takes the metrics that clients push; None if nothing would show them, and then those APIs are not served.
+    telemetry: Telemetry | None
 
 
 class RequestContext:

@@ -7,6 +7,7 @@ from typing import Any
 from .acls import create_acls, delete_acls, describe_acls
 from .api_versions import api_versions
 from .client_quotas import alter_client_quotas, describe_client_quotas
+from .config_resources import list_config_resources
 from .configs import alter_configs, describe_configs, incremental_alter_configs
 from .controller_requests import allocate_producer_ids, alter_partition, controlled_shutdown
 from .delegation_tokens import (
@@ -43,6 +44,7 @@ from .reassignments import (
 from .registry import Handler
 from .sasl import sasl_authenticate, sasl_handshake
 from .scram_users import alter_user_scram_credentials, describe_user_scram_credentials
+from .telemetry import get_telemetry_subscriptions, push_telemetry
 from .topic_partitions import describe_topic_partitions
 from .topics import create_partitions, create_topics, delete_topics
 from .transactions import (
@@ -113,5 +115,13 @@ HANDLERS: tuple[Handler[Any], ...] = (
     describe_transactions,
     list_transactions,
     allocate_producer_ids,
+    get_telemetry_subscriptions,
+    push_telemetry,
+    list_config_resources,
     describe_topic_partitions,
+)
+
+#: Those of a broker that shows nobody what clients push.
+WITHOUT_TELEMETRY = tuple(
+    each for each in HANDLERS if each not in (get_telemetry_subscriptions, push_telemetry)
 )

@@ -23,6 +23,7 @@ DEFAULT_ENTITY = "<default>"
 TOPICS = "topics"
 BROKERS = "brokers"
 USERS = "users"
+CLIENT_METRICS = "client-metrics"
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 

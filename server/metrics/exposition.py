@@ -8,6 +8,7 @@ parser.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isfinite, isnan
 from typing import TYPE_CHECKING, Any
 
 from .histogram import quantile_us
@@ -15,6 +16,7 @@ from .names import Kind
 
 if TYPE_CHECKING:
     from ..replication.partition import Partition
+    from ..telemetry.series import ClientSeries
     from .table import Row
     from .view import View
 
@@ -97,6 +99,30 @@ def _of_histograms(row: Row, view: View) -> Iterator[str]:
     yield head(f"{series.name}_count", row.doc, True) + "".join(counts)
 
 
+def text_of_clients(series: ClientSeries) -> Iterator[str]:
+    """The text of what clients have pushed, in pieces of a few lines. Nothing that may change is iterated over."""
+    for name, family in list(series.families.items()):
+        yield head(name, "Pushed by clients.", family.counts)
+        values = list(family.values.items())
+        for first in range(0, len(values), STEP):
+            yield "".join(
+                f"{name}{{{','.join(pair(*label) for label in labels)}}} {number(value)}\n"
+                for labels, value in values[first : first + STEP]
+            )
+
+
+def pair(name: str, value: str) -> str:
+    """One label of a sample."""
+    return f'{name}="{escaped(value)}"'
+
+
+def number(value: float) -> str:
+    """A value as it is written, which may be anything that a float can be."""
+    if isfinite(value):
+        return repr(value)
+    return "NaN" if isnan(value) else ("+Inf" if value > 0 else "-Inf")
+
+
 def head(name: str, doc: str, counts: bool) -> str:
     """The lines that precede the samples of a series.
 
@@ -114,7 +140,7 @@ def labels_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     if not values:
         return ""
     pairs = zip(names, values, strict=False)
-    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in pairs) + "}"
+    return "{" + ",".join(pair(*each) for each in pairs) + "}"
 
 
 def escaped(value: str) -> str:

@@ -26,6 +26,7 @@ from .view import (
 if TYPE_CHECKING:
     from ..handlers.login import LoginCounts
     from ..replication.partition import Partition
+    from ..telemetry.receiver import Telemetry
 
 #: Label values, and the value. Fewer values than labels leave the last labels away.
 Sample: TypeAlias = tuple[tuple[str, ...], float]
@@ -436,11 +437,21 @@ def unread_bytes(view: View) -> float:
     return view.sources.listeners[0].output.used
 
 
+def pushed(read: Callable[[Telemetry], float]) -> Callable[[View], Iterator[Sample]]:
+    """One of the figures on metrics that clients push; nothing if none are taken."""
+
+    def samples(view: View) -> Iterator[Sample]:
+        if view.sources.telemetry is not None:
+            yield NOTHING, read(view.sources.telemetry)
+
+    return samples
+
+
 G, M, P, H, F = Kind.GAUGE, Kind.METER, Kind.PERCENT, Kind.HISTOGRAM, Kind.FLAT
 SERVER, NETWORK, CONTROLLER = "kafka.server", "kafka.network", "kafka.controller"
 LOG, CLUSTER, GROUP = "kafka.log", "kafka.cluster", "kafka.coordinator.group"
 TOPICS, TRANSACTIONS = "BrokerTopicMetrics", "transaction-coordinator-metrics"
-SOCKETS = "socket-server-metrics"
+SOCKETS, CLIENTS = "socket-server-metrics", "client-metrics"
 STRIMZI_SOFTWARE = Name("kafka_server_socket_server_metrics_connections_software", SOFTWARE, False)
 CONFLUENT_IDLE = Name(
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total", (), False
@@ -538,6 +549,15 @@ ROWS: tuple[Row, ...] = (
     bean(F, SERVER, TRANSACTIONS, "transactional-id-count", "Transactional ids that this broker coordinates.", lambda v: v.transactional_ids),
     bean(F, SERVER, TRANSACTIONS, "active-transaction-total-time-max", "How long the oldest open transaction has been open. Unit: milliseconds.", lambda v: v.oldest_transaction_ms),
     bean(F, SERVER, TRANSACTIONS, "partitions-total-size", "Bytes of the partitions of __transaction_state that this broker leads.", log_sizes_of_transactions),
+    # Metrics that clients push (KIP-714)
+    bean(F, SERVER, CLIENTS, "instance-count", "Clients that have asked what to push.", pushed(lambda t: len(t.clients.instances))),
+    bean(F, SERVER, CLIENTS, "plugin-export-count", "Pushes that were taken.", pushed(lambda t: t.exported)),
+    bean(F, SERVER, CLIENTS, "plugin-error-count", "Pushes that could not be read.", pushed(lambda t: t.failed)),
+    bean(F, SERVER, CLIENTS, "throttle-count", "Requests of clients that came too early.", pushed(lambda t: t.clients.throttled)),
+    bean(F, SERVER, CLIENTS, "unknown-subscription-request-count", "Pushes for a subscription that has changed.", pushed(lambda t: t.clients.unknown_subscriptions)),
+    own("kwire_client_metrics_series", "Series of clients (kafka_client_...).", pushed(lambda t: t.series.count)),
+    own("kwire_client_metrics_left_out_total", "Values of clients that were left out, because of kwire.client.metrics.limit.", pushed(lambda t: t.series.left_out), counts=True),
+    own("kwire_client_metrics_ignored_total", "Values of clients that are no numbers.", pushed(lambda t: t.series.ignored), counts=True),
     # kafka_exporter
     own("kafka_brokers", "Brokers of the cluster; told by the controller.", brokers),
     own("kafka_exporter_build_info", "1, with the version of kwire; dashboards take their variables from it.", lambda v: [((v.sources.version,), 1)], ("version",)),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..replication.fetch_session import FetchSessionCache
     from ..replication.partition import Partition
     from ..replication.replica_manager import ReplicaManager
+    from ..telemetry.receiver import Telemetry
     from ..turns import Turns
     from ..watchdog import Watchdog
     from .rates import Rates
@@ -37,7 +38,7 @@ class Sources:
     """The parts of a running broker whose counters are read.
 
     Shape: `state` is the broker's, by Apache Kafka's BrokerState; `watchdog` is None if the process runs more than
-    this broker; `upkeep` counts flushes; `logins` are those of the listeners that have any. Unit: `busy_s()` is the CPU time of the loop's thread.
+    this broker; `upkeep` counts flushes; `telemetry` is what clients push, None if nothing takes it; `logins` are those of the listeners that have any. Unit: `busy_s()` is the CPU time of the loop's thread.
     """
 
     node_id: int
@@ -59,6 +60,7 @@ class Sources:
     watchdog: Watchdog | None
     sessions: StoreSessions
     rates: Rates
+    telemetry: Telemetry | None
     busy_s: Callable[[], float]
 
 

@@ -17,6 +17,7 @@ from kwire.messages import incremental_alter_configs as incremental
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from server.config import BrokerConfig
 from server.handlers import configs
+from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import Later, RequestContext
 from server.metadata.image import MetadataImage, TopicImage
 from server.turns import Turns
@@ -78,6 +79,7 @@ class Bench:
             controller=MemoryController(self.config, self.cluster),
             node_id=0,
             metadata=lambda: image,
+            ceiling=CEILING_3_9.name,
         )
 
     def call(self, handler: Any, request: Any, version: int) -> Any:

@@ -36,7 +36,7 @@ GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 ID_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 DELETE, DESCRIBE = AclOperation.DELETE, AclOperation.DESCRIBE
-CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
+CLUSTER_ACTION, DESCRIBE_CONFIGS = AclOperation.CLUSTER_ACTION, AclOperation.DESCRIBE_CONFIGS
 CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
 GROUP = (ResourceType.GROUP, "group_id")
 ID = (ResourceType.TRANSACTIONAL_ID, "transactional_id")
@@ -57,6 +57,7 @@ CHECKS = {
     "EndTxn": [(WRITE, *ID)],
     "WriteTxnMarkers": [(ALTER, *CLUSTER), (CLUSTER_ACTION, *CLUSTER)],
     "TxnOffsetCommit": [(WRITE, *ID)],
+    "ListConfigResources": [(DESCRIBE_CONFIGS, *CLUSTER)],
     "DescribeAcls": [(DESCRIBE, *CLUSTER)],
     "CreateAcls": [(ALTER, *CLUSTER)],
     "DeleteAcls": [(ALTER, *CLUSTER)],

@@ -34,6 +34,7 @@ def services_of(**rooms: Any) -> Services:
         "authorizer": AllowAll(),
         "acls": None,
         "denials": None,
+        "telemetry": None,
         "quotas": ClientQuotas(),
         "turns": Turns(lambda: 0),
     }

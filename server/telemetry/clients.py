@@ -1,0 +1,237 @@
+"""Which clients should push which metrics, how often, and whether a push may be accepted; pure.
+
+Source: ClientMetricsManager, ClientMetricsInstance (4.3); KIP-714. A client instance has no connection of its own:
+whoever sends its id is taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from kwire.errors import ErrorCode
+from kwire.records.crc import crc32c
+from kwire.types import uuid_to_str
+
+from .subscriptions import DEFAULT_INTERVAL_MS, EVERYTHING, Client, Subscription
+
+#: zstd, lz4, gzip, snappy, the preferred one first. Clients may also send plain bytes.
+COMPRESSION_TYPES = (4, 3, 1, 2)
+#: The least used one of more is forgotten.
+MOST_INSTANCES = 16_384
+#: An instance is forgotten after three intervals without a request, and not before this time.
+MIN_EXPIRY_MS = 60_000
+#: Instances that are looked at in one step.
+STEP = 256
+#: Ids that no client has. Source: Uuid.RESERVED.
+ZERO_ID = bytes(16)
+RESERVED_IDS = frozenset((ZERO_ID, bytes(15) + b"\1"))
+
+#: After these a client asks for its subscription again at once.
+ASKS_AGAIN = frozenset((ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
+
+
+class ClientInstance:
+    """One client as it was seen last.
+
+    Shape: `metrics` are prefixes, or `*` alone; `subscription_id` changes with them. Unit: times never go back; those
+    of requests are of the last one that was accepted.
+    """
+
+    __slots__ = (
+        "client",
+        "connection_id",
+        "expires_ms",
+        "id",
+        "interval_ms",
+        "last_error",
+        "last_get_ms",
+        "last_push_ms",
+        "metrics",
+        "subscription_id",
+        "terminating",
+        "version",
+    )
+
+    def __init__(
+        self,
+        id_: bytes,
+        client: Client,
+        connection_id: str,
+        version: int,
+        metrics: list[str],
+        interval_ms: int,
+    ) -> None:
+        self.id = id_
+        self.client = client
+        self.connection_id = connection_id
+        self.version = version
+        self.metrics = metrics
+        self.interval_ms = interval_ms
+        self.subscription_id = subscription_id(id_, metrics, interval_ms)
+        self.last_get_ms: int | None = None
+        self.last_push_ms: int | None = None
+        self.terminating = False
+        self.last_error = ErrorCode.NONE
+        self.expires_ms = 0
+
+    def may_get(self, now_ms: int) -> bool:
+        """Whether a request for the subscription is in time; it counts if so."""
+        last = max(
+            (t for t in (self.last_get_ms, self.last_push_ms) if t is not None), default=None
+        )
+        if last is not None and now_ms - last < self.interval_ms:
+            return False
+        self.last_get_ms = now_ms
+        return True
+
+    def may_push(self, now_ms: int) -> bool:
+        """Whether a push is in time; it counts if so. The first one after asking is: clients spread it at random."""
+        got, pushed = self.last_get_ms, self.last_push_ms
+        asked_since = got is not None and (pushed is None or got > pushed)
+        if not asked_since and pushed is not None and now_ms - pushed < self.interval_ms:
+            return False
+        self.last_push_ms = now_ms
+        return True
+
+
+class TelemetryClients:
+    """The instances of clients, and the subscriptions that they are matched with.
+
+    Shape: `forgotten` is called with the id of each instance that is dropped. Unit: `now_ms` never goes back.
+    """
+
+    def __init__(
+        self,
+        max_bytes: int,
+        new_id: Callable[[], bytes] | None = None,
+        *,
+        forgotten: Callable[[bytes], object] = lambda _: None,
+    ) -> None:
+        self.max_bytes = max_bytes
+        self._forgotten = forgotten
+        self.subscriptions: dict[str, Subscription] = {}
+        #: By id; the least recently used first.
+        self.instances: dict[bytes, ClientInstance] = {}
+        #: Requests that were refused: too early, and with an old subscription.
+        self.throttled = self.unknown_subscriptions = 0
+        self._new_id = new_id or random_id
+        self._version = 0
+
+    def set(self, name: str, config: Mapping[str, str]) -> None:
+        """Take a subscription's configs; without any it is gone. Errors: Refused if they are not valid."""
+        if config:
+            self.subscriptions[name] = Subscription(config)
+        elif self.subscriptions.pop(name, None) is None:
+            return
+        self._version += 1
+
+    def get(
+        self, id_: bytes, client: Client, connection_id: str, now_ms: int
+    ) -> ClientInstance | ErrorCode:
+        """What a client should push. Shape: with the id ZERO_ID it gets one. Errors: THROTTLING_QUOTA_EXCEEDED."""
+        if id_ == ZERO_ID:
+            id_ = self._fresh_id()
+        instance = self._instance(id_, client, connection_id, now_ms)
+        if not instance.may_get(now_ms) and instance.last_error not in ASKS_AGAIN:
+            self.throttled += 1
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        instance.last_error = ErrorCode.NONE
+        return instance
+
+    def push(
+        self,
+        id_: bytes,
+        client: Client,
+        connection_id: str,
+        now_ms: int,
+        *,
+        subscription_id: int,
+        terminating: bool,
+        compression_type: int,
+        size: int,
+    ) -> ClientInstance | ErrorCode:
+        """Whether a push may be taken; the instance it comes from, if so. Errors: those of KIP-714, in its order."""
+        if id_ in RESERVED_IDS:
+            return ErrorCode.INVALID_REQUEST
+        instance = self._instance(id_, client, connection_id, now_ms)
+        error = ErrorCode.NONE
+        if instance.terminating:  # it has said that it would send nothing more
+            error = ErrorCode.INVALID_REQUEST
+        elif not instance.may_push(now_ms) and not terminating:
+            self.throttled += 1
+            error = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        elif subscription_id != instance.subscription_id:
+            self.unknown_subscriptions += 1
+            error = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        elif not 0 <= compression_type <= max(COMPRESSION_TYPES):
+            error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        elif size > self.max_bytes:
+            error = ErrorCode.TELEMETRY_TOO_LARGE
+        instance.terminating = terminating
+        instance.last_error = error
+        return error or instance
+
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Forget instances that have been silent for too long, in steps."""
+        for number, instance in enumerate(list(self.instances.values())):
+            if number % STEP == 0:
+                yield
+            if instance.expires_ms <= now_ms and self.instances.get(instance.id) is instance:
+                self._forget(instance.id)
+
+    def _forget(self, id_: bytes) -> None:
+        del self.instances[id_]
+        self._forgotten(id_)
+
+    def _fresh_id(self) -> bytes:
+        while True:
+            id_ = self._new_id()
+            # One whose text begins with a dash would be taken for an option by command-line tools.
+            if (
+                id_ not in self.instances
+                and id_ not in RESERVED_IDS
+                and not uuid_to_str(id_).startswith("-")
+            ):
+                return id_
+
+    def _instance(
+        self, id_: bytes, client: Client, connection_id: str, now_ms: int
+    ) -> ClientInstance:
+        instance = self.instances.pop(id_, None)
+        # Apache Kafka forgets an instance when its connection ends.
+        if (
+            instance is None
+            or instance.version != self._version
+            or instance.connection_id != connection_id
+        ):
+            client = client._replace(client_instance_id=uuid_to_str(id_))
+            instance = ClientInstance(
+                id_, client, connection_id, self._version, *self._subscribed(client)
+            )
+        self.instances[id_] = instance
+        instance.expires_ms = now_ms + max(MIN_EXPIRY_MS, 3 * instance.interval_ms)
+        if len(self.instances) > MOST_INSTANCES:
+            self._forget(next(iter(self.instances)))
+        return instance
+
+    def _subscribed(self, client: Client) -> tuple[list[str], int]:
+        metrics: set[str] = set()
+        interval_ms = DEFAULT_INTERVAL_MS
+        for subscription in self.subscriptions.values():
+            if subscription.matches(client):
+                metrics |= subscription.metrics
+                interval_ms = min(interval_ms, subscription.interval_ms)
+        return ([EVERYTHING] if EVERYTHING in metrics else sorted(metrics)), interval_ms
+
+
+def random_id() -> bytes:
+    """A new client instance id."""
+    from uuid import uuid4
+
+    return uuid4().bytes
+
+
+def subscription_id(instance_id: bytes, metrics: list[str], interval_ms: int) -> int:
+    """What tells a client's subscription from others and from its earlier ones. Unit: a signed 32-bit integer."""
+    number = crc32c(f"{metrics}{interval_ms}".encode() + instance_id)
+    return number - (1 << 32) if number & 1 << 31 else number

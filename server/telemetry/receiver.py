@@ -1,0 +1,78 @@
+"""Takes what clients push: decompressed and decoded within bounds, in steps, and kept as series."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+
+from kwire.errors import CorruptRecord, ErrorCode, TooLarge
+from kwire.records.compression import decompress
+
+from .clients import ClientInstance, TelemetryClients
+from .otlp import MalformedTelemetry, points
+from .series import ClientSeries
+
+logger = logging.getLogger(__name__)
+
+#: Values that are taken in one step.
+STEP = 32
+#: Silent clients are looked for at most this often.
+EXPIRY_INTERVAL_MS = 10_000
+
+
+class Telemetry:
+    """The metrics of clients at one broker (KIP-714).
+
+    Shape: `exported` counts the pushes that were taken, `failed` those that could not be read.
+    """
+
+    def __init__(self, max_bytes: int, max_series: int) -> None:
+        self.series = ClientSeries(max_series)
+        self.clients = TelemetryClients(max_bytes, forgotten=self.series.forget)
+        self.exported = self.failed = 0
+        self._expire_ms = 0
+
+    def take(
+        self, instance: ClientInstance, compression_type: int, payload: bytes, now_ms: int
+    ) -> Generator[None, None, ErrorCode]:
+        """Take a push that may be taken, in steps.
+
+        Errors: TELEMETRY_TOO_LARGE if it is larger than telemetry.max.bytes when it is decompressed, INVALID_RECORD if it
+        cannot be read, after which a client pushes no more.
+        """
+        yield from self.expire(now_ms)
+        if not payload:
+            return ErrorCode.NONE
+        try:
+            plain = decompress(compression_type, 2, payload, self.clients.max_bytes)
+            yield
+            for number, point in enumerate(points(plain), 1):
+                self.series.take(instance, point)
+                if number % STEP == 0:
+                    yield
+        except TooLarge as error:
+            return self._refused(instance, ErrorCode.TELEMETRY_TOO_LARGE, error)
+        except (CorruptRecord, MalformedTelemetry) as error:
+            return self._refused(instance, ErrorCode.INVALID_RECORD, error)
+        self.exported += 1
+        return ErrorCode.NONE
+
+    def expire(self, now_ms: int) -> Generator[None, None, None]:
+        """Forget clients that are silent, in steps; not more often than every ten seconds."""
+        if now_ms >= self._expire_ms:
+            self._expire_ms = now_ms + EXPIRY_INTERVAL_MS
+            yield from self.clients.expire(now_ms)
+
+    def _refused(self, instance: ClientInstance, code: ErrorCode, error: Exception) -> ErrorCode:
+        self.failed += 1
+        instance.last_error = code
+        client = instance.client
+        logger.warning(
+            "metrics of client %r (instance %s, %s %s) cannot be read: %s",
+            client.client_id,
+            client.client_instance_id,
+            client.client_software_name,
+            client.client_software_version,
+            error,
+        )
+        return code

@@ -1,0 +1,89 @@
+"""The values that clients have pushed, as series for Prometheus; pure."""
+
+from __future__ import annotations
+
+import re
+
+from .clients import ClientInstance
+from .otlp import MOST_CHARACTERS, Point
+
+#: What the names of most metrics of clients begin with, and what they begin with here.
+THEIR_PREFIX = "org.apache.kafka."
+OUR_PREFIX = "kafka_client_"
+NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+
+#: The values of labels, in the order of their names.
+Labels = tuple[tuple[str, str], ...]
+
+
+class Family:
+    """The series of one name. Shape: `counts` if their values only grow."""
+
+    __slots__ = ("counts", "values")
+
+    def __init__(self, counts: bool) -> None:
+        self.counts = counts
+        self.values: dict[Labels, float] = {}
+
+
+class ClientSeries:
+    """The series of all clients, at most `limit` of them.
+
+    Shape: `families` by name. `left_out` counts values that came when there were as many, `ignored` those that are no
+    numbers, or of no use here.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.families: dict[str, Family] = {}
+        self.count = self.left_out = self.ignored = 0
+        self._of_client: dict[bytes, set[tuple[str, Labels]]] = {}
+
+    def take(self, instance: ClientInstance, point: Point | None) -> None:
+        """Take a value from a client; None counts as one that is of no use."""
+        if point is None:
+            self.ignored += 1
+            return
+        name = name_of(point.name)
+        labels = labels_of(instance, point)
+        family = self.families.get(name)
+        if family is None or labels not in family.values:
+            if self.count >= self.limit:
+                self.left_out += 1
+                return
+            self.count += 1
+            if family is None:
+                family = self.families[name] = Family(point.is_sum)
+            family.values[labels] = 0
+            self._of_client.setdefault(instance.id, set()).add((name, labels))
+        if point.is_delta:
+            family.values[labels] += point.value
+        else:
+            family.values[labels] = point.value
+
+    def forget(self, instance_id: bytes) -> None:
+        """Drop the series of a client."""
+        for name, labels in self._of_client.pop(instance_id, ()):
+            values = self.families[name].values
+            del values[labels]
+            self.count -= 1
+            if not values:
+                del self.families[name]
+
+
+def name_of(metric: str) -> str:
+    """The name of a series: org.apache.kafka.producer.x as kafka_client_producer_x."""
+    return OUR_PREFIX + NOT_IN_NAMES.sub("_", metric.removeprefix(THEIR_PREFIX)[:MOST_CHARACTERS])
+
+
+def labels_of(instance: ClientInstance, point: Point) -> Labels:
+    """The labels of a value: who sent it, and its attributes, of which none can pass for another client's."""
+    found = {}
+    for key, value in point.attributes:
+        name = NOT_IN_NAMES.sub("_", key)
+        if name[:1].isdigit() or not name:
+            name = f"_{name}"
+        found[name] = value
+    found["client_id"] = instance.client.client_id[:MOST_CHARACTERS]
+    found["client_instance_id"] = instance.client.client_instance_id
+    return tuple(sorted(found.items()))

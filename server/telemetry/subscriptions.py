@@ -1,0 +1,157 @@
+"""Subscriptions to clients' metrics: the configs of resources of type CLIENT_METRICS; pure.
+
+Source: ClientMetricsConfigs, ControllerConfigurationValidator (4.3); KIP-714.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from kwire.errors import ErrorCode
+
+from ..config.changes import Change, Operation, Refused, check_operation
+from ..config.definitions import ConfigError, ConfigKey, ConfigSource, ConfigType
+from ..config.describe import ConfigEntry, Synonym
+from ..coordination.paths import desanitize, sanitize
+from ..coordinator.pattern import InvalidPattern, Pattern
+
+#: In `metrics`: all of them.
+EVERYTHING = "*"
+DEFAULT_INTERVAL_MS = 5 * 60 * 1000
+MIN_INTERVAL_MS = 100
+MAX_INTERVAL_MS = 60 * 60 * 1000
+
+KEYS: dict[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        ConfigKey(
+            "interval.ms",
+            ConfigType.INT,
+            str(DEFAULT_INTERVAL_MS),
+            "MEDIUM",
+            doc="Metrics push interval in milliseconds",
+        ),
+        ConfigKey("match", ConfigType.LIST, "", "MEDIUM", doc="Client match criteria"),
+        ConfigKey(
+            "metrics", ConfigType.LIST, "", "MEDIUM", doc="Telemetry metric name prefix list"
+        ),
+    )
+}
+
+
+class Client(NamedTuple):
+    """What a subscription can look at of a client. Shape: all are texts; the names are those in `match`."""
+
+    client_instance_id: str
+    client_id: str
+    client_software_name: str
+    client_software_version: str
+    client_source_address: str
+    client_source_port: str
+
+
+class Subscription:
+    """One subscription. Shape: `match` has an expression for the whole value of each attribute it names."""
+
+    __slots__ = ("interval_ms", "match", "metrics")
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        self.metrics = frozenset(words(config.get("metrics", "")))
+        self.interval_ms = int(config.get("interval.ms", DEFAULT_INTERVAL_MS))
+        self.match = {
+            name: Pattern(text) for name, text in match_of(words(config.get("match", "")))
+        }
+
+    def matches(self, client: Client) -> bool:
+        """Whether the client is one of those that should push."""
+        return all(pattern.matches(getattr(client, name)) for name, pattern in self.match.items())
+
+
+def check(name: str, proposed: Mapping[str, str]) -> None:
+    """Refuse what a subscription may not have.
+
+    Errors: Refused, with Apache Kafka's codes and sentences. Expressions are RE2's instead of Java's, so those with
+    look-around or back-references are refused, too.
+    """
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    for key in proposed:
+        if key not in KEYS:
+            message = f"Unknown client metrics configuration: {key}"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+    interval = proposed.get("interval.ms")
+    if interval is not None:
+        try:
+            value = KEYS["interval.ms"].parse(interval)
+        except ConfigError as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, error.wire_message) from None
+        if not isinstance(value, int) or not MIN_INTERVAL_MS <= value <= MAX_INTERVAL_MS:
+            message = (
+                f"Invalid value {value} for interval.ms,"
+                " interval must be between 100 and 3600000 (1 hour)"
+            )
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+    for name, text in match_of(words(proposed.get("match", ""))):
+        try:
+            Pattern(text)
+        except InvalidPattern as error:
+            message = f"Illegal client matching pattern: {name}={text}: {error}"
+            raise Refused(ErrorCode.INVALID_CONFIG, message) from None
+
+
+def match_of(patterns: list[str]) -> Iterator[tuple[str, str]]:
+    """The attributes and expressions of `match`. Errors: Refused."""
+    for pattern in patterns:
+        name, *rest = pattern.split("=")
+        if len(rest) != 1 or not rest[0] or name.strip() not in Client._fields:
+            message = f"Illegal client matching pattern: {pattern}"
+            raise Refused(ErrorCode.INVALID_CONFIG, message)
+        yield name.strip(), rest[0].strip()
+
+
+def changed(stored: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
+    """The configs after IncrementalAlterConfigs. Errors: Refused; lists cannot be appended to, as in Apache Kafka."""
+    after = dict(stored)
+    for change in changes:
+        check_operation(change)
+        if change.operation == Operation.DELETE:
+            after.pop(change.name, None)
+        elif change.operation == Operation.SET:
+            after[change.name] = change.value or ""
+        else:
+            verb = Operation(change.operation).name
+            message = f"Can't {verb} to key {change.name} because its type is not LIST."
+            raise Refused(ErrorCode.INVALID_CONFIG, message)
+    return after
+
+
+def describe(
+    stored: Mapping[str, str], wanted: Container[str] | None = None
+) -> Iterator[ConfigEntry]:
+    """Every config of a subscription, or those wanted."""
+    for name, key in KEYS.items():
+        if wanted is not None and name not in wanted:
+            continue
+        value, source, synonyms = key.default, ConfigSource.DEFAULT, []
+        if name in stored:
+            value, source = stored[name], ConfigSource.CLIENT_METRICS
+            synonyms = [Synonym(name, value, source)]
+        yield ConfigEntry(name, value, source, key.type, False, False, synonyms, key.doc)
+
+
+def node_of(name: str) -> str:
+    """The name of the node with a subscription's configs."""
+    if name in (".", ".."):  # these are no names of nodes
+        return name.replace(".", "%2E")
+    return sanitize(name)
+
+
+def name_of(node: str) -> str:
+    """The reverse."""
+    return desanitize(node)
+
+
+def words(text: str) -> list[str]:
+    """The elements of a list in a config."""
+    return [word.strip() for word in text.split(",") if word.strip()]
