@@ -223,7 +223,10 @@ def key_in_old_segments(files: LogFiles, tp: TopicPartition, offset: int) -> byt
 
 
 def group_facts(files: LogFiles, group: str, now_ms: int) -> GroupFacts:
-    """What the files say of a group: its newest generation and offsets. Errors: OSError, RecordError."""
+    """What the files say of a group at its last commit: its newest generation and offsets.
+
+    Errors: OSError, RecordError.
+    """
     reading = GroupReading(group)
     for batch in files.of_topic(OFFSETS_TOPIC):
         reading.feed(batch)
@@ -248,7 +251,7 @@ def group_facts(files: LogFiles, group: str, now_ms: int) -> GroupFacts:
     ]
     return GroupFacts(
         group,
-        now_ms,
+        max(reading.committed_ms.values(), default=now_ms),
         state="Stable" if members else "Empty",
         generation=reading.generation,
         leader=reading.leader,
