@@ -86,44 +86,27 @@ class WatchedHandlers:
                 if rule.matches(request) and rule.acts(request.at_ms):
                     self.requests[-1] += f"  <- {rule}"
                     rows.own_bytes(message)
-                    return self._faulty(rule, inner, function, ctx, message, names)
+                    return self._faulty(Run(rule, inner, function, ctx, message, names))
             return function(ctx, message)
 
         return handle
 
-    def _faulty(
-        self,
-        rule: Fault,
-        inner: Handler[Any],
-        function: Callable[..., Any],
-        ctx: RequestContext,
-        message: Any,
-        names: dict[bytes, str],
-    ) -> Later[Any]:
-        run = Run(rule, inner, function, ctx, message, names)
+    def _faulty(self, run: Run) -> Later[Any]:
         task = asyncio.ensure_future(run.answer(self._jump, self.session_of))
         # The connection's next request waits, even a Produce: else it would overtake.
-        return Later(ctx, task, None, task.cancel, overlap=False)
+        return Later(run.ctx, task, None, task.cancel, overlap=False)
 
 
+@dataclasses.dataclass(slots=True)
 class Run:
-    """One request on which a rule acts."""
+    """One request on which a rule acts. Shape: `names` are those of the topics that exist, by topic id."""
 
-    def __init__(
-        self,
-        rule: Fault,
-        inner: Handler[Any],
-        function: Callable[..., Any],
-        ctx: RequestContext,
-        message: Any,
-        names: dict[bytes, str],
-    ) -> None:
-        self.rule = rule
-        self.inner = inner
-        self.function = function
-        self.ctx = ctx
-        self.message = message
-        self.names = names
+    rule: Fault
+    inner: Handler[Any]
+    function: Callable[..., Any]
+    ctx: RequestContext
+    message: Any
+    names: dict[bytes, str]
 
     async def answer(self, jump: Callable[[int], None], session_of: Callable[[Any], Any]) -> Any:
         """Return what goes to the client."""
