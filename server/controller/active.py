@@ -12,15 +12,11 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kwire.errors import ErrorCode
 from kwire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from kwire.messages.stop_replica import (
-    StopReplicaPartitionError,
-    StopReplicaRequest,
-    StopReplicaResponse,
-)
+from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kwire.messages.update_metadata import UpdateMetadataRequest
 
 from ..coordination.cluster import Cluster
@@ -29,7 +25,7 @@ from ..coordination.paths import LeaderAndIsr
 from ..coordination.store import BadVersion, NoNode
 from ..metadata.image import BrokerRegistration, MetadataImage, PartitionImage
 from ..metadata.topic_partition import TopicPartition
-from ..replication.role_slices import AT_ONCE, some_roles, some_stops
+from ..replication.role_slices import LocalReplicas, stop_replicas, take_roles
 from ..security.identity import told_by_a_broker
 from ..turns import Turns
 from .channels import ControllerChannels, OpenChannel
@@ -44,20 +40,6 @@ logger = logging.getLogger(__name__)
 
 #: The new state of a partition; None to leave it.
 Rule: TypeAlias = Callable[[TopicPartition, PartitionImage, LeaderAndIsr], LeaderAndIsr | None]
-
-
-class LocalReplicas(Protocol):
-    """The replicas of this broker, which the controller reaches without a network."""
-
-    def become_leader_or_follower(
-        self, request: LeaderAndIsrRequest, *, more_follows: bool = False
-    ) -> LeaderAndIsrResponse:
-        """Take roles; with `more_follows` there are more to come at once."""
-        ...
-
-    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
-        """Stop, and maybe delete, replicas."""
-        ...
 
 
 @dataclass(slots=True)
@@ -191,50 +173,14 @@ class ActiveController:
         for request in requests:
             response: LeaderAndIsrResponse | StopReplicaResponse
             if isinstance(request, LeaderAndIsrRequest):
-                response = await self._take_roles(local, request)
+                response = await take_roles(local, request, request.topic_states, self.pause)
             elif isinstance(request, StopReplicaRequest):
-                response = await self._stop_replicas(local, request)
+                response = await stop_replicas(local, request, request.topic_states, self.pause)
             else:
                 continue  # the image itself is published
             self.own_answers.append(
                 Answer(self.services.broker_id, request.broker_epoch, request, response)
             )
-
-    async def _take_roles(
-        self, local: LocalReplicas, request: LeaderAndIsrRequest
-    ) -> LeaderAndIsrResponse:
-        told = request.topic_states
-        if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
-            return local.become_leader_or_follower(request)
-        whole = LeaderAndIsrResponse(partition_errors=[], topics=[])
-        slices = list(some_roles(told))
-        for number, topics in enumerate(slices, 1):
-            request.topic_states = topics
-            answer = local.become_leader_or_follower(request, more_follows=number < len(slices))
-            if answer.error_code:
-                return answer  # a newer controller has sent a request in the meantime
-            whole.partition_errors += answer.partition_errors
-            whole.topics += answer.topics
-            await self.pause()
-        request.topic_states = told
-        return whole
-
-    async def _stop_replicas(
-        self, local: LocalReplicas, request: StopReplicaRequest
-    ) -> StopReplicaResponse:
-        told = request.topic_states
-        if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
-            return local.stop_replicas(request)
-        rows: list[StopReplicaPartitionError] = []
-        for topics in some_stops(told):
-            request.topic_states = topics
-            answer = local.stop_replicas(request)
-            if answer.error_code:
-                return answer  # as above
-            rows += answer.partition_errors
-            await self.pause()
-        request.topic_states = told
-        return StopReplicaResponse(partition_errors=rows)
 
     def _answered(self, broker: BrokerRegistration, request: ControlRequest, response: Any) -> None:
         if isinstance(request, UpdateMetadataRequest):

@@ -26,8 +26,9 @@ from ..coordination.paths import NewTopic, ProducerIdBlock, ReplicaAssignment
 from ..coordination.store import SessionExpired, StoreClosed
 from ..metadata.image import TOPICS, BrokerRegistration, MetadataImage, TopicImage
 from ..metadata.topic_partition import TopicPartition
+from ..replication.role_slices import LocalReplicas
 from ..turns import Turns
-from .active import ControllerServices, ControllerSettings, LocalReplicas
+from .active import ControllerServices, ControllerSettings
 from .active_epoch import ActiveEpoch
 from .channels import OpenChannel
 from .images import settings_image

@@ -24,12 +24,7 @@ from kwire.messages.leader_and_isr import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicState,
 )
-from kwire.messages.stop_replica import (
-    StopReplicaPartitionError,
-    StopReplicaRequest,
-    StopReplicaResponse,
-    StopReplicaTopicState,
-)
+from kwire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from kwire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 from ..controller.topics import invalid_topic_name
@@ -37,7 +32,7 @@ from ..coordination.store import StoreClosed, StoreError
 from ..metadata.image import TOPICS
 from ..metadata.updates import updated
 from ..replication.replica_manager import by_topic, stopped_topics
-from ..replication.role_slices import AT_ONCE, some_roles, some_stops
+from ..replication.role_slices import AT_ONCE, stop_replicas, take_roles
 from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
@@ -65,8 +60,8 @@ def _obey(
 
     Shape: `refused` makes the response with an error; `take` returns the response, or a coroutine of it.
     """
-    if _is_for_an_earlier_process(ctx, request.broker_epoch):
-        return refused(ErrorCode.STALE_BROKER_EPOCH)
+    if error := _refusal(ctx, request):
+        return refused(error)
     if _is_malformed(request):
         # Names become directories, and paths in the store: "../x" must not.
         logger.warning(
@@ -122,8 +117,16 @@ def _is_malformed(request: Told) -> bool:
     return any(map(invalid_topic_name, names)) or min(partitions, default=0) < 0
 
 
-def _is_for_an_earlier_process(ctx: RequestContext, broker_epoch: int) -> bool:
-    return bool(0 <= broker_epoch < ctx.services.controller.broker_epoch)
+def _refusal(ctx: RequestContext, request: Told) -> ErrorCode:
+    """STALE_BROKER_EPOCH for a request that is meant for an earlier process of this broker, otherwise NONE."""
+    if 0 <= request.broker_epoch < ctx.services.controller.broker_epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE
+
+
+async def _pause() -> None:
+    """Let others go first: the controller's requests are not counted as a client's work."""
+    await asyncio.sleep(0)
 
 
 @handles(
@@ -177,21 +180,9 @@ async def _take_roles(
         for (kind, name), config in found.items():
             edit.put_config(kind, name, config)
         ctx.services.publisher.publish(edit.build())
-    whole = LeaderAndIsrResponse(partition_errors=[], topics=[])
-    request.ungrouped_partition_states = []
-    slices = list(some_roles(told))
-    for number, topics in enumerate(slices, 1):
-        if _is_for_an_earlier_process(ctx, request.broker_epoch):
-            return LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        request.topic_states = topics
-        answer = ctx.services.replica_manager.become_leader_or_follower(
-            request, more_follows=number < len(slices)
-        )
-        if answer.error_code:
-            return answer  # a newer controller has sent a request in the meantime
-        whole.partition_errors += answer.partition_errors
-        whole.topics += answer.topics
-        await asyncio.sleep(0)
+    whole = await take_roles(
+        ctx.services.replica_manager, request, told, _pause, lambda: _refusal(ctx, request)
+    )
     return as_of(ctx.version, whole)
 
 
@@ -242,24 +233,9 @@ def _stop(
     told = stopped_topics(request)
     if sum(len(topic.partition_states) for topic in told) <= AT_ONCE:
         return ctx.services.replica_manager.stop_replicas(request)
-    return _stop_all(ctx, request, told)
-
-
-async def _stop_all(
-    ctx: RequestContext, request: StopReplicaRequest, told: list[StopReplicaTopicState]
-) -> StopReplicaResponse:
-    """Stop some at a time: each deletion renames a directory on disk."""
-    rows: list[StopReplicaPartitionError] = []
-    for topics in some_stops(told):
-        if _is_for_an_earlier_process(ctx, request.broker_epoch):
-            return StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-        request.topic_states = topics
-        answer = ctx.services.replica_manager.stop_replicas(request)
-        if answer.error_code:
-            return answer  # a newer controller has sent a request in the meantime
-        rows += answer.partition_errors
-        await asyncio.sleep(0)
-    return StopReplicaResponse(partition_errors=rows)
+    return stop_replicas(
+        ctx.services.replica_manager, request, told, _pause, lambda: _refusal(ctx, request)
+    )
 
 
 @handles(

@@ -45,7 +45,9 @@ class Replicas:
         self.errors: dict[TopicPartition, ErrorCode] = {}
         self.epochs: list[int] = []
 
-    def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, *, more_follows: bool = False
+    ) -> LeaderAndIsrResponse:
         """Take roles, or answer the error that is set for a partition."""
         self.epochs.append(request.controller_epoch)
         rows = []

@@ -145,7 +145,7 @@ def test_topic_is_made_with_its_settings_before_its_roles_are_taken() -> None:
         seen: list[object] = []
         take = one.replicas.become_leader_or_follower
 
-        def watched(request: object) -> object:
+        def watched(request: object, **_: object) -> object:
             seen.append(one.image.topic_config("t"))
             return take(request)  # type: ignore[arg-type]
 

@@ -248,6 +248,7 @@ def test_many_replicas_are_deleted_without_holding_up_others(told: Told) -> None
 
     answer = run(stop())
     assert [each.error_code for each in answer.partition_errors] == [0] * 130
+    left.append(len(told.replicas.partitions))
     steps = sorted(set(left), reverse=True)
     assert steps[-1] == 0 and max(a - b for a, b in pairwise(steps)) <= AT_ONCE
 
