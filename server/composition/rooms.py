@@ -225,7 +225,7 @@ def build_rooms(
             config.super_users,
             allow_if_no_acl_is_found=config.get_bool("allow.everyone.if.no.acl.found"),
         )
-        acls = AclStore(opened.store, decides, clock)
+        acls = AclStore(opened.store, decides, clock, turns)
     tokens = token_store(config, opened)
     window = quota_window(config, "quota.window.num", "quota.window.size.seconds")
     controller_window = quota_window(

@@ -8,7 +8,8 @@ Source: ZkAclStore, ZkAclChangeStore (ZkData.scala), AclAuthorizer of 3.9.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..security.acl import (
@@ -38,6 +39,7 @@ from .store import (
 if TYPE_CHECKING:
     from ..clock import Clock
     from ..security.acl_authorizer import AclAuthorizer
+    from ..turns import Steps, Turns
 
 
 logger = logging.getLogger(__name__)
@@ -133,6 +135,10 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
         raise paths.MalformedNode(path, f"not a change of ACLs ({error})") from error
 
 
+async def _with(new: Set[AclEntry], entries: frozenset[AclEntry]) -> Iterable[AclEntry]:
+    return entries | new
+
+
 class AclStore(ChangeFollower):
     """Keeps an authorizer's ACLs equal to those in the store, and changes them there.
 
@@ -141,9 +147,10 @@ class AclStore(ChangeFollower):
 
     what = "ACLs"
 
-    def __init__(self, store: Store, authorizer: AclAuthorizer, clock: Clock) -> None:
+    def __init__(self, store: Store, authorizer: AclAuthorizer, clock: Clock, turns: Turns) -> None:
         super().__init__(store, clock, CHANGES.values())
         self._authorizer = authorizer
+        self._turns = turns
 
     # -- reading
 
@@ -187,53 +194,58 @@ class AclStore(ChangeFollower):
 
     # -- changing
 
-    def matching(self, acl_filter: AclFilter) -> list[AclBinding]:
-        """The ACLs that a filter includes, as this broker has them."""
+    def matching(self, acl_filter: AclFilter) -> Steps[list[AclBinding]]:
+        """The ACLs that a filter includes, as this broker has them, in steps."""
         return self._authorizer.matching(acl_filter)
 
     async def create(self, bindings: Iterable[AclBinding]) -> None:
         """Add bindings that have been checked; those that exist already stay as they are."""
         added: dict[ResourcePattern, set[AclEntry]] = {}
         for pattern, entry in bindings:
+            await self._turns.pause()
             added.setdefault(pattern, set()).add(entry)
         async with self.lock:
             for pattern, new in added.items():
-                await self._update(pattern, new.union)
+                await self._update(pattern, partial(_with, new))
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
         """Delete the bindings that match; returns for each filter those it was the first to match."""
         deleted: list[list[AclBinding]] = [[] for _ in filters]
         async with self.lock:
             for pattern in self._authorizer.patterns():
-                applying = [
-                    (each, matched)
-                    for each, matched in zip(filters, deleted, strict=True)
-                    if each.matches_pattern(pattern)
-                ]
-                if not applying:
-                    continue
-                gone: dict[AclEntry, list[AclBinding]] = {}
-
-                def remaining(
-                    entries: frozenset[AclEntry], applying: Any = applying, gone: Any = gone
-                ) -> set[AclEntry]:
-                    gone.clear()
-                    for entry in entries:
-                        for each, matched in applying:
-                            if each.matches_entry(entry):
-                                gone[entry] = matched
-                                break
-                    return set(entries - gone.keys())
-
-                await self._update(pattern, remaining)
-                for entry, matched in gone.items():
-                    matched.append(AclBinding(pattern, entry))
+                applying = []
+                for number, each in enumerate(filters):
+                    await self._turns.pause()
+                    if each.matches_pattern(pattern):
+                        applying.append(number)
+                if applying:
+                    for entry, number in (await self._delete(pattern, filters, applying)).items():
+                        deleted[number].append(AclBinding(pattern, entry))
         return deleted
+
+    async def _delete(
+        self, pattern: ResourcePattern, filters: Sequence[AclFilter], applying: Sequence[int]
+    ) -> dict[AclEntry, int]:
+        """Delete what matches one of the filters that apply to a pattern; returns the first of them for each entry."""
+        gone: dict[AclEntry, int] = {}
+
+        async def remaining(entries: frozenset[AclEntry]) -> Iterable[AclEntry]:
+            gone.clear()
+            for entry in entries:
+                for number in applying:
+                    await self._turns.pause()
+                    if filters[number].matches_entry(entry):
+                        gone[entry] = number
+                        break
+            return entries - gone.keys()
+
+        await self._update(pattern, remaining)
+        return gone
 
     async def _update(
         self,
         pattern: ResourcePattern,
-        change: Callable[[frozenset[AclEntry]], Iterable[AclEntry]],
+        change: Callable[[frozenset[AclEntry]], Awaitable[Iterable[AclEntry]]],
     ) -> None:
         """Replace a pattern's entries and notify every broker; `change` runs again if another writer was faster."""
         path = pattern_path(pattern)
@@ -242,7 +254,7 @@ class AclStore(ChangeFollower):
         while True:
             node = (await self.store.get_many([path]))[0]
             before = frozenset() if node is None else decode_entries(node[0], path)
-            after = frozenset(change(before))
+            after = frozenset(await change(before))
             if after == before:
                 self._authorizer.set_entries(pattern, after)
                 return

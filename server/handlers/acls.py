@@ -49,6 +49,7 @@ from ..security.acl import (
     ResourceType,
     check_new,
 )
+from ..turns import Steps, each_in_steps
 from . import refusals
 from .authorization import cluster
 from .context import Later, NoReply, RequestContext
@@ -68,7 +69,7 @@ class UnknownKind(Exception):
 @handles(DescribeAclsRequest, versions="0-3", authorize=cluster(AclOperation.DESCRIBE))
 def describe_acls(
     ctx: RequestContext, request: DescribeAclsRequest
-) -> DescribeAclsResponse | NoReply:
+) -> Steps[DescribeAclsResponse | NoReply]:
     """Answer with the ACLs that match, by pattern."""
     try:
         wanted = filter_of(request)
@@ -80,7 +81,8 @@ def describe_acls(
             error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, resources=[]
         )
     resources: dict[ResourcePattern, list[AclDescription]] = {}
-    for pattern, entry in acls.matching(wanted):
+    for pattern, entry in (yield from acls.matching(wanted)):
+        yield
         row = AclDescription(
             principal=entry.principal,
             host=entry.host,
@@ -92,17 +94,17 @@ def describe_acls(
         return DescribeAclsResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=LITERAL_ONLY, resources=[]
         )
-    return DescribeAclsResponse(
-        error_message=None,
-        resources=[
-            DescribeAclsResource(
-                resource_type=pattern.resource_type,
-                resource_name=pattern.name,
-                pattern_type=pattern.pattern_type,
-                acls=rows,
-            )
-            for pattern, rows in resources.items()
-        ],
+    described = yield from each_in_steps(lambda row: resource(*row), resources.items())
+    return DescribeAclsResponse(error_message=None, resources=described)
+
+
+def resource(pattern: ResourcePattern, acls: list[AclDescription]) -> DescribeAclsResource:
+    """The rows of a pattern."""
+    return DescribeAclsResource(
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        acls=acls,
     )
 
 
@@ -114,21 +116,19 @@ def describe_acls(
 )
 def create_acls(
     ctx: RequestContext, request: CreateAclsRequest
-) -> CreateAclsResponse | Later[CreateAclsResponse] | NoReply:
+) -> Steps[CreateAclsResponse | Later[CreateAclsResponse] | NoReply]:
     """Add the ACLs that are valid; the answer waits until they are stored and apply here."""
     try:
-        bindings = [binding_of(row) for row in request.creations]
+        bindings = yield from each_in_steps(binding_of, request.creations)
     except UnknownKind:
         return CLOSED
     acls = ctx.services.acls
     if acls is None:
-        refused = AclCreationResult(
-            error_code=ErrorCode.SECURITY_DISABLED, error_message=f"{NO_AUTHORIZER}."
-        )
-        return CreateAclsResponse(results=[refused] * len(bindings))
+        return refusals.create_acls(ctx, request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     results: list[AclCreationResult] = []
     valid: list[AclBinding] = []
     for binding in bindings:
+        yield
         try:
             check_new(binding)
         except InvalidAcl as error:
@@ -150,40 +150,35 @@ def create_acls(
 )
 def delete_acls(
     ctx: RequestContext, request: DeleteAclsRequest
-) -> DeleteAclsResponse | Later[DeleteAclsResponse] | NoReply:
+) -> Steps[DeleteAclsResponse | Later[DeleteAclsResponse] | NoReply]:
     """Remove the ACLs that match; each is listed with the first filter that matches it."""
     try:
-        filters = [filter_of(row) for row in request.filters]
+        filters = yield from each_in_steps(filter_of, request.filters)
     except UnknownKind:
         return CLOSED
     acls = ctx.services.acls
     if acls is None:
-        refused = DeleteAclsFilterResult(
-            error_code=ErrorCode.SECURITY_DISABLED,
-            error_message=f"{NO_AUTHORIZER}.",
-            matching_acls=[],
-        )
-        return DeleteAclsResponse(filter_results=[refused] * len(filters))
+        return refusals.delete_acls(ctx, request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     version = ctx.version
     return ctx.later(acls.delete(filters), lambda deleted: deletions(deleted, version))
 
 
-def deletions(deleted: Sequence[Sequence[AclBinding]], version: int) -> DeleteAclsResponse:
-    """One row for each filter."""
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(
+def deletions(deleted: Sequence[Sequence[AclBinding]], version: int) -> Steps[DeleteAclsResponse]:
+    """One row for each filter, in steps."""
+    rows = []
+    for bindings in deleted:
+        yield
+        if version == 0 and has_prefixed(binding.pattern for binding in bindings):
+            row = DeleteAclsFilterResult(
                 error_code=ErrorCode.UNSUPPORTED_VERSION,
                 error_message=LITERAL_ONLY,
                 matching_acls=[],
             )
-            if version == 0 and has_prefixed(binding.pattern for binding in bindings)
-            else DeleteAclsFilterResult(
-                error_message=None, matching_acls=[deletion(each) for each in bindings]
-            )
-            for bindings in deleted
-        ]
-    )
+        else:
+            found = yield from each_in_steps(deletion, bindings)
+            row = DeleteAclsFilterResult(error_message=None, matching_acls=found)
+        rows.append(row)
+    return DeleteAclsResponse(filter_results=rows)
 
 
 def deletion(binding: AclBinding) -> DeleteAclsMatchingAcl:

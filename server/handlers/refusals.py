@@ -8,8 +8,8 @@ request (Java).
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, TypeVar
 
 from kwire.messages import alter_configs as alter
 from kwire.messages import describe_producers as described_producers
@@ -165,6 +165,8 @@ if TYPE_CHECKING:
     from kwire.errors import ErrorCode
 
     from .context import RequestContext
+
+RowT = TypeVar("RowT")
 
 
 def fetch(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
@@ -571,15 +573,7 @@ def alter_configs(
 ) -> alter.AlterConfigsResponse:
     """Each resource has the error."""
     return alter.AlterConfigsResponse(
-        responses=[
-            alter.AlterConfigsResourceResponse(
-                error_code=error,
-                error_message=None,
-                resource_type=row.resource_type,
-                resource_name=row.resource_name,
-            )
-            for row in request.resources
-        ]
+        responses=_resources(alter.AlterConfigsResourceResponse, request, error)
     )
 
 
@@ -588,16 +582,24 @@ def incremental_alter_configs(
 ) -> incremental.IncrementalAlterConfigsResponse:
     """Each resource has the error."""
     return incremental.IncrementalAlterConfigsResponse(
-        responses=[
-            incremental.AlterConfigsResourceResponse(
-                error_code=error,
-                error_message=None,
-                resource_type=row.resource_type,
-                resource_name=row.resource_name,
-            )
-            for row in request.resources
-        ]
+        responses=_resources(incremental.AlterConfigsResourceResponse, request, error)
     )
+
+
+def _resources(
+    row: Callable[..., RowT],
+    request: alter.AlterConfigsRequest | incremental.IncrementalAlterConfigsRequest,
+    error: ErrorCode,
+) -> list[RowT]:
+    return [
+        row(
+            error_code=error,
+            error_message=None,
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+        )
+        for each in request.resources
+    ]
 
 
 def describe_user_scram_credentials(
@@ -630,24 +632,19 @@ def alter_user_scram_credentials(
 
 
 def create_acls(
-    ctx: RequestContext, request: CreateAclsRequest, error: ErrorCode
+    ctx: RequestContext, request: CreateAclsRequest, error: ErrorCode, message: str | None = None
 ) -> CreateAclsResponse:
-    """Each ACL has the error."""
-    return CreateAclsResponse(
-        results=[AclCreationResult(error_code=error, error_message=None) for _ in request.creations]
-    )
+    """Each ACL has the error: the same row, as often as there are ACLs."""
+    row = AclCreationResult(error_code=error, error_message=message)
+    return CreateAclsResponse(results=[row] * len(request.creations))
 
 
 def delete_acls(
-    ctx: RequestContext, request: DeleteAclsRequest, error: ErrorCode
+    ctx: RequestContext, request: DeleteAclsRequest, error: ErrorCode, message: str | None = None
 ) -> DeleteAclsResponse:
-    """Each filter has the error."""
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=error, error_message=None, matching_acls=[])
-            for _ in request.filters
-        ]
-    )
+    """Each filter has the error: the same row, as often as there are filters."""
+    row = DeleteAclsFilterResult(error_code=error, error_message=message, matching_acls=[])
+    return DeleteAclsResponse(filter_results=[row] * len(request.filters))
 
 
 def describe_client_quotas(

@@ -26,6 +26,7 @@ from .acl import (
 from .identity import names_of_host
 
 if TYPE_CHECKING:
+    from ..turns import Steps
     from .identity import Client
 
 #: Decisions that are remembered; beyond this all of them are forgotten, so that names made up by
@@ -84,15 +85,18 @@ class AclAuthorizer:
         """The patterns that have entries."""
         return list(self._entries)
 
-    def matching(self, acl_filter: AclFilter) -> list[AclBinding]:
-        """The bindings that a filter includes."""
-        return [
-            AclBinding(pattern, entry)
-            for pattern, entries in self._entries.items()
-            if acl_filter.matches_pattern(pattern)
-            for entry in entries
-            if acl_filter.matches_entry(entry)
-        ]
+    def matching(self, acl_filter: AclFilter) -> Steps[list[AclBinding]]:
+        """The bindings that a filter includes, in steps: of those that there are at the first one."""
+        found: list[AclBinding] = []
+        for pattern, entries in list(self._entries.items()):
+            yield
+            if acl_filter.matches_pattern(pattern):
+                found += [
+                    AclBinding(pattern, entry)
+                    for entry in entries
+                    if acl_filter.matches_entry(entry)
+                ]
+        return found
 
     # -- decisions
 

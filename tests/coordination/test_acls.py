@@ -21,6 +21,7 @@ from server.security.acl import (
     ResourceType,
 )
 from server.security.acl_authorizer import AclAuthorizer
+from server.turns import Turns, exhaust
 from tests.support.clock import ManualClock
 
 from .conftest import StoreMaker
@@ -31,6 +32,8 @@ PREFIX = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "a-", PatternType.PREFIX
 READ = AclEntry("User:alice", "*", AclOperation.READ, Permission.ALLOW)
 WRITE = AclEntry("User:bob", "10.0.0.1", AclOperation.IDEMPOTENT_WRITE, Permission.DENY)
 EVERYTHING = AclFilter()
+#: How many steps of long work there are in a turn of the loop.
+SLICE_STEPS = 100
 
 
 class Broker:
@@ -39,7 +42,9 @@ class Broker:
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
         self.authorizer = AclAuthorizer()
-        self.acls = AclStore(store, self.authorizer, clock)
+        self.acls = AclStore(
+            store, self.authorizer, clock, Turns(clock.monotonic_us, slice_steps=SLICE_STEPS)
+        )
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> Broker:
@@ -49,7 +54,7 @@ class Broker:
 
     @property
     def bindings(self) -> set[AclBinding]:
-        return set(self.acls.matching(EVERYTHING))
+        return set(exhaust(self.acls.matching(EVERYTHING)))
 
     async def sees(self, *bindings: AclBinding) -> None:
         """Wait until the broker has exactly these."""
@@ -112,6 +117,25 @@ def test_change_reaches_every_broker_and_one_that_starts_later(run: Run) -> None
         for broker in (one, other, late):
             await broker.sees()
             broker.stop()
+
+    run(body)
+
+
+def test_many_filters_do_not_hold_up_others(run: Run) -> None:
+    async def body(maker: StoreMaker) -> None:
+        broker = await start(maker)
+        patterns = [ResourcePattern(ResourceType.TOPIC, f"t{number}") for number in range(3)]
+        await broker.acls.create([AclBinding(each, READ) for each in patterns])
+        filters = [AclFilter(principal=f"User:{number}") for number in range(3000)]
+        deleting = asyncio.ensure_future(broker.acls.delete([*filters, EVERYTHING]))
+        turns = 0
+        while not deleting.done():
+            await asyncio.sleep(0)
+            turns += 1
+        # Each filter is compared with each pattern, and with its entry.
+        assert turns > 2 * 3 * len(filters) / SLICE_STEPS
+        assert [len(bindings) for bindings in await deleting] == [0] * 3000 + [3]
+        broker.stop()
 
     run(body)
 

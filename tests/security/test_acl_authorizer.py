@@ -22,6 +22,7 @@ from server.security.acl import (
     check_new,
 )
 from server.security.acl_authorizer import MAX_REMEMBERED, AclAuthorizer
+from server.turns import exhaust
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
@@ -272,7 +273,7 @@ def test_filter_matches(acl_filter: AclFilter, matched: set[str]) -> None:
         "group": (ResourcePattern(GROUP, "g"), entry(principal="User:bob")),
     }
     made = authorizer({pattern: [each] for pattern, each in patterns.values()})
-    found = {(binding.pattern, binding.entry) for binding in made.matching(acl_filter)}
+    found = {(binding.pattern, binding.entry) for binding in exhaust(made.matching(acl_filter))}
     assert found == {patterns[name] for name in matched}
 
 
@@ -307,3 +308,12 @@ def test_principal_without_a_type_is_refused() -> None:
     ):
         check_new(AclBinding(topic("a"), entry(principal="bob")))
     check_new(AclBinding(topic("a"), entry(principal="User:")))  # Apache Kafka accepts it
+
+
+def test_listing_goes_in_steps_and_shows_what_there_was_at_the_first() -> None:
+    made = authorizer({topic(f"t{number}"): [entry()] for number in range(100)})
+    steps = made.matching(AclFilter())
+    next(steps)
+    made.set_entries(topic("t50"), [])
+    assert sum(1 for _ in made.matching(AclFilter())) == 99
+    assert len(exhaust(steps)) == 100
