@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .gssapi_server import NAME, NO_LAYER, expect_library, explained, kerberos_name, keytab_of
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from .sources import Settings
 
 SERVICE = "sasl.kerberos.service.name"
+#: Each login has a ticket cache with a name of its own: caches in memory outlive the object that filled them.
+CACHES = count()
 
 
 class GssapiClient:
@@ -68,7 +71,7 @@ class GssapiLogin:
     def __init__(self, service: str, keytab: str, principal: str) -> None:
         self._service = service
         self._principal = principal
-        self._store = {"client_keytab": keytab, "ccache": f"MEMORY:kwire-{id(self)}"}
+        self._store = {"client_keytab": keytab, "ccache": f"MEMORY:kwire-{next(CACHES)}"}
 
     def client(self, host: str) -> GssapiClient:
         """A new login at a host. It blocks: call it in a thread. Errors: LoginFailed."""
