@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars bench bench-long attack docs compat release clean pipeline-demo
+.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars kerberos bench bench-long attack docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested; what needs Java or kcat says so when skipped'
@@ -63,10 +63,10 @@ check: lint
 
 # One run of pytest, so that its closing line counts everything; it works through the stages unit, slow,
 # clients, java and spark in this order, and tells at the end what each took.
-test: lint jars
+test: lint jars kerberos
 	@.ci/stage tests $(BIN)/pytest -q $(IN_WORKERS) $(SAME) --durations 15 --durations-min 15 $(ARGS)
 
-test-long: lint jars
+test-long: lint jars kerberos
 	@.ci/stage tests env KWIRE_LONG=1 HYPOTHESIS_PROFILE=long $(BIN)/pytest -q --timeout 3600 $(ARGS)
 
 # On each Python from 3.11 on that is here: .ci/test-pythons says how to name others, and systems in a chroot.
@@ -83,6 +83,11 @@ golden: $(READY)
 # Apache Kafka's and ZooKeeper's jars, by Maven; without Java the tests that need them are skipped.
 jars:
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then .ci/stage jars compat/java/fetch.sh; fi
+
+# The package gssapi, which is compiled, where that can be done; without it the tests with Kerberos are skipped.
+kerberos: $(READY)
+	@if command -v krb5-config >/dev/null && command -v cc >/dev/null && ! $(BIN)/python -c 'import gssapi' 2>/dev/null; then \
+		.ci/stage kerberos $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gssapi]'; fi
 
 # Beside Apache Kafka: the short form in under ten minutes, one with 10,000 partitions and nothing left out in twenty
 # (ARGS=--medium), the long one in hours; each writes docs/performance.md.

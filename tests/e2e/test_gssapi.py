@@ -14,12 +14,9 @@ from kafka import KafkaAdminClient
 from ..support.broker_process import KwireBroker, free_port
 from ..support.kafka import KAFKA_3, write_properties
 from ..support.kafka_tools import ToolServer
-from ..support.kdc import REALM, Kdc, why_no_kdc
+from ..support.kdc import REALM, Kdc
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(why_no_kdc() is not None, reason=str(why_no_kdc())),
-]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
