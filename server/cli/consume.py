@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -19,8 +18,6 @@ from .client_properties import UsageError
 from .positions import Position, position, resolve
 from .record_format import FormatError, formatter
 
-#: How long a group that has nothing to read is waited for with --exit. Unit: seconds.
-QUIET_S = 2
 BEGINNING, END = Position(word="beginning"), Position(word="end")
 
 
@@ -175,7 +172,6 @@ def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> in
     """Print from the consumer's positions up to `stop`; commit a group's offsets after printing."""
     output = sys.stdout.buffer
     left = options.max
-    quiet_since = time.monotonic()
     ends = {tp: end for tp, end in stop.items() if end is not None}
     total = sum(max(0, end - consumer.position(tp)) for tp, end in ends.items())
     with Progress("records", total or left, "rec", shown=not sys.stdout.isatty()) as progress:
@@ -196,15 +192,17 @@ def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> in
                     left -= len(records)
                 progress.advance(len(records))
             output.flush()
-            if batches:
-                quiet_since = time.monotonic()
-                if options.group is not None:
+            if options.group is not None:
+                if batches:
                     consumer.commit()
-            elif (
-                options.exit
-                and options.group is not None
-                and consumer.assignment()
-                and time.monotonic() - quiet_since > QUIET_S
-            ):
-                break
+                elif options.exit and at_end(consumer):
+                    break
     return 0
+
+
+def at_end(consumer: Any) -> bool:
+    """Whether a member of a group has partitions, and has read all that is in them."""
+    assigned = consumer.assignment()
+    if not assigned:  # joining a group can take seconds
+        return False
+    return all(consumer.position(tp) >= end for tp, end in consumer.end_offsets(assigned).items())
