@@ -283,7 +283,8 @@ class TlsTransport(SocketTransport):
             if self.closed:
                 return
         if not self._reading:
-            self._unwatch()
+            if not self._flush_wants_read:
+                self._unwatch()
             return
         receiver = self._receiver
         assert receiver is not None
@@ -449,26 +450,12 @@ class TlsTransport(SocketTransport):
         return self._read_slice(number, SLICE_BYTES)
 
     def _send_slice(self, head: StoredSlice) -> int:
-        """Have a thread read what is not in the page cache, then continue sending."""
-        self._faulting = True
-
-        def done(future: asyncio.Future[bytearray]) -> None:
-            # `head` is held here so that its descriptor stays open while the thread reads.
-            self._faulting = False
-            error = future.exception()
-            if self.closed:
-                head.close()
-            elif isinstance(error, OSError):
-                self._lost(error)
-            else:
-                self._put(0, future.result())
-                self._writable()
-
-        position = head.position + self._slice_sent
-        count = min(len(head) - self._slice_sent, SLICE_BYTES)
-        reading = self._executor.in_thread(platform.read_file, head.fileno(), position, count)
-        reading.add_done_callback(done)
+        """Have a thread read it: what is in the page cache has been read already."""
+        self._fault(head, platform.read_file, min(len(head) - self._slice_sent, SLICE_BYTES))
         return -1
+
+    def _faulted(self, end: int, data: bytearray) -> None:
+        self._put(0, data)
 
     # -- end
 

@@ -360,7 +360,7 @@ class SocketTransport:
         else:
             if position >= self._cached_end:
                 if not platform.is_cached(fd, position, count):
-                    self._fault(head, position, count)
+                    self._fault(head, platform.fault_in, count)
                     return -1
                 self._cached_end = position + count
             sent = platform.send_file(
@@ -376,11 +376,15 @@ class SocketTransport:
             head.close()
         return sent
 
-    def _fault(self, head: StoredSlice, position: int, count: int) -> None:
-        """Have a thread read what is not in the page cache, then continue sending."""
-        self._faulting = True
+    def _fault(self, head: StoredSlice, read: Callable[[int, int, int], Any], count: int) -> None:
+        """Have a thread read what is not in the page cache, then continue sending.
 
-        def done(future: asyncio.Future[None]) -> None:
+        Shape: `read` takes a descriptor, a position and a number of bytes; what it returns goes to `_faulted`.
+        """
+        self._faulting = True
+        position = head.position + self._slice_sent
+
+        def done(future: asyncio.Future[Any]) -> None:
             # `head` is held here so that its descriptor stays open while the thread reads.
             self._faulting = False
             error = future.exception()
@@ -389,12 +393,16 @@ class SocketTransport:
             elif isinstance(error, OSError):
                 self._lost(error)
             else:
-                # Not checked again: if the pages have already been evicted, sendfile waits for the disk.
-                self._cached_end = position + count
+                self._faulted(position + count, future.result())
                 self._writable()
 
-        reading = self._executor.in_thread(platform.fault_in, head.fileno(), position, count)
+        reading = self._executor.in_thread(read, head.fileno(), position, count)
         reading.add_done_callback(done)
+
+    def _faulted(self, end: int, data: Any) -> None:
+        """The slice at the head of the queue has been read up to this position."""
+        # Not checked again: if the pages have already been evicted, sendfile waits for the disk.
+        self._cached_end = end
 
     # -- end
 

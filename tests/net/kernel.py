@@ -1,14 +1,15 @@
-"""A simulated kernel, loop, files and threads for the socket transport, controlled by a test."""
+"""A simulated kernel, loop, files and threads for the socket transports, controlled by a test."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import strategies as st
 
 from server.net import platform, transport
+from server.net.transport import SocketTransport
 
 # Small enough that a few bytes reach each limit.
 COPY_SLICE_BYTES = 4
@@ -176,13 +177,15 @@ class Kernel:
 
 
 class Loop:
-    """The registered callbacks."""
+    """The registered callbacks, and those of the next turn."""
 
     def __init__(self) -> None:
         self.reader: Callable[[], None] | None = None
         self.writer: Callable[[], None] | None = None
+        self.soon: list[Callable[[], None]] = []
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        assert fd == FD
         self.reader = callback
 
     def remove_reader(self, fd: int) -> None:
@@ -194,13 +197,17 @@ class Loop:
     def remove_writer(self, fd: int) -> None:
         self.writer = None
 
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
 
 class Work:
     """The work given to a thread, and its future."""
 
-    def __init__(self, part: Slice, run: Callable[[], None]) -> None:
+    def __init__(self, part: Slice, run: Callable[[], Any]) -> None:
         self._part = part
         self._run = run
+        self._result: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Work], None]] = []
         part.read_by_thread = True
@@ -211,12 +218,145 @@ class Work:
     def exception(self) -> BaseException | None:
         return self._error
 
+    def result(self) -> Any:
+        return self._result
+
     def finish(self, error: BaseException | None) -> None:
-        self._run()
+        self._result = self._run()
         self._part.read_by_thread = False
         self._error = error
         for callback in self._callbacks:
             callback(self)
+
+
+class Part(NamedTuple):
+    """A piece of a reply that a step sends."""
+
+    size: int
+    stored: bool = False
+
+
+class Send(NamedTuple):
+    parts: list[Part]
+    outcomes: list[Outcome]
+    cached: list[bool]
+
+
+class Call(NamedTuple):
+    method: str
+
+
+class PeerLeaves(NamedTuple):
+    pass
+
+
+class Surroundings:
+    """A transport's loop, threads and receiver, its input and output, and what must hold of any transport.
+
+    Shape: the bytes of either direction count up, so that each position has its value.
+    """
+
+    transport: SocketTransport
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.files = Files(kernel)
+        self.loop = Loop()
+        self.work: Work | None = None
+        self.sent = bytearray()  # what the transport was given
+        self.arrived = 0
+        self.read = bytearray()
+        self.reading = True  # as the receiver has asked for
+        self.buffers: list[int | None] = []
+        self.buffer = bytearray()
+        self.closing = False
+        self.losses: list[OSError | None] = []
+
+    def in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        assert self.work is None, "two threads for one connection"
+        self.work = Work(self.files.slices[args[0]], lambda: function(*args))
+        return self.work
+
+    def finish_work(self, error: type[Exception] | None = None) -> None:
+        work, self.work = self.work, None
+        if work is not None:
+            work.finish(None if error is None else error())
+
+    # -- the receiver
+
+    def get_buffer(self) -> memoryview | None:
+        assert not self.transport.closed
+        size = self.buffers.pop(0) if self.buffers else None
+        if size is None:
+            self.reading = False
+        self.buffer = bytearray(size or 0)
+        return None if size is None else memoryview(self.buffer)
+
+    def received(self, count: int) -> None:
+        assert not self.transport.closed
+        self.read += self.buffer[:count]
+        self.buffer.clear()  # fails while the transport keeps a view of it
+
+    def drained(self) -> None:
+        assert not self.transport.closed and not self.closing
+        assert self.kernel.sent == self.sent and self.transport.unsent_bytes == 0
+
+    def lost(self, error: OSError | None) -> None:
+        assert self.transport.closed
+        if error is None:
+            assert self.closing or self.kernel.peer_gone
+        else:
+            assert not isinstance(error, BlockingIOError | InterruptedError)
+        self.losses.append(error)
+
+    # -- steps
+
+    def send(self, parts: list[Part]) -> None:
+        made: list[bytes | Slice] = []
+        for size, stored in parts:
+            data = counting(len(self.sent), size)
+            made.append(Slice(self.files, data) if stored else data)
+            if not self.transport.closed:
+                self.sent += data
+        self.transport.send(made)
+
+    def call(self, method: str) -> None:
+        self.reading = method == "resume_reading"
+        self.closing = self.closing or method == "close_when_sent"
+        getattr(self.transport, method)()
+
+    def arrive(self, size: int) -> bytes:
+        """The next bytes of the peer."""
+        self.arrived += size
+        return counting(self.arrived - size, size)
+
+    # -- what must hold
+
+    @property
+    def all_slices_closed(self) -> bool:
+        return all(part.closed for part in self.files.slices.values())
+
+    def is_open(self) -> bool:
+        """Check what must hold after each step, and say whether the transport is open."""
+        kernel, loop, under_test = self.kernel, self.loop, self.transport
+        assert self.sent.startswith(kernel.sent)
+        assert self.read == counting(0, len(self.read))
+        assert len(self.losses) <= 1
+        assert kernel.closed == under_test.closed
+        if under_test.closed:
+            assert loop.reader is None and loop.writer is None
+            assert under_test.unsent_bytes == 0
+            slices = self.files.slices.values()
+            assert all(part.closed or part.read_by_thread for part in slices)
+            return False
+        assert not self.losses
+        assert under_test.unsent_bytes == len(self.sent) - len(kernel.sent)
+        return True
+
+
+def counting(start: int, size: int) -> bytes:
+    """Bytes that say where in a stream they belong."""
+    return bytes((start + i) % 251 for i in range(size))
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:

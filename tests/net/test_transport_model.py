@@ -6,8 +6,7 @@ finishes. After each step it must be possible to continue, and at the end all by
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -20,12 +19,13 @@ from tests.net.kernel import (
     GATHER_BYTES,
     PLENTY,
     TURN_BYTES,
-    Files,
+    Call,
     Kernel,
-    Loop,
     Outcome,
-    Slice,
-    Work,
+    Part,
+    PeerLeaves,
+    Send,
+    Surroundings,
     weighted,
 )
 
@@ -33,19 +33,6 @@ from tests.net.kernel import (
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel.small_bounds(monkeypatch)
-
-
-class Part(NamedTuple):
-    """A piece of a reply that a step sends."""
-
-    size: int
-    stored: bool = False
-
-
-class Send(NamedTuple):
-    parts: list[Part]
-    outcomes: list[Outcome]
-    cached: list[bool]
 
 
 class Writable(NamedTuple):
@@ -68,76 +55,33 @@ class Readable(NamedTuple):
     reaction: Call | Send | None
 
 
-class Call(NamedTuple):
-    method: str
-
-
-class PeerLeaves(NamedTuple):
-    pass
-
-
 Reaction = Send | Call | None
 Step = Send | Writable | ThreadDone | Readable | Call | PeerLeaves
 
 
-class Model:
-    """The transport with its surroundings, its input, and the invariants."""
+class Model(Surroundings):
+    """The transport with its surroundings, and the invariants."""
 
     def __init__(self) -> None:
-        self.kernel = Kernel()
-        self.files = Files(self.kernel)
-        self.loop = Loop()
-        self.work: Work | None = None
-        self.sent = bytearray()  # what the transport was given
-        self.arrived = 0
-        self.read = bytearray()
-        self.reading = True  # as the receiver has asked for
-        self.buffers: list[int | None] = []
-        self.buffer = bytearray()
-        self.refused = False
+        super().__init__(Kernel())
         self.reaction: Reaction = None
         self.drained_due = False
-        self.closing = False
-        self.losses: list[OSError | None] = []
         self.transport = SocketTransport(self.loop, self.kernel, self)  # type: ignore[arg-type]
-        self.transport.start(self)
-
-    def in_thread(self, function: Callable[..., None], *args: Any) -> Any:
-        assert self.work is None, "two threads for one connection"
-        self.work = Work(self.files.slices[args[0]], lambda: function(*args))
-        return self.work
+        self.transport.start(self)  # type: ignore[arg-type]
 
     # -- the receiver
 
-    def get_buffer(self) -> memoryview | None:
-        assert not self.transport.closed
-        size = self.buffers.pop(0) if self.buffers else None
-        self.refused = size is None
-        self.buffer = bytearray(size or 0)
-        return None if size is None else memoryview(self.buffer)
-
     def received(self, count: int) -> None:
-        assert not self.transport.closed
-        self.read += self.buffer[:count]
-        self.buffer.clear()  # fails while the transport keeps a view of it
+        super().received(count)
         if count:
             self.react()
 
     def drained(self) -> None:
-        assert not self.transport.closed and not self.closing
-        assert self.kernel.sent == self.sent and self.transport.unsent_bytes == 0
-        assert all(part.closed for part in self.files.slices.values())
+        super().drained()
+        assert self.all_slices_closed
         assert self.loop.writer is None
         self.drained_due = False
         self.react()
-
-    def lost(self, error: OSError | None) -> None:
-        assert self.transport.closed
-        if error is None:
-            assert self.closing or self.kernel.peer_gone
-        else:
-            assert not isinstance(error, BlockingIOError | InterruptedError)
-        self.losses.append(error)
 
     def react(self) -> None:
         reaction, self.reaction = self.reaction, None
@@ -169,56 +113,26 @@ class Model:
             self.reaction = None
 
     def send(self, parts: list[Part]) -> None:
-        made: list[bytes | Slice] = []
-        for size, stored in parts:
-            data = bytes((len(self.sent) + i) % 251 for i in range(size))
-            made.append(Slice(self.files, data) if stored else data)
-            if not self.transport.closed:
-                self.sent += data
-        self.transport.send(made)
+        super().send(parts)
         if self.transport.unsent_bytes:
             self.drained_due = True  # from here on, a session may wait for it
 
-    def call(self, method: str) -> None:
-        self.reading = method == "resume_reading" or (self.reading and method == "send")
-        self.closing = self.closing or method == "close_when_sent"
-        getattr(self.transport, method)()
-
     def readable(self, step: Readable) -> None:
-        self.kernel.incoming += bytes((self.arrived + i) % 251 for i in range(step.arrived))
-        self.arrived += step.arrived
-        self.buffers, self.refused = list(step.buffers), False
+        self.kernel.incoming += self.arrive(step.arrived)
+        self.buffers = list(step.buffers)
         if self.loop.reader is not None:
             self.loop.reader()
-            if self.refused:
-                self.reading = False
-
-    def finish_work(self, error: type[Exception] | None) -> None:
-        work, self.work = self.work, None
-        if work is not None:
-            work.finish(None if error is None else error())
 
     # -- what must hold
 
     def check(self) -> None:
         """Check the invariants after a step."""
-        kernel, loop, under_test = self.kernel, self.loop, self.transport
-        assert self.sent.startswith(kernel.sent)
-        assert self.read == bytes(i % 251 for i in range(len(self.read)))
-        assert len(self.losses) <= 1
-        assert kernel.closed == under_test.closed
-        slices = self.files.slices.values()
-        if under_test.closed:
-            assert loop.reader is None and loop.writer is None
-            assert under_test.unsent_bytes == 0
-            assert all(part.closed or part.read_by_thread for part in slices)
+        if not self.is_open():
             return
-        assert not self.losses
-        assert under_test.unsent_bytes == len(self.sent) - len(kernel.sent)
-        waits = under_test.unsent_bytes or any(not part.closed for part in slices)
+        loop, under_test = self.loop, self.transport
         if self.work is not None:
             assert loop.writer is None, "the loop would turn and turn while the thread reads"
-        elif waits or self.drained_due:
+        elif under_test.unsent_bytes or not self.all_slices_closed or self.drained_due:
             assert loop.writer is not None, "it stands still"
         assert (loop.reader is not None) == (self.reading and not self.closing)
 
@@ -273,6 +187,6 @@ def test_whatever_kernel_and_threads_do_all_that_was_sent_comes_out(
         model.take(Send([Part(3), Part(50, stored=True)], [PLENTY], []))
         model.run_out()
         assert model.kernel.sent == model.sent
-    assert all(part.closed for part in model.files.slices.values())
+    assert model.all_slices_closed
     model.transport.close()
     model.check()
