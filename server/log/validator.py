@@ -352,14 +352,14 @@ def _prepare(
         return records
     dense = True
     if first.magic < 2 or config.is_compacted or config.validation == "deep":
-        issues: list[RecordIssue] = []
         for position, header in batches:
             view = records[position : position + header.size]
-            found, as_stated = _read_records(view, header, config, now_ms, max_bytes)
-            issues += found
+            issues, as_stated = _read_records(view, header, config, now_ms, max_bytes)
+            if (
+                issues
+            ):  # Kafka refuses the first batch that is wrong; each message of magic 0 and 1 is one
+                return _refuse(issues, name)
             dense = dense and as_stated
-        if issues:
-            return _refuse(issues, name)
     else:  # the header stands for the records' timestamps
         problem = check_timestamps(records, 0, first, config, now_ms, max_bytes)
         if problem is not None:

@@ -227,6 +227,14 @@ def test_null_key_takes_precedence_over_a_wrong_timestamp(tmp_path: Path) -> Non
     assert refusal(log, batch(b"a", timestamp=5)).error == ErrorCode.INVALID_TIMESTAMP
 
 
+def test_first_wrong_message_of_magic_1_says_why_all_are_refused(tmp_path: Path) -> None:
+    compact = frozenset({"compact"})
+    log = open_log(tmp_path, config(cleanup_policy=compact, message_timestamp_before_max_ms=1000))
+    keyless, late = bytes(batch(magic=1, key=None)), bytes(batch(magic=1, timestamp=5))
+    assert refusal(log, memoryview(keyless + late)).error == ErrorCode.INVALID_RECORD
+    assert refusal(log, memoryview(late + keyless)).error == ErrorCode.INVALID_TIMESTAMP
+
+
 def test_two_batches_of_magic_2_from_a_client_are_refused(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     both = memoryview(bytearray(bytes(batch(b"a")) + bytes(batch(b"b"))))
