@@ -3,15 +3,16 @@
 The table shows how an EndTxn is decided while no write is in flight, by the epoch in the request.
 "retry" is the epoch before the current one; before version 2 there is no retry. ITS is
 INVALID_TXN_STATE, CT is CONCURRENT_TRANSACTIONS, PF is PRODUCER_FENCED; "end" decides the outcome,
-and "told" only answers.
+and "told" only answers. While markers are written (PREPARE_*), Kafka always has a transition pending,
+so its cases for these states are never reached; version 2 looks at that before the producer.
 
                      version 0 and 1     version 2
                      current epoch       current epoch       retry
                      commit   abort      commit   abort      commit   abort
     EMPTY            ITS      ITS        ITS      end        PF       PF
     ONGOING          end      end        end      end        PF       PF
-    PREPARE_COMMIT   CT       ITS        PF       PF         CT       ITS
-    PREPARE_ABORT    ITS      CT         PF       PF         ITS      CT
+    PREPARE_COMMIT   CT       CT         CT       CT         CT       CT
+    PREPARE_ABORT    CT       CT         CT       CT         CT       CT
     COMPLETE_COMMIT  told     ITS        ITS      end        told     ITS
     COMPLETE_ABORT   ITS      told       ITS      end        ITS      told
 
@@ -25,8 +26,6 @@ from kwire.records.layout import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 from .state import LAST_EPOCH, Transaction, TransactionMetadata, TransactionState
 from .tickets import End, Ended, Initialized, NeedsProducerId, Producer
-
-_COMMITTING = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT})
 
 
 def check_producer(
@@ -97,14 +96,15 @@ def outcome_of(transaction: Transaction | None, asked: End) -> TransactionState 
     error = check_producer(transaction, asked.producer_id, asked.producer_epoch)
     if error is not ErrorCode.NONE:
         return Ended(error)
-    if transaction.pending is not None:
-        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
     state = stored.state
+    if transaction.pending is not None or state.is_prepared:
+        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is TransactionState.ONGOING:
         return _prepared(asked)
-    if state is TransactionState.EMPTY or asked.committed is not (state in _COMMITTING):
+    committed = state is TransactionState.COMPLETE_COMMIT
+    if state is TransactionState.EMPTY or asked.committed is not committed:
         return Ended(ErrorCode.INVALID_TXN_STATE)
-    return Ended(ErrorCode.CONCURRENT_TRANSACTIONS if state.is_prepared else ErrorCode.NONE)
+    return Ended(ErrorCode.NONE)
 
 
 def _prepared(asked: End) -> TransactionState:
@@ -114,9 +114,9 @@ def _prepared(asked: End) -> TransactionState:
 def _outcome_in_version_2(
     transaction: Transaction, stored: TransactionMetadata, asked: End
 ) -> TransactionState | Ended:
-    if transaction.pending is not None:
-        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
     state, epoch = stored.state, asked.producer_epoch
+    if transaction.pending is not None or state.is_prepared:
+        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
     # The answer with a new producer id, or with the next epoch, was lost.
     is_after_last = (
         stored.previous_producer_id == asked.producer_id
@@ -126,21 +126,14 @@ def _outcome_in_version_2(
     is_retry = is_after_last or stored.producer_epoch == epoch + 1
     if stored.producer_id != asked.producer_id and not is_after_last:
         return Ended(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if state.is_prepared:
-        is_valid = stored.producer_epoch == epoch + 1
-    else:
-        is_current = stored.producer_epoch == epoch
-        is_valid = is_current or (is_retry and state.is_complete)
-    if not is_valid:
+    is_retry = is_retry and state.is_complete
+    if stored.producer_epoch != epoch and not is_retry:
         return Ended(ErrorCode.PRODUCER_FENCED)
     if state is TransactionState.ONGOING:
         return _prepared(asked)
-    ended_so = asked.committed is (state in _COMMITTING)
-    if state.is_prepared and ended_so:
-        return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if is_retry and ended_so and state.is_complete:
+    if is_retry and asked.committed is (state is TransactionState.COMPLETE_COMMIT):
         return Ended(ErrorCode.NONE, stored.producer_id, stored.producer_epoch)
-    if state.is_prepared or asked.committed or (is_retry and state.is_complete):
+    if is_retry or asked.committed:
         return Ended(ErrorCode.INVALID_TXN_STATE)
     return TransactionState.PREPARE_ABORT
 

@@ -70,8 +70,8 @@ def test_end_gives_the_epoch_of_the_next_transaction(machine: Machine, committed
 TABLE = {  # state: (commit, abort) with the current epoch, (commit, abort) with the one before
     EMPTY: ((INVALID, "end"), (FENCED, FENCED)),
     ONGOING: (("end", "end"), (FENCED, FENCED)),
-    PREPARE_COMMIT: ((FENCED, FENCED), (CONCURRENT, INVALID)),
-    PREPARE_ABORT: ((FENCED, FENCED), (INVALID, CONCURRENT)),
+    PREPARE_COMMIT: ((CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
+    PREPARE_ABORT: ((CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
     COMPLETE_COMMIT: ((INVALID, "end"), ("told", INVALID)),
     COMPLETE_ABORT: ((INVALID, "end"), (INVALID, "told")),
 }
@@ -113,6 +113,13 @@ def test_end_of_a_stranger_is_refused(machine: Machine) -> None:
     assert machine.error(machine.end((7, epoch), True)) is MAPPING
     assert machine.error(machine.end((producer_id, epoch + 1), True)) is FENCED
     assert machine.error(machine.end((producer_id, epoch), True, "other")) is MAPPING
+
+
+def test_while_markers_are_written_a_stranger_is_told_no_more(machine: Machine) -> None:
+    """Apache Kafka 4.3 has a transition pending until the markers are there."""
+    producer_id, epoch = at(machine, PREPARE_COMMIT)
+    assert machine.error(machine.end((7, epoch), True)) is CONCURRENT
+    assert machine.error(machine.end((producer_id, epoch + 5), True)) is CONCURRENT
 
 
 def test_while_a_write_is_on_its_way_nobody_is_told_more(machine: Machine) -> None:
