@@ -32,6 +32,9 @@ EXEMPTED = 1
 EXEMPTS = 10
 #: The oldest generation, which a full collection includes.
 OLDEST = 2
+#: The younger generations are collected after this much CPU time. CPython counts new objects, less those that are
+#: freed: while old state is replaced by new, its count does not rise, and a collection would come when it has become long.
+YOUNG_NS = 10_000_000
 NANOSECONDS = 1_000_000
 
 
@@ -67,10 +70,11 @@ class Watchdog:
         self.selector.began_ns = time.thread_time_ns()
         self.selector.longest_ns = 0
         self.selector.limit_ns = self.limit_ns
+        self.selector.young_until_ns = self.selector.began_ns + YOUNG_NS
 
     def stop(self) -> None:
         """Stop measuring; may be called again, and before `start`."""
-        self.selector.limit_ns = NEVER_NS
+        self.selector.limit_ns = self.selector.young_until_ns = NEVER_NS
         if self._before is not None:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.signal(signal.SIGPROF, self._before)
@@ -136,6 +140,7 @@ class Watchdog:
             self._collected_ns += took_ns
             if info["generation"] < EXEMPTED:
                 return
+            self.selector.young_until_ns = now_ns + YOUNG_NS
             self._promoted_ns += took_ns
             if took_ns * EXEMPTS > self.limit_ns:
                 gc.freeze()
@@ -159,6 +164,8 @@ class WatchedSelector(selectors.DefaultSelector):
         self.began_ns = 0
         #: Whether a full collection is due.
         self.collect = False
+        #: When one of the younger generations is due, in CPU time.
+        self.young_until_ns = NEVER_NS
         #: The longest turn; whoever reads it may set it back to 0.
         self.longest_ns = 0
 
@@ -174,6 +181,8 @@ class WatchedSelector(selectors.DefaultSelector):
         if self.collect:
             self.collect = False
             gc.collect()
+        elif now_ns >= self.young_until_ns:
+            gc.collect(EXEMPTED)
         return super().select(timeout)
 
 

@@ -146,6 +146,27 @@ def test_what_short_collections_leave_is_collected_between_two_turns() -> None:
         runner.run(main(watchdog))
 
 
+def test_state_that_replaces_other_state_does_not_add_up_in_the_youngest_generation() -> None:
+    most = 0
+    old: list[Any] = [[] for _ in range(300_000)]
+    new: list[Any] = []
+
+    async def main(watchdog: Watchdog) -> None:
+        nonlocal most
+        watchdog.start()
+        while old:
+            for _ in range(1000):
+                new.append([])
+                old.pop()  # CPython counts one object more, and one less
+            most = max(most, len(gc.get_objects(0)) + len(gc.get_objects(1)))
+            await asyncio.sleep(0)
+
+    with watched() as watchdog, asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        gc.collect()
+        runner.run(main(watchdog))
+    assert most < 200_000
+
+
 def test_longest_turn_and_the_beginning_of_the_turn_are_known() -> None:
     began: list[tuple[int, int]] = []
 
