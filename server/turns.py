@@ -8,6 +8,7 @@ controller), so that an owner with fifty of them does not starve another's only 
 A connection's work may hold the more memory (a decoded request, a response) the longer it has taken. So only two
 pieces that have taken more than a few milliseconds are in the rotation at a time, of different client addresses. The
 others wait until one has ended, in rotation by address, so that who opens many connections waits for himself.
+When a few of an address wait, its further requests are not even decoded before it is their turn.
 """
 
 from __future__ import annotations
@@ -39,6 +40,13 @@ LONG_US = 4_000
 LONG_STEPS = 8_000
 #: How many pieces of long work of connections share the slices, each of another client address.
 MOST_LONG = 2
+#: How many pieces of work of one client address may have been begun and wait because they are long.
+MOST_BEGUN = 8
+
+
+def client_of(owner: object) -> object:
+    """The address of a connection; None if the owner is a part of the broker."""
+    return getattr(owner, "client_host", None)
 
 
 class _Work(Generic[T]):
@@ -61,7 +69,7 @@ class _Work(Generic[T]):
     @property
     def client(self) -> object:
         """The address of the connection that it is for; None if it is for the broker itself."""
-        return getattr(self.owner, "client_host", None)
+        return client_of(self.owner)
 
 
 class _LongWork:
@@ -83,10 +91,25 @@ class _LongWork:
         if work in self.running:
             return True
         if len(self.running) >= MOST_LONG or self._runs(work.client):
-            self.parked.setdefault(work.client, deque()).append(work)
+            self.park(work)
             return False
         self.running.add(work)
         return True
+
+    def park(self, work: _Work[Any]) -> None:
+        """Let it wait behind the other work of its client."""
+        self.parked.setdefault(work.client, deque()).append(work)
+
+        def gone(_: asyncio.Future[Any]) -> None:  # nobody wants it any more
+            if self.give_up(work):
+                assert work.steps is not None
+                work.steps.close()
+
+        work.future.add_done_callback(gone)
+
+    def many_wait(self, client: object) -> bool:
+        """Whether so much work of a client waits that no more should be begun."""
+        return len(self.parked.get(client, ())) >= MOST_BEGUN
 
     def _runs(self, client: object) -> bool:
         return any(work.client == client for work in self.running)
@@ -158,11 +181,18 @@ class Turns:
         future.set_result(started)
         return future
 
-    def start(self, steps: Generator[None, None, T], owner: object = None) -> T | asyncio.Future[T]:
+    def start(
+        self, steps: Generator[None, None, T], owner: object = None, *, can_wait: bool = False
+    ) -> T | asyncio.Future[T]:
         """Begin to run a generator: return what it returns if it ends at once, else the future.
 
-        Shape: work that ends at once needs no running loop. Errors: those of the generator until then.
+        Shape: work that ends at once needs no running loop. Work that `can_wait` holds little before it has
+        begun, and is not begun while much other work of its client waits. Errors: those of the generator until then.
         """
+        if can_wait and self._long.many_wait(client_of(owner)):
+            parked = _Work(steps, asyncio.get_running_loop().create_future(), owner)
+            self._long.park(parked)
+            return parked.future
         if owner not in self._waiting:  # else it comes behind the owner's earlier work
             try:
                 self._advance(steps, self._now_us() + AT_ONCE_US, AT_ONCE_STEPS)
@@ -295,14 +325,6 @@ class Turns:
         is_long = work.spent_us >= LONG_US or work.spent_steps >= LONG_STEPS
         if work.client is None or not is_long or self._closed or self._long.enter(work):
             self._enter(work)
-            return
-
-        def gone(future: asyncio.Future[Any]) -> None:  # nobody wants it any more
-            if self._long.give_up(work):
-                assert work.steps is not None
-                work.steps.close()
-
-        work.future.add_done_callback(gone)
 
     def _ended(self, work: _Work[Any]) -> None:
         following = self._long.leave(work)

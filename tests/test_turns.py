@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from server.turns import AT_ONCE_STEPS, LONG_STEPS, MOST_LONG, Turns
+from server.turns import AT_ONCE_STEPS, LONG_STEPS, MOST_BEGUN, MOST_LONG, Turns
 
 
 def on_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -318,3 +318,35 @@ async def test_long_work_that_is_cancelled_while_it_waits_is_closed_at_once() ->
         future.cancel()
     await asyncio.wait(futures[MOST_LONG:])
     assert sorted(closed) == list(range(number)) and turns.waiting == 0
+
+
+@on_loop
+async def test_work_that_can_wait_is_not_begun_while_much_of_its_client_waits() -> None:
+    turns = Turns(still, slice_steps=2_000)
+    progress = Counter[str]()
+    all_steps = 20 * LONG_STEPS
+
+    def begin(name: str, client: str, steps: int = all_steps) -> object:
+        return turns.start(
+            noted(progress, name, steps),
+            Peer(client, len(progress) + 100 * turns.waiting),
+            can_wait=True,
+        )
+
+    for number in range(MOST_BEGUN + 1):
+        begin(f"first-{number}", "a")
+    for _ in range(6 * (MOST_BEGUN + 1)):
+        await asyncio.sleep(0)
+    assert len(progress) == MOST_BEGUN + 1
+    for number in range(20):
+        begin(f"more-{number}", "a")
+    given_up = begin("given up", "a")
+    assert isinstance(given_up, asyncio.Future)
+    given_up.cancel()
+    other = begin("other", "b", 20)
+    assert len(progress) == MOST_BEGUN + 2 and other is None  # another client's is begun, and done
+    while turns.waiting:
+        await asyncio.sleep(0)
+        unfinished = sum(n < all_steps for n in progress.values()) - 1
+        assert unfinished <= MOST_BEGUN + 2
+    assert len(progress) == MOST_BEGUN + 22 and "given up" not in progress

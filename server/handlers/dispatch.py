@@ -114,7 +114,7 @@ class RequestDispatcher:
         if message is None:
             # A view of its own keeps the frame while the session lets go of it.
             steps = self._decode_in_turns(ctx, request.frame[:], request.body_offset)
-            return self._in_turns(ctx, steps)
+            return self._in_turns(ctx, steps, can_wait=True)
 
         # Handle, if authorized.
         authorize = handler.authorize
@@ -160,11 +160,13 @@ class RequestDispatcher:
 
     # -- in turns
 
-    def _in_turns(self, ctx: RequestContext, steps: Steps) -> Reply | Later[Any]:
+    def _in_turns(
+        self, ctx: RequestContext, steps: Steps, *, can_wait: bool = False
+    ) -> Reply | Later[Any]:
         """Answer with what the steps return, at once if they end within their first slice."""
         if ctx.charge is not None:
             steps = timed(ctx.charge, steps, self._clock.monotonic_us)
-        started = self.turns.start(ready(steps), ctx.connection)
+        started = self.turns.start(ready(steps), ctx.connection, can_wait=can_wait)
         if type(started) is Ready:
             return started.reply
         assert isinstance(started, asyncio.Future)
