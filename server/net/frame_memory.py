@@ -16,7 +16,8 @@ ones, frames are in tiers by announced size, and a tier may not use what is rese
     tiny    <= bound / 1024     all of it
 
 When a tier has used up its share, reading pauses for its frames. Only the oldest incomplete frame is read
-on, above the bound if necessary, so that some frame always progresses. While others wait for it, the
+on, above the bound if necessary, so that some frame always progresses; it waits as well while frames that are
+complete take up the whole share, because long requests are being decoded. While others wait for it, the
 oldest frame has to progress in each window of time, or its connection is closed. Each such closing halves
 the window until a frame completes, so that many frames that never end are cleared within seconds.
 A bound of 64 MiB with frames of at most 100 MiB keeps frames below 170 MiB in all, whatever peers do.
@@ -310,7 +311,7 @@ class FrameMemory:
         tier = block.tier
         assert tier is not None
         allowed = max(block.charged, end) + max(0, self._room(tier))
-        if allowed >= need or block is self._oldest(tier):
+        if allowed >= need or (not self._at_work(tier) and block is self._oldest(tier)):
             return need
         if allowed - end >= SMALLEST_READ_BYTES:
             return allowed
@@ -390,6 +391,10 @@ class FrameMemory:
             above = min(above + each.used, each.share)
         raise LookupError(tier.name)
 
+    def _at_work(self, tier: Tier) -> bool:
+        """Whether requests that are at work take up all of a tier; memory comes when they have ended."""
+        return self.leaked > tier.share
+
     def _oldest(self, tier: Tier) -> FrameBlock | None:
         for block in tier.incomplete.values():
             if block.owner is None or not block.owner.blocked:
@@ -429,6 +434,9 @@ class FrameMemory:
     def _judge(self, tier: Tier, now_ms: int) -> None:
         oldest = self._oldest(tier)
         if oldest is None:
+            return
+        if self._at_work(tier):  # it may not progress
+            oldest.mark_ms = -1
             return
         if oldest.paused:  # it has become the oldest since it was paused
             self._wake(tier, oldest)

@@ -243,3 +243,40 @@ def test_pool_stays_within_its_bound_and_can_be_trimmed() -> None:
     assert 0 < memory.pooled <= 4 * MIB
     memory.trim()
     assert memory.pooled == 0
+
+
+def test_complete_frames_that_are_still_at_work_count_and_the_oldest_waits_for_them() -> None:
+    memory = FrameMemory(LIMIT)
+    size = 3 * MIB
+    at_work = []
+    honest = None
+    for _ in range(10):
+        peer = Peer(memory, size, willing=0)
+        peer.left = 4 + size
+        while (buffer := peer.reader.get_buffer()) is not None and peer.left:
+            count = min(len(buffer), peer.left)
+            head = peer._size[peer.received : peer.received + count]
+            buffer[: len(head)] = head
+            buffer.release()
+            peer.reader.advance(count)
+            peer.received += count
+            peer.left -= count
+            frame = peer.reader.next_frame()
+            if frame is not None:
+                at_work.append(frame[:])  # as a request keeps it that is decoded in turns
+                frame.release()
+                peer.reader.rest()
+                break
+        else:
+            honest = peer
+            break
+    assert honest is not None and memory.waiting
+    assert memory.used <= LIMIT * 5 // 8 + size + MIB
+    for now_ms in range(0, 20_000, 100):
+        memory.tick(now_ms)
+    assert not honest.evicted  # it is not its fault
+    while at_work:
+        at_work.pop().release()
+    memory.tick(20_100)
+    honest.send()
+    assert honest.complete
