@@ -13,7 +13,7 @@ from kwire.compiler_runtime import (
     unpackers,
 )
 from kwire.interpreter import known_tags, min_size
-from kwire.memory import memory_of
+from kwire.memory import answer_row, memory_of
 from kwire.schema import Schema, schema_of
 from kwire.source_writer import SourceWriter, has_records
 from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
@@ -41,8 +41,11 @@ class DecoderWriter(SourceWriter):
         self.steps = steps
         self.most = most
         self.end = "end"
+        self.message: type | None = None
+        self.depth = 0  # how many arrays are around what is read
 
     def main(self, cls: type) -> str:
+        self.message = cls
         self.lines.append(f"def decode(buf, pos, end{', room' if self.steps else ''}):")
         if self.steps:
             self.line("if False: yield")  # a generator even if there are no arrays
@@ -184,7 +187,9 @@ class DecoderWriter(SourceWriter):
             self.line(f"left -= {size}")
             self.line("if left < 0: raise Refused")
         if self.steps:
-            self.line(f"room[0] -= {size} * {8 + memory_of(element, self.version)}")
+            assert self.message is not None
+            each = 8 + memory_of(element, self.version) + answer_row(self.message, self.depth + 1)
+            self.line(f"room[0] -= {size} * {each}")
             self.line("if room[0] < 0: raise TooMuch")
         if isinstance(element, Fixed) and element is not Uuid and self.steps:
             self.line(f"{target} = yield from unpack_steps({size}, '{element.code}', buf, pos)")
@@ -207,6 +212,7 @@ class DecoderWriter(SourceWriter):
             else:
                 self.line(f"for _ in range({size}):")
             self.indent += 1
+            self.depth += 1
             if isinstance(element, type):
                 item = self.struct(element)
             else:
@@ -214,6 +220,7 @@ class DecoderWriter(SourceWriter):
                 self.value(element, item, flexible, False)
             self.flush()
             self.line(f"{items}.append({item})")
+            self.depth -= 1
             self.indent -= 1
         self.indent -= 1
         size = size.partition(" ")[0]

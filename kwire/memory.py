@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from kwire.api import response_class
 from kwire.schema import schema_of
 from kwire.types import Array, Fixed, Sized, WireType
 
@@ -34,4 +35,34 @@ def memory_of(type_: WireType, version: int) -> int:
             version in declared.versions and version not in declared.tagged
         ) or declared.fresh_default:
             size += memory_of(declared.type, version)
+    return size
+
+
+@cache
+def answer_row(request: type, depth: int) -> int:
+    """What a row of the response to a request takes, for each element of an array at the same depth. Unit: bytes.
+
+    Shape: the outermost arrays have depth 1. Strings and numbers do not count, because rows share them or repeat
+    those of the request. 0 for other messages, and if the response has no rows at that depth.
+    """
+    schema = schema_of(request)
+    if schema.kind != "request" or schema.api_key is None:
+        return 0
+    structs = [response_class(schema.api_key)]
+    for _ in range(depth):
+        arrays = [
+            declared.type.element
+            for struct in structs
+            for declared in schema_of(struct).fields
+            if isinstance(declared.type, Array)
+        ]
+        structs = [element for element in arrays if isinstance(element, type)]
+    return max(map(row_of, structs), default=0)
+
+
+def row_of(struct: type) -> int:
+    """What an object takes with its empty lists, and its place in a list. Unit: bytes."""
+    size = 8 + TRACKED_BYTES + 8
+    for declared in schema_of(struct).fields:
+        size += 8 + (LIST_BYTES if isinstance(declared.type, Array) else 0)
     return size

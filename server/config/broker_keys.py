@@ -293,8 +293,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="CPU time from which on a turn of the event loop is logged and counted as too long, with the request that was found"
         " at work."),
     key("kwire.request.decoded.max.bytes", LONG, "67108864", MEDIUM, valid=at_least(1048576),
-        doc="Memory that one request may take once it is decoded; a connection that sends more is closed. Requests of 16 KiB"
-        " and less are not checked. A cluster of more than 90,000 partitions needs more."),
+        doc="Memory that one request may take once it is decoded, with the rows of its response, estimated before any is"
+        " used; a connection that sends more is closed. Requests of 16 KiB and less are not checked. A cluster of more"
+        " than 90,000 partitions needs more, and so does a request about more than 200,000 groups."),
     key("kwire.failover.on.refusal", BOOLEAN, "true", MEDIUM,
         doc="Move leaderships, and the controller, away from a broker whose port refuses connections, without waiting for the end of its ZooKeeper session."),
     key("kwire.fetch.session.max.partitions", INT, "250000", LOW, valid=at_least(0),

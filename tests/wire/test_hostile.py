@@ -24,6 +24,7 @@ from kwire.errors import (
 from kwire.header import decode_request_header
 from kwire.messages.api_versions import ApiVersionsRequest
 from kwire.messages.delete_groups import DeleteGroupsRequest
+from kwire.messages.describe_groups import DescribeGroupsRequest
 from kwire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kwire.messages.fetch import FetchRequest
 from kwire.messages.headers import RequestHeader
@@ -67,6 +68,23 @@ def test_request_that_would_take_too_much_memory_is_refused_before_it_does() -> 
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+def test_rows_of_the_response_count_as_memory_of_a_request() -> None:
+    def needs(cls: type, version: int, data: bytes, most: int) -> bool:
+        try:
+            exhaust(decode_steps(cls, data, version, 0, most))
+        except MessageTooLarge:
+            return True
+        return False
+
+    names = b"\xe9\x07" + b"\x05name" * 1000  # 1,000 elements
+    # A name, and a response row of 8 fields, two of them lists.
+    assert needs(DescribeGroupsRequest, 5, names + b"\0\0", 250_000)
+    assert not needs(DescribeGroupsRequest, 5, names + b"\0\0", 310_000)
+    # The same name, and a row of an error and a name.
+    assert needs(DeleteGroupsRequest, 2, names + b"\0", 150_000)
+    assert not needs(DeleteGroupsRequest, 2, names + b"\0", 180_000)
 
 
 def test_tagged_fields_of_a_header_take_little_memory() -> None:
