@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
@@ -449,11 +449,11 @@ class LogManager:
                 logger.error("cannot delete %s: %s", path, e)
         return count
 
-    def expire_producers(self, now_ms: int) -> None:
-        """Forget producers that have been idle for producer.id.expiration.ms."""
-        for log in self._logs.values():
-            if log.producers.producers:
-                log.producers.remove_expired(now_ms)
+    def expire_producers(self, now_ms: int) -> Iterator[None]:
+        """Forget producers that have been idle for producer.id.expiration.ms, in steps."""
+        for log in self.logs():
+            if log.producers.known:
+                yield from log.producers.remove_expired(now_ms)
 
     def limit_producers(self, most: int) -> int:
         """Forget producers if all logs together remember more than `most`; return how many.

@@ -18,6 +18,7 @@ Source: ProducerStateManager, ProducerAppendInfo, ProducerStateEntry.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from struct import Struct
 from struct import error as StructError
@@ -33,6 +34,7 @@ SNAPSHOT_VERSION = 1
 BATCHES_REMEMBERED = 5
 SEQUENCE_MASK = 0x7FFFFFFF
 MAX_EPOCH = 0x7FFF
+EXPIRED_IN_STEP = 1000
 NONE = -1
 
 _HEAD = Struct(">hIi")
@@ -362,16 +364,18 @@ class ProducerStateManager:
 
     # -- the map as a whole ------------------------------------------------------------------------
 
-    def remove_expired(self, now_ms: int) -> None:
-        """Forget producers without an open transaction that were idle for the expiration time."""
+    def remove_expired(self, now_ms: int) -> Iterator[None]:
+        """Forget producers without an open transaction that were idle for the expiration time, in steps."""
         limit = now_ms - self.expiration_ms
-        expired = [
-            producer_id
-            for producer_id, entry in self.producers.items()
-            if entry.last_timestamp <= limit and entry.current_txn_first_offset < 0
-        ]
-        for producer_id in expired:
-            del self.producers[producer_id]
+        ids = iter([*self.producers])
+        while some := [*islice(ids, EXPIRED_IN_STEP)]:
+            for producer_id in some:
+                entry = self.producers.get(producer_id)
+                if entry is None or entry.last_timestamp > limit:
+                    continue
+                if entry.current_txn_first_offset < 0:
+                    del self.producers[producer_id]
+            yield
         for producer_id in [p for p, v in self.verifying.items() if v.timestamp <= limit]:
             del self.verifying[producer_id]
 

@@ -212,4 +212,5 @@ class LogUpkeep:
         self._manager.limit_producers(self._config.get_int("kwire.producer.ids.max"))
 
     async def _expire_producers(self) -> None:
-        self._manager.expire_producers(self._clock.now_ms())
+        for _ in self._manager.expire_producers(self._clock.now_ms()):
+            await asyncio.sleep(0)

@@ -146,9 +146,9 @@ def test_unreadable_snapshot_is_replaced_by_the_log(tmp_path: Path) -> None:
 def test_idle_producers_are_forgotten_after_the_expiration_time(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     send(log, 0)
-    log.producers.remove_expired(NOW + DAY_MS - 1)
+    list(log.producers.remove_expired(NOW + DAY_MS - 1))
     assert error(log, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    log.producers.remove_expired(NOW + DAY_MS)
+    list(log.producers.remove_expired(NOW + DAY_MS))
     assert send(log, 5) == 1
 
 

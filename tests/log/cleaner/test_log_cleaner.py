@@ -244,7 +244,7 @@ def test_forgotten_producers_batch_goes(tmp_path: Path) -> None:
     append(log, batch(b"1", key=b"a", pid=7, sequence=0))
     put(log, (b"a", b"new"))
     roll(log)
-    log.producers.remove_expired(NOW + 365 * 24 * HOUR_MS)
+    list(log.producers.remove_expired(NOW + 365 * 24 * HOUR_MS))
     clean(log)
     assert [each.header.base_offset for each in read_batches(log)] == [1]
 
