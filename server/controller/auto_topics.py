@@ -97,7 +97,7 @@ class AutoTopics:
                 topic_id=random_id(),
             )
             if isinstance(planned, Refusal):
-                errors[name] = planned.error
+                self._failed(errors, name, planned)
                 self._complain(name, planned)
             else:
                 wanted.append(planned)
@@ -107,14 +107,17 @@ class AutoTopics:
             made = await self._controller.create_topics(wanted)
             for topic, result in zip(wanted, made, strict=True):
                 if isinstance(result, Refusal):
-                    errors[topic.name] = result.error
-        for name, error in list(errors.items()):
-            if error == ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
-                del errors[name]
-            elif error == ErrorCode.NOT_CONTROLLER:
-                errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
-                self._ask_controller(name)
+                    await self._turns.pause("topics")
+                    self._failed(errors, topic.name, result)
         return errors
+
+    def _failed(self, errors: dict[str, ErrorCode], name: str, refusal: Refusal) -> None:
+        """Note what a client is told of a topic that was not created."""
+        if refusal.error == ErrorCode.NOT_CONTROLLER:
+            errors[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            self._ask_controller(name)
+        elif refusal.error != ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
+            errors[name] = refusal.error
 
     @property
     def asking(self) -> bool:

@@ -16,7 +16,8 @@ Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kwire.codec import encode_steps
@@ -109,7 +110,7 @@ def metadata(
             asked = topics
             return ctx.later(
                 ctx.services.topics.auto_create(creatable),
-                lambda created: _respond(ctx, request, asked, {**errors, **created}),
+                lambda failed: _respond(ctx, request, asked, ChainMap(failed, errors)),
             )
     return (yield from _respond(ctx, request, topics, errors))
 
@@ -211,7 +212,7 @@ def _respond(
     ctx: RequestContext,
     request: MetadataRequest,
     topics: list[MetadataRequestTopic],
-    creation_errors: dict[str, ErrorCode],
+    creation_errors: Mapping[str, ErrorCode],
 ) -> Steps[MetadataResponse]:
     image = ctx.services.metadata()
     # One row for each topic, however often it is named.
@@ -269,7 +270,7 @@ def _asked(
     request: MetadataRequest,
     image: MetadataImage,
     asked: MetadataRequestTopic,
-    creation_errors: dict[str, ErrorCode],
+    creation_errors: Mapping[str, ErrorCode],
 ) -> Steps[MetadataResponseTopic]:
     yield
     topic: TopicImage | None

@@ -38,7 +38,7 @@ from ..controller.controller import Listed
 from ..controller.leadership import PREFERRED, UNCLEAN
 from ..controller.refusal import Refusal
 from ..metadata.topic_partition import TopicPartition
-from ..turns import ROWS_IN_STEP
+from ..turns import ROWS_IN_STEP, each_in_steps
 from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
@@ -189,9 +189,8 @@ def _elected(results: Results, *, everything: bool) -> Generator[None, None, Ele
                 error_message=None if refusal is None else refusal.message,
             )
         )
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(topic=name, partition_result=rows)
-            for name, rows in topics.items()
-        ]
+    rows = yield from each_in_steps(
+        lambda topic: ReplicaElectionResult(topic=topic[0], partition_result=topic[1]),
+        topics.items(),
     )
+    return ElectLeadersResponse(replica_election_results=rows)
