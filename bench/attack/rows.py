@@ -11,6 +11,8 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import zstandard
@@ -163,7 +165,7 @@ TINY = (
 def tiny_rows() -> list[Row]:
     found = []
     for api, version, path, values in TINY:
-        for megabytes in (2, 4, 10):
+        for megabytes in (1, 2, 4, 10):
             name = api.name.title().replace("_", "")
             found.append(
                 Row(
@@ -177,22 +179,27 @@ def tiny_rows() -> list[Row]:
     return found
 
 
-def crowd(scene: Scene, connections: int = 20) -> str:
-    """Tiny elements on many connections at the same time."""
-    body = smallest_request(ApiKey.DESCRIBE_GROUPS, 5, ("groups",), 3_000_000, distinct=True)
-    wires = [scene.wire() for _ in range(connections)]
-    answered = 0
-    for wire in wires:
-        wire.send(ApiKey.DESCRIBE_GROUPS, 5, body)
-    for wire in wires:
-        try:
-            wire.answer_size()
-            answered += 1
-        except OSError:
-            continue
-        finally:
+def crowd(megabytes: int, connections: int) -> Callable[[Scene], str]:
+    """Tiny elements on many connections at the same time, which read their answers one after the other."""
+
+    def run(scene: Scene) -> str:
+        size = megabytes * 1_000_000
+        body = smallest_request(ApiKey.DESCRIBE_GROUPS, 5, ("groups",), size, distinct=True)
+        wires = [scene.wire() for _ in range(connections)]
+        with ThreadPoolExecutor(
+            connections
+        ) as pool:  # many have to wait before they can send theirs
+            sending = [pool.submit(wire.send, ApiKey.DESCRIBE_GROUPS, 5, body) for wire in wires]
+        answered = 0
+        for wire, sent in zip(wires, sending, strict=True):
+            with suppress(OSError):
+                sent.result()
+                wire.answer_size()
+                answered += 1
             wire.close()
-    return f"{answered} of {connections} answered"
+        return f"{answered} of {connections} answered"
+
+    return run
 
 
 def many_replicas(scene: Scene) -> str:
@@ -444,7 +451,13 @@ ROWS: tuple[Row, ...] = (
         "tiny-crowd",
         "DescribeGroups of 3 MB of tiny elements on 20 connections at once",
         "plain",
-        crowd,
+        crowd(3, 20),
+    ),
+    Row(
+        "tiny-crowd-1",
+        "DescribeGroups of 1 MB of tiny elements on 60 connections at once",
+        "plain",
+        crowd(1, 60),
     ),
     Row(
         "many-replicas",

@@ -38,6 +38,29 @@ def array_paths(cls: type, version: int, under: Path = ()) -> Iterator[Path]:
                 yield from array_paths(field.type.element, version, (*under, field.name))
 
 
+def element_shape(cls: type, path: Path, version: int) -> tuple[object, ...]:
+    """What tells the elements of an array in one version from those in another: the fields that are sent."""
+    declared = next(field for field in schema_of(cls).fields if field.name == path[0])
+    assert isinstance(declared.type, Array)
+    element = declared.type.element
+    if len(path) > 1:
+        assert isinstance(element, type)
+        return element_shape(element, path[1:], version)
+    return fields_sent(element, version) if isinstance(element, type) else (element,)
+
+
+def fields_sent(cls: type, version: int) -> tuple[object, ...]:
+    """The fields of a struct in a version, with those of the structs within."""
+    found: list[object] = []
+    for declared in schema_of(cls).fields:
+        if version not in declared.versions or version in declared.tagged:
+            continue
+        element = declared.type.element if isinstance(declared.type, Array) else declared.type
+        within = fields_sent(element, version) if isinstance(element, type) else ()
+        found.append((declared.name, version in declared.nullable, within))
+    return tuple(found)
+
+
 def smallest_request(
     api: int,
     version: int,
