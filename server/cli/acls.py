@@ -26,8 +26,9 @@ from ..security.acl import (
     ResourceType,
 )
 from ..security.identity import NotAPrincipal, parse_principal
-from .client import add_bootstrap, admin_client, administering, ask, error_text, print_table
+from .client import add_bootstrap, admin_client, administering, ask, error_text
 from .client_properties import UsageError
+from .output import add_output, show_rows
 
 #: The options that name resources.
 RESOURCES = {
@@ -43,6 +44,7 @@ OPERATIONS = [each for each in AclOperation if each > AclOperation.ANY]
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs of `kwire acls` and their options."""
     add_bootstrap(parser)
+    add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="ACLs, all of them or those of some resources")
     _add_resources(verb, "any, match (what applies to the resource), literal or prefixed", "any")
@@ -284,7 +286,7 @@ def list_acls(options: Namespace) -> int:
     wanted = filters(options)
     with admin_client(options) as admin:
         found = [binding for each in wanted for binding in described(admin, each)]
-    show(found)
+    show(options, found)
     return 0
 
 
@@ -329,7 +331,7 @@ def binding_of(resource: Any, pattern_type: int, acl: Any) -> AclBinding:
     )
 
 
-def show(found: Iterable[AclBinding]) -> None:
+def show(options: Namespace, found: Iterable[AclBinding]) -> None:
     """Print a table of ACLs, each once."""
     rows = [
         [
@@ -345,7 +347,7 @@ def show(found: Iterable[AclBinding]) -> None:
     ]
     head = ["resource", "name", "pattern", "principal", "host", "operation", "permission"]
     if rows:
-        print_table(head, rows)
+        show_rows(options, head, rows)
     else:
         print("kwire: no ACLs", file=sys.stderr)
 
@@ -413,5 +415,5 @@ def remove_acls(options: Namespace) -> int:
                 code = 1
             else:
                 removed.append(binding_of(acl, acl.pattern_type, acl))
-    show(removed)
+    show(options, removed)
     return code

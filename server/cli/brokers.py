@@ -5,20 +5,24 @@ For commands that need more of the protocol than kafka-python's admin client giv
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from typing import Any, TypeVar
 
 from kwire.api import ApiKey
-from kwire.errors import ErrorCode, WireError
+from kwire.errors import WireError
 from kwire.messages.metadata import MetadataRequest
 from kwire.schema import schema_of
 
 from ..explain.live import Ask, Asking, Unavailable, words_of
 from .client import (
     BOOTSTRAP_TIMEOUT_MS,
+    DEAD_BROKER_S,
     NOT_AUTHORIZED,
     CommandError,
     arguments_of,
@@ -31,7 +35,6 @@ from .contact import ContactError, Wire, reason
 
 T = TypeVar("T")
 
-#: Errors that a cluster has for a moment, while leaders or coordinators move.
 PATIENCE_S = BOOTSTRAP_TIMEOUT_MS / 1000
 
 
@@ -102,6 +105,8 @@ class Brokers:
             row = self.nodes[node]
             try:
                 self._wires[node] = connected(row.host, row.port, self._arguments, PATIENCE_S)
+            except ConnectionRefusedError as error:
+                raise Unreached(f"{self.place(node)}: {reason(error)}") from None
             except (OSError, ContactError) as error:
                 said = error if isinstance(error, ContactError) else reason(error)
                 raise Unavailable(f"{self.place(node)}: {said}") from None
@@ -135,18 +140,31 @@ def check(error_code: int, message: str | None = None, about: str = "") -> None:
         raise CommandError(f"{about}: {said}" if about else said)
 
 
-def is_error(error_code: int, *errors: ErrorCode) -> bool:
-    """Whether an error code is one of these."""
-    return error_code in errors
+class Unreached(Unavailable):
+    """A broker refuses connections, so that nothing was sent to it: it has died, and others do not know it yet."""
 
 
 def with_brokers(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
-    """Run a command that asks brokers; a failure or refusal becomes one line and exit code 1, wrong use 2."""
+    """Run a command that asks brokers; a failure or refusal becomes one line and exit code 1, wrong use 2.
+
+    Shape: if it was sent to a broker that has just died, it is run again; it prints at its end, so that nothing is
+    printed twice.
+    """
     before = signal.signal(signal.SIGTERM, terminate)
-    brokers = None
     try:
-        brokers = Brokers(options.bootstrap, arguments_of(options))
-        return command(brokers, options)
+        give_up = time.monotonic() + DEAD_BROKER_S
+        while True:
+            printed = io.StringIO()
+            try:
+                with redirect_stdout(printed):
+                    return run_once(command, options)
+            except Unreached as error:
+                if time.monotonic() > give_up:
+                    raise CommandError(str(error)) from None
+                printed = io.StringIO()
+                time.sleep(0.1)
+            finally:
+                print(printed.getvalue(), end="")
     except UsageError as error:
         print(f"kwire: {error}", file=sys.stderr)
         return 2
@@ -154,6 +172,12 @@ def with_brokers(command: Callable[[Brokers, Namespace], int], options: Namespac
         print(f"kwire: {error}", file=sys.stderr)
         return 1
     finally:
-        if brokers is not None:
-            brokers.close()
         signal.signal(signal.SIGTERM, before)
+
+
+def run_once(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
+    brokers = Brokers(options.bootstrap, arguments_of(options))
+    try:
+        return command(brokers, options)
+    finally:
+        brokers.close()

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, NoReturn
@@ -274,16 +274,6 @@ def refusals(rows: Iterable[dict[str, Any]], name: str = "name") -> int:
             print(f"kwire: {row[name]}: {said}", file=sys.stderr)
             code = 1
     return code
-
-
-def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns as wide as their longest cell."""
-    cells = [[str(cell) for cell in row] for row in [head, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    for row in cells:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
 
 
 class Progress:

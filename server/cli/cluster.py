@@ -1,4 +1,4 @@
-"""`kwire cluster`: several brokers on this machine, and the store they share."""
+"""`kwire cluster`: several brokers on this machine, and the store they share; the state of any cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ..config import ConfigError
 from ..config.endpoints import parse_host_port
 from ..config.properties import PropertiesError
 from ..log.meta_properties import META_PROPERTIES
+from .client import add_bootstrap
 from .log_output import configure_logging
+from .output import add_output
 from .serve import read_file
 
 if TYPE_CHECKING:
@@ -31,6 +33,17 @@ DEFAULT_BROKERS = 3
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire cluster`."""
     add = parser.add_argument
+    add(
+        "verb",
+        metavar="VERB",
+        nargs="?",
+        choices=("run", "describe", "health"),
+        default="run",
+        help="run (default): several brokers on this machine; describe: the brokers of a cluster; health: what is"
+        " wrong with a cluster (exit status 1 if anything is)",
+    )
+    add_bootstrap(parser)
+    add_output(parser)
     add(
         "--brokers",
         metavar="N",
@@ -88,7 +101,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run until stopped: 0 after a clean stop, 1 if a broker or the store failed."""
+    """Run until stopped: 0 after a clean stop, 1 if a broker or the store failed; or describe a cluster."""
+    if options.verb != "run":
+        from . import cluster_state
+        from .brokers import with_brokers
+
+        verb = {"describe": cluster_state.describe, "health": cluster_state.health}[options.verb]
+        return with_brokers(verb, options)
     from ..coordination.store import StoreClosed
     from .cluster_processes import ClusterPlan, run_cluster
 

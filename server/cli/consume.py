@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
@@ -11,12 +12,13 @@ from .client import (
     Progress,
     add_bootstrap,
     connection,
+    key_value,
     reporting,
     whole_number,
 )
 from .client_properties import UsageError
 from .positions import Position, position, resolve
-from .record_format import FormatError, formatter
+from .record_format import FormatError, formatter, kafka_formatter
 
 BEGINNING, END = Position(word="beginning"), Position(word="end")
 
@@ -78,6 +80,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         " %%k key, %%s value, %%h headers, %%T timestamp, %%K %%S lengths, \\n line end",
     )
     parser.add_argument(
+        "--property",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="as for kafka-console-consumer.sh, such as print.key=true; repeatable",
+    )
+    parser.add_argument(
+        "--timeout-ms",
+        type=whole_number,
+        metavar="MS",
+        help="stop when no record has come for so long",
+    )
+    parser.add_argument(
         "--base64",
         action="store_true",
         help="in JSON, give all bytes as base64, not only what is no text",
@@ -120,9 +136,15 @@ def consume(options: Namespace) -> int:
 def check(options: Namespace) -> None:
     """Errors: UsageError for options that contradict each other, and for a form that does not exist."""
     try:
-        options.formatter = formatter(options.format, options.base64)
+        options.formatter = (
+            kafka_formatter(dict(options.property))
+            if options.property
+            else formatter(options.format, options.base64)
+        )
     except FormatError as error:
-        raise UsageError(f"--format: {error}") from None
+        raise UsageError(f"--{'property' if options.property else 'format'}: {error}") from None
+    if options.property and (options.format != "value" or options.base64):
+        raise UsageError("--property and --format: only one can be meant")
     if options.group is not None:
         for name in ("partition", "offset", "until"):
             if getattr(options, name) is not None:
@@ -172,6 +194,7 @@ def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> in
     """Print from the consumer's positions up to `stop`; commit a group's offsets after printing."""
     output = sys.stdout.buffer
     left = options.max
+    quiet_since = time.monotonic()
     ends = {tp: end for tp, end in stop.items() if end is not None}
     total = sum(max(0, end - consumer.position(tp)) for tp, end in ends.items())
     with Progress("records", total or left, "rec", shown=not sys.stdout.isatty()) as progress:
@@ -181,7 +204,9 @@ def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> in
                 consumer.pause(tp)
             if stop and not ends and None not in stop.values():
                 break
-            batches = consumer.poll(timeout_ms=500, max_records=min(left or 500, 500))
+            batches = consumer.poll(
+                timeout_ms=min(500, options.timeout_ms or 500), max_records=min(left or 500, 500)
+            )
             for tp, records in batches.items():
                 end = ends.get(tp)
                 if end is not None:
@@ -197,6 +222,13 @@ def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> in
                     consumer.commit()
                 elif options.exit and at_end(consumer):
                     break
+            if batches:
+                quiet_since = time.monotonic()
+            elif (
+                options.timeout_ms is not None
+                and (time.monotonic() - quiet_since) * 1000 >= options.timeout_ms
+            ):
+                break
     return 0
 
 

@@ -2,39 +2,156 @@
 
 from __future__ import annotations
 
+import csv
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from datetime import datetime
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from .client import add_bootstrap, admin_client, administering, print_table
+from kwire.errors import ErrorCode
+from kwire.messages.delete_groups import DeleteGroupsRequest
+from kwire.messages.list_groups import ListGroupsRequest
+from kwire.messages.metadata import MetadataRequest
+from kwire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kwire.messages.offset_fetch import OffsetFetchRequest
+
+from ..explain import live
+from ..explain.facts import GroupFacts
+from ..explain.live import GROUP, coordinator_of, ends_of, group_facts, metadata_of
+from .brokers import Brokers, check, with_brokers
+from .client import CommandError, add_bootstrap
+from .client_properties import UsageError
+from .output import add_output, show_rows, wants_json
+from .reset_target import (
+    Partition,
+    duration_target,
+    offset_target,
+    read_plan,
+    resolved,
+    shift_target,
+    target,
+    time_target,
+    topic_and_partitions,
+)
+
+#: What error codes of groups mean to a user.
+SAID = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has members; stop them first",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "a member reads this topic; stop it first",
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs of `kwire groups` and their options."""
     add_bootstrap(parser)
+    add_output(parser)
+    parser.add_argument(
+        "--timeout-ms", metavar="MS", help="taken for Apache Kafka's tool, without effect"
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    verbs.add_parser("list", help="groups and their states")
+    verb = verbs.add_parser("list", help="groups and their states")
+    verb.add_argument(
+        "--state",
+        nargs="?",
+        const="",
+        metavar="STATES",
+        help="only groups in these states, such as Stable,Empty",
+    )
     verb = verbs.add_parser("describe", help="members, offsets and lag")
-    verb.add_argument("groups", metavar="GROUP", nargs="+")
-    verb = verbs.add_parser("reset", help="set the offsets of a group without members")
+    _add_groups(verb)
+    what = verb.add_mutually_exclusive_group()
+    what.add_argument("--members", action="store_true", help="a row for each member instead")
+    what.add_argument("--state", action="store_true", help="a row for each group instead")
+    what.add_argument("--offsets", action="store_true", help="a row for each partition (default)")
+    verb = verbs.add_parser(
+        "reset", aliases=["reset-offsets"], help="set the offsets of a group without members"
+    )
+    _add_reset(verb)
+    verb = verbs.add_parser("delete", help="delete groups without members")
+    _add_groups(verb)
+    verb = verbs.add_parser("delete-offsets", help="forget offsets of topics that nobody reads")
     verb.add_argument("group", metavar="GROUP")
     verb.add_argument(
         "-t",
         "--topic",
+        type=topic_and_partitions,
         action="append",
+        required=True,
+        metavar="TOPIC[:0,1]",
+        help="repeatable",
+    )
+
+
+def _add_groups(parser: ArgumentParser) -> None:
+    parser.add_argument("groups", metavar="GROUP", nargs="*")
+    parser.add_argument("--all-groups", action="store_true", help="all groups")
+
+
+def _add_reset(verb: ArgumentParser) -> None:
+    _add_groups(verb)
+    verb.add_argument(
+        "-t",
+        "--topic",
+        type=topic_and_partitions,
+        action="append",
+        metavar="TOPIC[:0,1]",
         help="(default: every topic for which the group has offsets); repeatable",
     )
     verb.add_argument(
+        "--all-topics", action="store_true", help="every topic for which the group has offsets"
+    )
+    to = verb.add_mutually_exclusive_group(required=True)
+    to.add_argument(
         "--to",
-        required=True,
         metavar="WHERE",
-        type=reset_target,
-        help="earliest, latest, an offset, or a time as 2025-01-31T12:00:00",
+        type=target,
+        help="earliest, latest, current, an offset, or a time as 2025-01-31T12:00:00",
+    )
+    for word in ("earliest", "latest", "current"):
+        to.add_argument(
+            f"--to-{word}", dest="to", action="store_const", const=target(word), help=f"--to {word}"
+        )
+    to.add_argument("--to-offset", dest="to", type=offset_target, metavar="N", help="--to N")
+    to.add_argument("--to-datetime", dest="to", type=time_target, metavar="TIME", help="--to TIME")
+    to.add_argument(
+        "--shift-by",
+        dest="to",
+        type=shift_target,
+        metavar="N",
+        help="N offsets on, or with -N back",
+    )
+    to.add_argument(
+        "--by-duration",
+        dest="to",
+        type=duration_target,
+        metavar="DURATION",
+        help="to what was written so long ago: PT1H30M or 90m",
+    )
+    to.add_argument(
+        "--from-file",
+        metavar="FILE",
+        help="lines of topic,partition,offset, as --export prints them",
     )
     verb.add_argument("--dry-run", action="store_true", help="only show what would be set")
-    verb = verbs.add_parser("delete", help="delete groups without members")
-    verb.add_argument("groups", metavar="GROUP", nargs="+")
+    verb.add_argument(
+        "--export", action="store_true", help="print as topic,partition,offset, and set nothing"
+    )
+    verb.add_argument(
+        "--execute", action="store_true", help="set them, which is also done without this"
+    )
 
 
 def run(options: Namespace) -> int:
@@ -42,156 +159,317 @@ def run(options: Namespace) -> int:
     verb = {
         "list": list_groups,
         "describe": describe_groups,
-        "reset": reset_group,
+        "reset": reset_groups,
+        "reset-offsets": reset_groups,
         "delete": delete_groups,
+        "delete-offsets": delete_offsets,
     }[options.verb]
-    return administering(verb, options)
+    return with_brokers(verb, options)
 
 
-def list_groups(options: Namespace) -> int:
+def words_for(error_code: int) -> str | None:
+    """What an error means here; None for the usual words."""
+    return SAID.get(ErrorCode(error_code)) if error_code in SAID else None
+
+
+def refused(name: str, error_code: int) -> int:
+    """Tell an error of one row; returns the exit code so far."""
+    if not error_code:
+        return 0
+    try:
+        check(error_code, words_for(error_code), name)
+    except CommandError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+    return 1
+
+
+def all_groups(brokers: Brokers) -> list[Any]:
+    """Every group of the cluster. Errors: CommandError, Unavailable."""
+    nodes = brokers.ask(MetadataRequest(topics=[])).brokers
+    found = []
+    for row in nodes:
+        response = brokers.ask(ListGroupsRequest(), row.node_id)
+        check(response.error_code)
+        found += response.groups
+    return sorted(found, key=lambda group: str(group.group_id))
+
+
+def named(brokers: Brokers, options: Namespace) -> list[str]:
+    """The groups that are meant. Errors: UsageError if none is."""
+    if options.all_groups:
+        return [group.group_id for group in all_groups(brokers)]
+    if not options.groups:
+        raise UsageError("no group is named: give GROUP or --all-groups")
+    names: list[str] = options.groups
+    return names
+
+
+def list_groups(brokers: Brokers, options: Namespace) -> int:
     """Print every group."""
-    with admin_client(options) as admin:
-        groups = sorted(admin.list_groups(), key=lambda group: str(group["group_id"]))
-    print_table(
-        ["group", "state", "protocol"],
-        [
-            [group["group_id"], group.get("group_state", ""), group["protocol_type"]]
-            for group in groups
-        ],
-    )
+    wanted = {word.strip().lower() for word in (options.state or "").split(",") if word.strip()}
+    rows = [
+        [group.group_id, group.group_state, group.protocol_type]
+        for group in all_groups(brokers)
+        if not wanted or group.group_state.lower() in wanted
+    ]
+    show_rows(options, ["group", "state", "protocol"], rows)
     return 0
 
 
-def describe_groups(options: Namespace) -> int:
-    """Print offsets, lag and the reader of each partition."""
-    from kafka.admin import OffsetSpec
-
+def describe_groups(brokers: Brokers, options: Namespace) -> int:
+    """Print groups: their partitions with lag, their members, or their states."""
     code = 0
-    with admin_client(options) as admin:
-        described = admin.describe_groups(options.groups)
-        offsets = admin.list_group_offsets(dict.fromkeys(options.groups))
-        for name in options.groups:
-            group, committed = described[name], offsets[name]
-            if group["group_state"] == "Dead" and not committed:
-                print(f"kwire: {name}: no such group", file=sys.stderr)
-                code = 1
-                continue
-            ends = (
-                admin.list_partition_offsets(dict.fromkeys(committed, OffsetSpec.LATEST))
-                if committed
-                else {}
-            )
-            readers = readers_of(group["members"])
-            print(f"{name}  {group['group_state']}  {len(group['members'])} members")
-            rows = []
-            for tp in sorted(set(committed) | set(readers)):
-                offset = committed[tp].offset if tp in committed else None
-                end = ends[tp].offset if tp in ends else None
-                lag = end - offset if offset is not None and end is not None else "-"
-                rows.append(
-                    [tp.topic, tp.partition, shown(offset), shown(end), lag, readers.get(tp, "-")]
-                )
-            print_table(["topic", "partition", "offset", "end", "lag", "member"], rows)
-    return code
-
-
-def readers_of(members: list[dict[str, Any]]) -> dict[Any, str]:
-    """Map each partition to the client id of its member."""
-    from kafka.structs import TopicPartition
-
-    readers = {}
-    for member in members:
-        assignment = member.get("member_assignment")
-        if isinstance(assignment, dict):
-            for topic in assignment.get("assigned_partitions", ()):
-                for partition in topic["partitions"]:
-                    readers[TopicPartition(topic["topic"], partition)] = str(member["client_id"])
-    return readers
-
-
-def reset_group(options: Namespace) -> int:
-    """Set a group's offsets."""
-    from kafka.structs import TopicPartition
-
-    with admin_client(options) as admin:
-        if options.topic:
-            tps = [
-                TopicPartition(topic["name"], partition["partition_index"])
-                for topic in admin.describe_topics(options.topic)
-                for partition in topic["partitions"]
-            ]
-        else:
-            tps = list(admin.list_group_offsets({options.group: None})[options.group])
-        if not tps:
-            print(f"kwire: {options.group}: no topics to reset", file=sys.stderr)
-            return 1
-        target = target_offset(options.to)
-        if options.dry_run:
-            found = (
-                dict.fromkeys(tps, target) if type(target) is int else resolve(admin, tps, target)
-            )
-            print_table(
-                ["topic", "partition", "offset"],
-                [[tp.topic, tp.partition, found[tp]] for tp in sorted(tps)],
-            )
-            return 0
-        answer = admin.reset_group_offsets(options.group, dict.fromkeys(tps, target))
-    code = 0
-    rows = []
-    for tp in sorted(answer):
-        error = answer[tp]["error"]
-        if getattr(error, "errno", 0):
-            print(f"kwire: {tp.topic}-{tp.partition}: {error.__name__}", file=sys.stderr)
-            code = 1
-        else:
-            rows.append([tp.topic, tp.partition, answer[tp]["offset"]])
-    print_table(["topic", "partition", "offset"], rows)
-    return code
-
-
-def resolve(admin: Any, tps: list[Any], target: Any) -> dict[Any, int]:
-    """The offsets that a reset would set."""
-    found = admin.list_partition_offsets(dict.fromkeys(tps, target))
-    return {tp: found[tp].offset for tp in tps}
-
-
-def reset_target(text: str) -> str | int | datetime:
-    """`earliest` or `latest`, an offset, or a time. Errors: ArgumentTypeError."""
-    if text in ("earliest", "latest"):
-        return text
-    if text.isdigit():
-        return int(text)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"{text!r} is neither earliest, latest, an offset nor a time"
-        ) from None
-
-
-def target_offset(target: str | int | datetime) -> Any:
-    """The position as kafka-python takes it."""
-    from kafka.admin import OffsetSpec, OffsetTimestamp
-
-    if isinstance(target, datetime):
-        return OffsetTimestamp(int(target.timestamp() * 1000))
-    if isinstance(target, int):
-        return target
-    return OffsetSpec.EARLIEST if target == "earliest" else OffsetSpec.LATEST
-
-
-def delete_groups(options: Namespace) -> int:
-    """Delete groups with their offsets."""
-    with admin_client(options) as admin:
-        answer = admin.delete_groups(options.groups)
-    code = 0
-    for name, said in answer.items():
-        if said != "OK":
+    states = []
+    for name in named(brokers, options):
+        facts = brokers.run(group_facts(name, int(time.time() * 1000), stored=False))
+        if facts.problem is not None:
+            said = "no such group" if facts.problem == "NO_GROUP" else facts.problem_text
             print(f"kwire: {name}: {said}", file=sys.stderr)
             code = 1
+        elif options.state:
+            states.append(
+                [
+                    name,
+                    facts.state,
+                    facts.kind,
+                    facts.assignor,
+                    facts.coordinator,
+                    len(facts.members),
+                ]
+            )
+        elif options.members:
+            show_members(options, facts)
+        else:
+            show_partitions(options, facts)
+    if options.state:
+        head = ["group", "state", "type", "assignor", "coordinator", "members"]
+        show_rows(options, head, states)
     return code
 
 
-def shown(offset: int | None) -> str:
-    """An offset, or a dash if there is none."""
-    return "-" if offset is None or offset < 0 else str(offset)
+def title_of(facts: GroupFacts) -> str:
+    return f"{facts.group}  {facts.state}  {len(facts.members)} members"
+
+
+def show_partitions(options: Namespace, facts: GroupFacts) -> None:
+    """A row for each partition that the group reads, has read, or subscribes to."""
+    readers = {tp: member for member in facts.members for tp in member.partitions}
+    rows = []
+    for row in facts.partitions:
+        committed = row.committed if row.committed >= 0 else None
+        # Without an offset, everything that the partition has is still to be read.
+        begin = row.log_start if committed is None else committed
+        lag = None if row.end is None or begin is None else max(0, row.end - begin)
+        member = readers.get((row.topic, row.partition))
+        rows.append(
+            [row.topic, row.partition, committed, row.end, lag, member and member.client_id]
+        )
+    head = ["topic", "partition", "offset", "end", "lag", "member"]
+    if wants_json(options):
+        show_rows(options, ["group", *head], [[facts.group, *row] for row in rows])
+    else:
+        show_rows(options, head, rows, title_of(facts))
+
+
+def show_members(options: Namespace, facts: GroupFacts) -> None:
+    """A row for each member."""
+    head = ["group", "member", "client", "host", "instance", "partitions"]
+    rows = [
+        [
+            facts.group,
+            member.member_id,
+            member.client_id,
+            member.host.removeprefix("/"),
+            member.instance_id,
+            [f"{topic}-{partition}" for topic, partition in member.partitions],
+        ]
+        for member in facts.members
+    ]
+    show_rows(options, head, rows, title_of(facts))
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+def reset_groups(brokers: Brokers, options: Namespace) -> int:
+    """Set the offsets of groups."""
+    return max([reset_group(brokers, options, name) for name in named(brokers, options)], default=0)
+
+
+def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
+    """Set a group's offsets, or show what would be set."""
+    broker = brokers.run(coordinator_of(GROUP, group))
+    plan = plan_of(brokers, options, group, broker)
+    if not plan:
+        print(f"kwire: {group}: no topics to reset", file=sys.stderr)
+        return 1
+    if options.export:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([topic, partition, offset] for (topic, partition), offset in plan.items())
+        return 0
+    errors: dict[Partition, int] = {}
+    if not options.dry_run:
+        response = brokers.ask(commit_of(group, plan), broker, 7)
+        errors = {
+            (topic.name, row.partition_index): row.error_code
+            for topic in response.topics
+            for row in topic.partitions
+        }
+    code, rows = 0, []
+    told: set[int] = set()
+    for tp, offset in plan.items():
+        error = errors.get(tp, 0)
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP):
+            # The same for all: the group has members.
+            code = 1 if error in told else refused(group, error)
+            told.add(error)
+        elif error:
+            code = refused(f"{tp[0]}-{tp[1]}", error)
+        else:
+            rows.append([*tp, offset])
+    if rows:
+        head = ["topic", "partition", "offset"]
+        if wants_json(options):
+            show_rows(options, ["group", *head], [[group, *row] for row in rows])
+        else:
+            show_rows(options, head, rows)
+    return code
+
+
+def plan_of(brokers: Brokers, options: Namespace, group: str, broker: int) -> dict[Partition, int]:
+    """The offset for each partition. Errors: UsageError, CommandError, Unavailable."""
+    if options.from_file is not None:
+        try:
+            with Path(options.from_file).open(encoding="utf-8", newline="") as lines:
+                wanted = read_plan(lines)
+        except (OSError, ValueError) as error:
+            said = error.strerror if isinstance(error, OSError) else error
+            raise UsageError(f"{options.from_file}: {said}") from None
+        return dict(sorted(wanted.items()))
+    offsets = brokers.ask(OffsetFetchRequest(group_id=group, topics=None), broker, 7)
+    check(offsets.error_code, words_for(offsets.error_code), group)
+    committed = {
+        (topic.name, row.partition_index): row.committed_offset
+        for topic in offsets.topics
+        for row in topic.partitions
+        if row.committed_offset >= 0
+    }
+    tps = chosen(brokers, options.topic, committed)
+    leaders = leaders_of(brokers, tps)
+
+    def at(time_ms: int) -> dict[Partition, int]:
+        return offsets_at(brokers, leaders, time_ms)
+
+    starts, ends = at(live.EARLIEST), at(live.LATEST)
+    for topic, partition in tps:
+        if (topic, partition) not in ends or (topic, partition) not in starts:
+            raise CommandError(f"{topic}-{partition}: its leader does not tell its offsets")
+    return resolved(options.to, tps, committed, starts, ends, at, int(time.time() * 1000))
+
+
+def chosen(
+    brokers: Brokers,
+    topics: list[tuple[str, list[int] | None]] | None,
+    committed: Iterable[Partition],
+) -> list[Partition]:
+    """The partitions to reset. Errors: CommandError for those that do not exist."""
+    if not topics:
+        return sorted(committed)
+    response = brokers.ask(metadata_of([name for name, _ in topics]))
+    there = {}
+    for row in response.topics:
+        check(row.error_code, None, row.name)
+        there[row.name] = sorted(part.partition_index for part in row.partitions)
+    tps = []
+    for name, numbers in topics:
+        for number in there[name] if numbers is None else numbers:
+            if number not in there[name]:
+                raise CommandError(f"{name}: no partition {number}; it has {len(there[name])}")
+            tps.append((name, number))
+    return sorted(tps)
+
+
+def leaders_of(brokers: Brokers, tps: Iterable[Partition]) -> dict[int, list[Partition]]:
+    """Partitions by their leader. Errors: CommandError for one without a leader."""
+    placed = brokers.run(live.placed_of({topic for topic, _ in tps}))
+    leaders: dict[int, list[Partition]] = {}
+    for topic, number in tps:
+        leader = placed[topic][number].leader if number in placed.get(topic, {}) else -1
+        if leader < 0:
+            raise CommandError(f"{topic}-{number}: no leader")
+        leaders.setdefault(leader, []).append((topic, number))
+    return leaders
+
+
+def offsets_at(
+    brokers: Brokers, leaders: dict[int, list[Partition]], time_ms: int
+) -> dict[Partition, int]:
+    """The first offset at or after a time, without partitions that have none."""
+    found: dict[Partition, int] = {}
+    for broker, tps in leaders.items():
+        found |= brokers.run(ends_of(broker, tps, at=time_ms))
+    return {tp: offset for tp, offset in found.items() if offset >= 0}
+
+
+def by_topic(tps: Iterable[Partition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in tps:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def commit_of(group: str, plan: dict[Partition, int]) -> OffsetCommitRequest:
+    """A commit from outside the group."""
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=plan[topic, number],
+                        committed_metadata="",
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in by_topic(plan).items()
+        ],
+    )
+
+
+def delete_groups(brokers: Brokers, options: Namespace) -> int:
+    """Delete groups with their offsets."""
+    code = 0
+    for name in named(brokers, options):
+        broker = brokers.run(coordinator_of(GROUP, name))
+        response = brokers.ask(DeleteGroupsRequest(groups_names=[name]), broker)
+        code = max(code, refused(name, response.results[0].error_code))
+    return code
+
+
+def delete_offsets(brokers: Brokers, options: Namespace) -> int:
+    """Forget a group's offsets."""
+    group = options.group
+    tps = chosen(brokers, options.topic, ())
+    request = OffsetDeleteRequest(
+        group_id=group,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in numbers],
+            )
+            for topic, numbers in by_topic(tps).items()
+        ],
+    )
+    response = brokers.ask(request, brokers.run(coordinator_of(GROUP, group)))
+    check(response.error_code, words_for(response.error_code), group)
+    return max(
+        [
+            refused(f"{topic.name}-{row.partition_index}", row.error_code)
+            for topic in response.topics
+            for row in topic.partitions
+        ],
+        default=0,
+    )

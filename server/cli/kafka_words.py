@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers")
+BOOTSTRAP = ("--bootstrap", "--bootstrap-server", "--bootstrap-servers", "--broker-list")
 #: Other options of the command itself, so that they may stand behind a verb, too.
 OF_COMMAND = (
     "-X",
@@ -17,6 +17,7 @@ OF_COMMAND = (
     "--producer.config",
     "--data-dir",
     "--zookeeper",
+    "--output",
 )
 #: Command -> the option of Kafka's tool for what is an argument here, if there is one.
 NAMES = {
@@ -27,13 +28,17 @@ NAMES = {
     "acls": None,
     "quotas": None,
     "users": None,
+    "configs": None,
+    "transactions": None,
+    "reassign": None,
 }
-#: Command -> options of Kafka's tool that are verbs here. `--reset-offsets` is not among them:
-#: there it only shows what it would do unless `--execute` is given, here it is the reverse.
+#: Command -> options of Kafka's tool that are verbs here.
 VERBS = {
     "topics": ("--list", "--describe", "--create", "--alter", "--delete"),
-    "groups": ("--list", "--describe", "--delete"),
+    "groups": ("--list", "--describe", "--delete", "--reset-offsets", "--delete-offsets"),
     "acls": ("--list", "--add", "--remove"),
+    "configs": ("--describe", "--alter"),
+    "reassign": ("--generate", "--execute", "--verify", "--cancel", "--list"),
 }
 
 
@@ -50,7 +55,9 @@ def in_order(words: Sequence[str]) -> list[str]:
     while left:
         word = left.pop(0)
         option, equals, value = word.partition("=")
-        if option in (*BOOTSTRAP, NAMES[command]) and (equals or left):
+        if command == "reassign" and option == "--broker-list":
+            others.append(word)  # where the partitions are to be
+        elif option in (*BOOTSTRAP, NAMES[command]) and (equals or left):
             value = value if equals else left.pop(0)
             if option in BOOTSTRAP:
                 bootstrap = [BOOTSTRAP[0], value]
@@ -66,4 +73,6 @@ def in_order(words: Sequence[str]) -> list[str]:
             others.append(word)
     if command in VERBS and not verb and others and not others[0].startswith("-"):
         verb = [others.pop(0)]
+    if "--reset-offsets" in words and not {"--execute", "--export", "--dry-run"} & set(others):
+        others.append("--dry-run")  # Apache Kafka's tool does nothing else unless it is told to
     return [command, *bootstrap, *of_command, *verb, *names, *others]

@@ -61,6 +61,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-Z", "--null", action="store_true", help="send an empty value as null, a tombstone"
     )
+    parser.add_argument(
+        "--property",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="as for kafka-console-producer.sh: parse.key=true, key.separator, null.marker; repeatable",
+    )
     parser.add_argument("-p", "--partition", type=whole_number, help="(default: by key)")
     parser.add_argument(
         "--same-partition",
@@ -89,6 +97,7 @@ class Line(NamedTuple):
 
 def produce(options: Namespace) -> int:
     """Send the lines of a file or of standard input."""
+    take_properties(options)
     if options.format == "json" and options.key_separator is not None:
         raise UsageError("--key-separator and --format json: a JSON line names its key")
     if options.same_partition and (options.format != "json" or options.partition is not None):
@@ -101,6 +110,20 @@ def produce(options: Namespace) -> int:
             return send(options, lines, path.stat().st_size)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def take_properties(options: Namespace) -> None:
+    """Set options as the properties of Apache Kafka's tool say. Errors: UsageError."""
+    properties = dict(options.property)
+    parse_key = properties.pop("parse.key", "false").lower() == "true"
+    separator = properties.pop("key.separator", "\t")
+    marker = properties.pop("null.marker", None)
+    if properties:
+        known = "parse.key, key.separator, null.marker"
+        raise UsageError(f"--property {', '.join(properties)}: none of {known}")
+    if parse_key and options.key_separator is None:
+        options.key_separator = separator
+    options.null_marker = None if marker is None else marker.encode()
 
 
 def send(options: Namespace, lines: IO[bytes], size: int | None) -> int:
@@ -209,9 +232,10 @@ def records(lines: IO[bytes], options: Namespace) -> Iterator[Line]:
         return
     separator = options.key_separator.encode() if options.key_separator else None
     for key, value, length in split_lines(lines, separator):
+        marker = options.null_marker
         yield Line(
-            default_key if key is None else key,
-            None if options.null and not value else value,
+            default_key if key is None else None if marker is not None and key == marker else key,
+            None if (options.null and not value) or value == marker else value,
             headers,
             options.partition,
             None,

@@ -14,9 +14,9 @@ from .client import (
     ask,
     error_text,
     key_value,
-    print_table,
 )
 from .client_properties import UsageError
+from .output import add_output, show_rows
 
 #: Option -> type of entity in the protocol, in the order in which Apache Kafka names them.
 KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
@@ -46,6 +46,7 @@ class Part(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs of `kwire quotas` and their options."""
     add_bootstrap(parser)
+    add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="quotas, all of them or those of an entity")
     _add_entity(verb)
@@ -146,7 +147,7 @@ def list_quotas(options: Namespace) -> int:
         for value in entry.values
     ]
     if rows:
-        print_table(["entity", "quota", "value", "unit"], sorted(rows))
+        show_rows(options, ["entity", "quota", "value", "unit"], sorted(rows))
     else:
         print("kwire: no quotas", file=sys.stderr)
     return 0

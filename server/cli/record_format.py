@@ -88,6 +88,48 @@ def compiled(form: str) -> Formatter:
     return lambda record: b"".join([part(record) for part in parts])
 
 
+def kafka_formatter(properties: dict[str, str]) -> Formatter:
+    """The form of kafka-console-consumer.sh with these properties. Errors: FormatError. Source: DefaultMessageFormatter."""
+    known = {
+        **dict.fromkeys(("print.timestamp", "print.partition", "print.offset"), "false"),
+        **dict.fromkeys(("print.headers", "print.key"), "false"),
+        "print.value": "true",
+        "key.separator": "\t",
+        "line.separator": "\n",
+        "headers.separator": ",",
+        "null.literal": "null",
+    }
+    for name in properties:
+        if name not in known:
+            raise FormatError(f"{name} is none of {', '.join(known)}")
+    chosen = known | properties
+    null = chosen["null.literal"].encode()
+    between = chosen["headers.separator"].encode()
+
+    def headers(record: Any) -> bytes:
+        pairs = [
+            key.encode() + b":" + (null if value is None else value)
+            for key, value in record.headers
+        ]
+        return between.join(pairs) or b"NO_HEADERS"
+
+    def timestamp(record: Any) -> bytes:
+        kind = b"LogAppendTime" if record.timestamp_type == 1 else b"CreateTime"
+        return kind + b":%d" % record.timestamp
+
+    columns: dict[str, Formatter] = {
+        "print.timestamp": timestamp,
+        "print.partition": lambda record: b"Partition:%d" % record.partition,
+        "print.offset": lambda record: b"Offset:%d" % record.offset,
+        "print.headers": headers,
+        "print.key": lambda record: null if record.key is None else record.key,
+        "print.value": lambda record: null if record.value is None else record.value,
+    }
+    used = [column for name, column in columns.items() if chosen[name].lower() == "true"]
+    separator, end = chosen["key.separator"].encode(), chosen["line.separator"].encode()
+    return lambda record: separator.join([column(record) for column in used]) + end
+
+
 def to_json(record: Any, all_base64: bool) -> bytes:
     """One record as a JSON object that loses nothing.
 

@@ -9,20 +9,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from kwire.errors import ErrorCode
+
 from .client import (
     CommandError,
     add_bootstrap,
     admin_client,
     administering,
     key_value,
-    print_table,
     refusals,
 )
+from .output import add_output, show_rows, wants_json
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs of `kwire topics` and their options."""
     add_bootstrap(parser)
+    add_output(parser)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verb = verbs.add_parser("list", help="names of all topics")
     verb.add_argument("--all", action="store_true", help="internal topics too")
@@ -50,6 +53,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="(default: the broker's default.replication.factor)",
     )
     _add_configs(verb)
+    verb.add_argument(
+        "--if-not-exists", action="store_true", help="leave topics alone that are there already"
+    )
     verb = verbs.add_parser("alter", help="change configs or add partitions")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
     verb.add_argument("-p", "--partitions", type=int, help="new total number of partitions")
@@ -62,8 +68,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="reset to the broker's default; repeatable",
     )
+    _add_if_exists(verb)
     verb = verbs.add_parser("delete", help="delete topics and their records")
     verb.add_argument("topics", metavar="TOPIC", nargs="+")
+    _add_if_exists(verb)
+
+
+def _add_if_exists(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--if-exists", action="store_true", help="do nothing about topics that are not there"
+    )
 
 
 def _add_configs(parser: ArgumentParser) -> None:
@@ -94,10 +108,30 @@ def run(options: Namespace) -> int:
 def list_topics(options: Namespace) -> int:
     """Print names, one per line."""
     with admin_client(options) as admin:
-        for topic in sorted(admin.describe_topics(), key=lambda topic: str(topic["name"])):
-            if options.all or not topic["is_internal"]:
-                print(topic["name"])
+        topics = [
+            topic
+            for topic in sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
+            if options.all or not topic["is_internal"]
+        ]
+    if wants_json(options):
+        head = ["topic", "id", "partitions", "replicas", "internal"]
+        show_rows(options, head, [summary(topic) for topic in topics])
+    else:
+        for topic in topics:
+            print(topic["name"])
     return 0
+
+
+def summary(topic: Mapping[str, Any]) -> list[object]:
+    """A topic's name, id, partitions, replication factor, and whether it is internal."""
+    partitions = topic["partitions"]
+    return [
+        topic["name"],
+        as_kafka_writes_it(topic.get("topic_id")),
+        len(partitions),
+        max((len(row["replica_nodes"]) for row in partitions), default=0),
+        topic["is_internal"],
+    ]
 
 
 def describe_topics(options: Namespace) -> int:
@@ -118,38 +152,50 @@ def describe_topics(options: Namespace) -> int:
                     continue
             name, count = topic["name"], len(topic["partitions"])
             number = as_kafka_writes_it(topic.get("topic_id"))
-            changed, offsets = "", {}
+            changed: dict[str, str] = {}
+            offsets: dict[int, tuple[int | None, int | None]] = {}
             # One answer is enough, because brokers may be dying.
             if not options.under_replicated:
                 changed = _changed_configs(admin, name)
                 offsets = _offsets(admin, name, partitions)
-            print(f"{name}  {count} partitions  id {number}  {changed}".rstrip())
             header = ["partition", "leader", "replicas", "in sync"]
-            rows = []
-            for row in partitions:
-                partition = row["partition_index"]
-                replicas, isr = (
-                    ",".join(map(str, row[key])) for key in ("replica_nodes", "isr_nodes")
+            if not options.under_replicated:
+                header += ["first", "end"]
+            rows = [
+                [
+                    row["partition_index"],
+                    row["leader_id"],
+                    row["replica_nodes"],
+                    row["isr_nodes"],
+                    *offsets.get(row["partition_index"], ()),
+                ]
+                for row in partitions
+            ]
+            if wants_json(options):
+                show_rows(
+                    options,
+                    ["topic", "id", *header, "configs"],
+                    [[name, number, *row, changed] for row in rows],
                 )
-                rows.append(
-                    [partition, row["leader_id"], replicas, isr, *offsets.get(partition, ())]
-                )
-            print_table(header if options.under_replicated else [*header, "first", "end"], rows)
+            else:
+                configs = " ".join(f"{key}={value}" for key, value in changed.items())
+                title = f"{name}  {count} partitions  id {number}  {configs}".rstrip()
+                show_rows(options, header, rows, title)
     return code
 
 
-def _changed_configs(admin: Any, topic: str) -> str:
+def _changed_configs(admin: Any, topic: str) -> dict[str, str]:
     from kafka.admin import ConfigResource, ConfigResourceType
 
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     configs = admin.describe_configs([resource])["topic"].get(topic, {})
-    return " ".join(f"{key}={config['value']}" for key, config in sorted(configs.items()))
+    return {key: config["value"] for key, config in sorted(configs.items())}
 
 
 def _offsets(
     admin: Any, topic: str, partitions: Sequence[Mapping[str, Any]]
-) -> dict[int, tuple[object, object]]:
-    """The first and the end offset of each partition; dashes for one without a leader."""
+) -> dict[int, tuple[int | None, int | None]]:
+    """The first and the end offset of each partition; None for one without a leader."""
     from kafka.admin import OffsetSpec
     from kafka.structs import TopicPartition
 
@@ -158,8 +204,8 @@ def _offsets(
     ]
     first = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
     end = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
-    found: dict[int, tuple[object, object]] = {
-        row["partition_index"]: ("-", "-") for row in partitions
+    found: dict[int, tuple[int | None, int | None]] = {
+        row["partition_index"]: (None, None) for row in partitions
     }
     found.update({tp.partition: (first[tp].offset, end[tp].offset) for tp in led if tp in end})
     return found
@@ -179,7 +225,8 @@ def create_topics(options: Namespace) -> int:
     }
     with admin_client(options) as admin:
         answer = admin.create_topics(dict.fromkeys(options.topics, wanted), raise_errors=False)
-    return refusals(answer["topics"])
+    passed_over = ErrorCode.TOPIC_ALREADY_EXISTS if options.if_not_exists else None
+    return refusals(row for row in answer["topics"] if row["error_code"] != passed_over)
 
 
 def alter_topics(options: Namespace) -> int:
@@ -197,6 +244,12 @@ def alter_topics(options: Namespace) -> int:
     ]
     code = 0
     with admin_client(options) as admin:
+        if options.if_exists:
+            there = {str(topic["name"]) for topic in admin.describe_topics()}
+            resources = [each for each in resources if each.name in there]
+            options.topics = [name for name in options.topics if name in there]
+            if not options.topics:
+                return 0
         if changes:
             answer = admin.alter_configs(resources, raise_on_unknown=False)
             for topic, said in answer["topic"].items():
@@ -214,7 +267,8 @@ def delete_topics(options: Namespace) -> int:
     """Delete topics."""
     with admin_client(options) as admin:
         answer = admin.delete_topics(options.topics, raise_errors=False)
-    return refusals(answer["topics"])
+    passed_over = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None
+    return refusals(row for row in answer["topics"] if row["error_code"] != passed_over)
 
 
 def as_kafka_writes_it(topic_id: object) -> str:

@@ -20,8 +20,8 @@ from .client import (
     administering,
     ask,
     error_text,
-    print_table,
 )
+from .output import add_output, show_rows
 
 if TYPE_CHECKING:
     from ..coordination.cluster import Cluster
@@ -41,6 +41,7 @@ class Row(NamedTuple):
 def add_arguments(parser: ArgumentParser) -> None:
     """The verbs of `kwire users` and their options."""
     add_bootstrap(parser)
+    add_output(parser)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--data-dir",
@@ -147,12 +148,10 @@ def password(options: Namespace) -> str:
     return text
 
 
-def show(rows: list[Row]) -> int:
+def show(options: Namespace, rows: list[Row]) -> int:
     """Print credentials."""
     if rows:
-        print_table(
-            ["user", "mechanism", "iterations"], [list(map(str, row)) for row in sorted(rows)]
-        )
+        show_rows(options, ["user", "mechanism", "iterations"], sorted(rows))
     else:
         print("kwire: no users", file=sys.stderr)
     return 0
@@ -169,11 +168,12 @@ def list_users(options: Namespace) -> int:
         response = ask(admin, DescribeUserScramCredentialsRequest(users=None))
     names = dict(enumerate(MECHANISMS, 1))
     return show(
+        options,
         [
             Row(row.user, names.get(info.mechanism, str(info.mechanism)), info.iterations)
             for row in response.results
             for info in row.credential_infos
-        ]
+        ],
     )
 
 
@@ -288,7 +288,7 @@ async def list_offline(cluster: Cluster, options: Namespace) -> int:
             for mechanism in MECHANISMS
             if mechanism in config
         ]
-    return show(rows)
+    return show(options, rows)
 
 
 async def add_offline(cluster: Cluster, options: Namespace) -> int:

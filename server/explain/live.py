@@ -548,8 +548,8 @@ def placed_of(topics: Iterable[str]) -> Asking[dict[str, dict[int, Placed]]]:
 # -- groups ----------------------------------------------------------------------------------------
 
 
-def group_facts(group: str, now_ms: int) -> Asking[GroupFacts]:
-    """What is known of a group."""
+def group_facts(group: str, now_ms: int, *, stored: bool = True) -> Asking[GroupFacts]:
+    """What is known of a group. Shape: without `stored`, nothing is looked for in logs, which may take long."""
     try:
         broker = yield from coordinator_of(GROUP, group)
         response = yield Ask(DescribeGroupsRequest(groups=[group]), broker, 5)
@@ -580,11 +580,11 @@ def group_facts(group: str, now_ms: int) -> Asking[GroupFacts]:
             wanted = {topic for each in newer.members for topic in each.subscribed_topic_names}
         elif not committed:
             return GroupFacts(group, now_ms, "NO_GROUP")
-    reading = yield from stored_group(group)
+    reading = (yield from stored_group(group)) if stored else None
     if kind == "classic" and reading is not None and reading.generation is not None:
         generation = reading.generation
         members = [reading.completed(each) for each in members]
-    partitions = yield from partitions_read(members, committed, wanted, reading)
+    partitions = yield from partitions_read(members, committed, wanted, reading, deep=stored)
     return GroupFacts(
         group,
         now_ms,
@@ -702,6 +702,8 @@ def partitions_read(
     committed: dict[tuple[str, int], int],
     wanted: set[str],
     reading: GroupReading | None,
+    *,
+    deep: bool,
 ) -> Asking[tuple[GroupPartition, ...]]:
     """What the group has to do with each partition that it reads, has read or wants."""
     assigned = {tp for each in members for tp in each.partitions}
@@ -737,7 +739,7 @@ def partitions_read(
         )
         pinned: tuple[Transaction, ...] = ()
         readable: bool | None = None
-        if at >= 0 and stable is not None and end is not None and at < end:
+        if deep and at >= 0 and stable is not None and end is not None and at < end:
             if at >= stable:
                 pinned = yield from open_transactions(leader, *tp)
             elif at >= starts.get(tp, 0) and stable - at <= SMALL_LAG:

@@ -32,8 +32,8 @@ from server.cli.client import (
     whole_number,
 )
 from server.cli.consume import follow
-from server.cli.groups import reset_target, target_offset
 from server.cli.produce import split_lines
+from server.cli.reset_target import target
 from server.cli.topics import as_kafka_writes_it
 
 from ..support.broker_process import KwireBroker
@@ -95,7 +95,9 @@ def test_member_of_a_group_that_is_long_in_joining_stops_at_the_end_and_not_befo
     output = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output))
     consumer = SlowGroup()
-    options = Namespace(max=None, exit=True, group="g", formatter=lambda record: record.value)
+    options = Namespace(
+        max=None, exit=True, group="g", timeout_ms=None, formatter=lambda record: record.value
+    )
     assert follow(consumer, options, {}) == 0
     assert (output.getvalue(), consumer.committed, consumer.polls) == (b"hello", [1], [])
 
@@ -161,7 +163,7 @@ def test_header_or_config_may_hold_an_equals_sign_in_its_value() -> None:
         (bootstrap_address, "host:0", "not HOST:PORT"),
         (bootstrap_address, "a:1,host:99999", "not HOST:PORT"),
         (bootstrap_address, "http://host:9092", "not HOST:PORT"),
-        (reset_target, "soon", "neither earliest, latest, an offset nor a time"),
+        (target, "soon", "neither earliest, latest, current, an offset nor a time"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused_before_connecting(
@@ -179,12 +181,6 @@ def test_addresses_to_begin_with_are_taken(text: str) -> None:
 def test_topic_ids_are_written_as_kafka_does() -> None:
     assert as_kafka_writes_it("8acf15c7-a8f4-40cb-b41a-8e6b356cb543") == "is8Vx6j0QMu0Go5rNWy1Qw"
     assert as_kafka_writes_it(None) == "-"
-
-
-def test_target_of_a_reset_is_a_word_an_offset_or_a_time() -> None:
-    assert target_offset(reset_target("17")) == 17
-    assert target_offset(reset_target("2025-01-31T12:00:00+00:00")) == 1738324800000
-    assert target_offset(reset_target("latest")) != target_offset(reset_target("earliest"))
 
 
 @pytest.fixture(scope="module")

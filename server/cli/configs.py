@@ -1,0 +1,245 @@
+"""`kwire configs`: describe and change the configs of topics, brokers, groups and client metrics."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kwire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+from .brokers import Brokers, check, with_brokers
+from .client import CommandError, add_bootstrap, key_value
+from .client_properties import UsageError
+from .output import add_output, show_rows, wants_json
+
+#: Option -> resource type and what its help says. Source: ConfigResource.Type.
+KINDS = {
+    "topic": (2, "a topic"),
+    "broker": (4, "a broker, by its id"),
+    "broker_logger": (8, "the log levels of a broker, by its id"),
+    "client_metrics": (16, "a subscription of client metrics (KIP-714)"),
+    "group": (32, "a group"),
+}
+#: Words of Apache Kafka's --entity-type -> option.
+ENTITY_TYPES = {
+    "topics": "topic",
+    "brokers": "broker",
+    "broker-loggers": "broker_logger",
+    "client-metrics": "client_metrics",
+    "groups": "group",
+}
+ELSEWHERE = {
+    "users": "kwire users and kwire quotas",
+    "clients": "kwire quotas",
+    "ips": "kwire quotas",
+}
+BROKER, BROKER_LOGGER = 4, 8
+SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "brokers' default",
+    4: "server.properties",
+    5: "default",
+    6: "broker logger",
+    7: "client metrics",
+    8: "group",
+}
+DEFAULTS = ("default", "server.properties")
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The verbs of `kwire configs` and their options."""
+    add_bootstrap(parser)
+    add_output(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verb = verbs.add_parser("describe", help="configs that are set, or with --all every one")
+    _add_entity(verb)
+    verb.add_argument("-a", "--all", action="store_true", help="defaults too")
+    verb.add_argument("keys", metavar="KEY", nargs="*", help="only these, defaults too")
+    verb = verbs.add_parser("alter", help="set configs")
+    _add_entity(verb)
+    verb.add_argument("pairs", metavar="KEY=VALUE", type=key_value, nargs="*")
+    verb.add_argument(
+        "--append",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="add to a list; repeatable",
+    )
+    verb.add_argument(
+        "--subtract",
+        metavar="KEY=VALUE",
+        type=key_value,
+        action="append",
+        default=[],
+        help="take from a list; repeatable",
+    )
+    verb.add_argument(
+        "--add-config", metavar="K=V,K=[V,V]", help="as in kafka-configs.sh: set several"
+    )
+    verb.add_argument(
+        "--delete-config", metavar="K,K", help="as in kafka-configs.sh: reset several"
+    )
+    _add_dry_run(verb)
+    verb = verbs.add_parser("delete", help="reset configs to what holds without them")
+    _add_entity(verb)
+    verb.add_argument("keys", metavar="KEY", nargs="+")
+    _add_dry_run(verb)
+
+
+def _add_dry_run(parser: ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only have the broker check it")
+
+
+def _add_entity(parser: ArgumentParser) -> None:
+    entity = parser.add_mutually_exclusive_group()
+    for option, (_, help_text) in KINDS.items():
+        entity.add_argument(f"--{option.replace('_', '-')}", metavar="NAME", help=help_text)
+    entity.add_argument(
+        "--broker-default", action="store_true", help="what holds for every broker of the cluster"
+    )
+    parser.add_argument("--entity-type", metavar="TYPE", help=", ".join(ENTITY_TYPES))
+    parser.add_argument("--entity-name", metavar="NAME", help="with --entity-type")
+    parser.add_argument(
+        "--entity-default", action="store_true", help="with --entity-type brokers: --broker-default"
+    )
+
+
+def run(options: Namespace) -> int:
+    """Run the verb."""
+    verb = {"describe": describe, "alter": alter, "delete": delete}[options.verb]
+    return with_brokers(verb, options)
+
+
+def entity(options: Namespace) -> tuple[int, str]:
+    """Type and name of the resource; the name of all brokers is empty. Errors: UsageError."""
+    if options.entity_type is not None:
+        kind = options.entity_type.lower()
+        if kind in ELSEWHERE:
+            raise UsageError(f"--entity-type {kind}: see {ELSEWHERE[kind]}")
+        if kind not in ENTITY_TYPES:
+            raise UsageError(f"--entity-type {kind}: none of {', '.join(ENTITY_TYPES)}")
+        if options.entity_default and kind == "brokers":
+            return BROKER, ""
+        if options.entity_name is None:
+            raise UsageError(f"--entity-type {kind}: --entity-name is missing")
+        return KINDS[ENTITY_TYPES[kind]][0], options.entity_name
+    if options.broker_default:
+        return BROKER, ""
+    for option, (number, _) in KINDS.items():
+        name = getattr(options, option)
+        if name is not None:
+            return number, name
+    raise UsageError("nothing is named: --topic, --broker, --broker-default, --group, ...")
+
+
+def broker_for(resource: tuple[int, str]) -> int | None:
+    """The broker that knows a resource; None if every one does. Errors: UsageError."""
+    kind, name = resource
+    if kind not in (BROKER, BROKER_LOGGER) or not name:
+        return None
+    if not (name.isascii() and name.isdigit()):
+        raise UsageError(f"broker {name!r} is not a number")
+    return int(name)
+
+
+def text_of(resource: tuple[int, str]) -> str:
+    """A resource in words."""
+    kind, name = resource
+    if kind == BROKER and not name:
+        return "all brokers"
+    word = next(option for option, (number, _) in KINDS.items() if number == kind)
+    return f"{word.replace('_', ' ')} {name}"
+
+
+def describe(brokers: Brokers, options: Namespace) -> int:
+    """Print configs."""
+    resource = entity(options)
+    kind, name = resource
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=kind, resource_name=name, configuration_keys=options.keys or None
+            )
+        ]
+    )
+    row = brokers.ask(request, broker_for(resource)).results[0]
+    check(row.error_code, row.error_message, text_of(resource))
+    rows = []
+    for each in sorted(row.configs, key=lambda config: str(config.name)):
+        source = SOURCES.get(each.config_source, "unknown")
+        if options.all or options.keys or source not in DEFAULTS:
+            value = "(hidden)" if each.is_sensitive and not wants_json(options) else each.value
+            rows.append([each.name, value, source, each.read_only])
+    missing = set(options.keys) - {each.name for each in row.configs}
+    if missing:
+        raise CommandError(f"{text_of(resource)}: no config {', '.join(sorted(missing))}")
+    if rows or wants_json(options):
+        show_rows(options, ["config", "value", "source", "read only"], rows)
+    else:
+        print(f"kwire: {text_of(resource)}: only defaults; --all shows them", file=sys.stderr)
+    return 0
+
+
+def added(text: str | None) -> list[tuple[str, str]]:
+    """Parse `K=V,K=[V,V]`. Errors: UsageError."""
+    pairs = []
+    left = text or ""
+    while left:
+        key, equals, rest = left.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--add-config: {left!r} is not KEY=VALUE")
+        if rest.startswith("["):
+            value, bracket, left = rest[1:].partition("]")
+            if not bracket or (left and not left.startswith(",")):
+                raise UsageError(f"--add-config: {rest!r}: the bracket is not closed")
+            left = left[1:]
+        else:
+            value, _, left = rest.partition(",")
+        pairs.append((key.strip(), value))
+    return pairs
+
+
+def alter(brokers: Brokers, options: Namespace) -> int:
+    """Set, append and subtract."""
+    changes = [(key, SET, value) for key, value in options.pairs + added(options.add_config)]
+    changes += [(key, APPEND, value) for key, value in options.append]
+    changes += [(key, SUBTRACT, value) for key, value in options.subtract]
+    removed = (options.delete_config or "").split(",")
+    return change(brokers, options, [*changes, *((key, DELETE, None) for key in removed if key)])
+
+
+def delete(brokers: Brokers, options: Namespace) -> int:
+    """Reset configs."""
+    return change(brokers, options, [(key, DELETE, None) for key in options.keys])
+
+
+def change(brokers: Brokers, options: Namespace, changes: list[tuple[str, int, Any]]) -> int:
+    """Send changes. Errors: UsageError, CommandError, Unavailable."""
+    resource = entity(options)
+    if not changes:
+        raise UsageError("nothing to change: give KEY=VALUE")
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=resource[0],
+                resource_name=resource[1],
+                configs=[
+                    AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+        ],
+        validate_only=options.dry_run,
+    )
+    row = brokers.ask(request, broker_for(resource)).responses[0]
+    check(row.error_code, row.error_message, text_of(resource))
+    return 0

@@ -1,0 +1,63 @@
+"""Listings as tables for people and as JSON lines for programs."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+
+def add_output(parser: ArgumentParser) -> None:
+    """Add the option that chooses the form."""
+    parser.add_argument(
+        "--output",
+        choices=("table", "json"),
+        default="table",
+        help="table (default), or one JSON object per line",
+    )
+
+
+def wants_json(options: Namespace) -> bool:
+    """Whether the output is for a program."""
+    return getattr(options, "output", "table") == "json"
+
+
+def show_rows(
+    options: Namespace, head: Sequence[str], rows: Sequence[Sequence[object]], title: str = ""
+) -> None:
+    """Print rows. Shape: names in `head` are in words; in JSON, they have underscores. `title` is for people."""
+    if wants_json(options):
+        names = [name.replace(" ", "_") for name in head]
+        for row in rows:
+            print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str))
+        return
+    if title:
+        print(title)
+    print_table(head, rows)
+
+
+def cell(value: object) -> str:
+    """A value as a person reads it: a dash for nothing, commas between the parts of a list."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    return str(value)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print columns as wide as their longest cell; numbers end under each other."""
+    cells = [list(head), *([cell(each) for each in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    numeric = [
+        bool(rows) and all(row[column] is None or type(row[column]) is int for row in rows)
+        for column in range(len(head))
+    ]
+    for row in cells:
+        aligned = (
+            text.rjust(width) if is_number else text.ljust(width)
+            for text, width, is_number in zip(row, widths, numeric, strict=True)
+        )
+        print("  ".join(aligned).rstrip())

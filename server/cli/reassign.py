@@ -1,0 +1,394 @@
+"""`kwire reassign`: move partitions to other brokers; plans are the JSON files of kafka-reassign-partitions.sh.
+
+Source: ReassignPartitionsCommand; KIP-455 (the API), KIP-73 (throttles).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kwire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kwire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+
+from ..controller.assignment import Place, assign_replicas
+from ..controller.refusal import Refusal
+from ..explain.live import Unavailable, metadata_of, placed_of
+from .brokers import Brokers, check, with_brokers
+from .client import CommandError, add_bootstrap, whole_number
+from .client_properties import UsageError
+from .output import add_output, show_rows
+
+Partition = tuple[str, int]
+Plan = dict[Partition, list[int]]
+
+TOPIC, BROKER = 2, 4
+SET, DELETE = 0, 1
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+NO_REASSIGNMENT = 85
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The verbs of `kwire reassign` and their options."""
+    add_bootstrap(parser)
+    add_output(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verb = verbs.add_parser("generate", help="print a plan that spreads topics over brokers")
+    verb.add_argument("topics", metavar="TOPIC", nargs="*")
+    verb.add_argument(
+        "--topics-to-move-json-file", metavar="FILE", help="the topics, as for Apache Kafka's tool"
+    )
+    verb.add_argument(
+        "--brokers",
+        "--broker-list",
+        dest="broker_ids",
+        metavar="ID,ID",
+        type=broker_ids,
+        help="brokers to use (default: all)",
+    )
+    verb.add_argument(
+        "-r", "--replicas", type=whole_number, metavar="N", help="(default: as many as there are)"
+    )
+    verb = verbs.add_parser("execute", help="begin what a plan says, and print what was before")
+    _add_plan(verb)
+    verb.add_argument(
+        "--throttle", type=whole_number, metavar="BYTES", help="most bytes a second for each broker"
+    )
+    verb.add_argument(
+        "--additional", action="store_true", help="although other partitions are being moved"
+    )
+    verb = verbs.add_parser(
+        "verify", help="how far a plan is (exit status 1 until it is done); ends its throttles"
+    )
+    _add_plan(verb)
+    verb.add_argument("--preserve-throttles", action="store_true", help="leave throttles in place")
+    verb = verbs.add_parser("cancel", help="go back to where partitions were")
+    _add_plan(verb)
+    verb.add_argument("--all", action="store_true", help="everything that is being moved")
+    verb.add_argument("--preserve-throttles", action="store_true", help="leave throttles in place")
+    verbs.add_parser("list", help="partitions that are being moved")
+
+
+def _add_plan(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "plan", metavar="PLAN", nargs="?", help="file of the plan, - for standard input"
+    )
+    parser.add_argument("--reassignment-json-file", dest="plan_file", metavar="FILE", help="PLAN")
+
+
+def broker_ids(text: str) -> list[int]:
+    """Parse `1,2,3`. Errors: ArgumentTypeError."""
+    try:
+        return [whole_number(part.strip()) for part in text.split(",")]
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"{text!r} is not a list of broker ids such as 1,2,3") from None
+
+
+def run(options: Namespace) -> int:
+    """Run the verb."""
+    verb = {
+        "generate": generate,
+        "execute": execute,
+        "verify": verify,
+        "cancel": cancel,
+        "list": list_moving,
+    }[options.verb]
+    return with_brokers(verb, options)
+
+
+# -- plans, pure -----------------------------------------------------------------------------------
+
+
+def plan_json(plan: Mapping[Partition, list[int]]) -> str:
+    """A plan as kafka-reassign-partitions.sh writes it."""
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": replicas}
+        for (topic, number), replicas in sorted(plan.items())
+    ]
+    return json.dumps({"version": 1, "partitions": partitions})
+
+
+def parse_plan(text: str) -> Plan:
+    """Read a plan. Errors: ValueError, which says what is wrong."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("partitions"), list):
+        raise ValueError('no plan: {"version": 1, "partitions": [...]} is expected')
+    plan: Plan = {}
+    for number, row in enumerate(data["partitions"], 1):
+        try:
+            tp, replicas = (str(row["topic"]), int(row["partition"])), row["replicas"]
+            plan_row = [int(each) for each in replicas]
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(
+                f"partition {number} of the list: topic, partition and replicas are expected"
+            ) from None
+        if tp in plan:
+            raise ValueError(f"{tp[0]}-{tp[1]} is there twice")
+        if not plan_row or len(set(plan_row)) < len(plan_row):
+            raise ValueError(
+                f"{tp[0]}-{tp[1]}: replicas {plan_row} are none, or name a broker twice"
+            )
+        plan[tp] = plan_row
+    if not plan:
+        raise ValueError("the plan names no partition")
+    return plan
+
+
+def throttled_replicas(
+    now: Mapping[Partition, list[int]], plan: Mapping[Partition, list[int]]
+) -> dict[str, tuple[str, str]]:
+    """By topic, the values of the two configs that name what is throttled: leaders, then followers.
+
+    Shape: leaders are all replicas that others copy from, followers those that are added.
+    """
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    for (topic, number), replicas in sorted(plan.items()):
+        before = now[topic, number]
+        added = [each for each in replicas if each not in before]
+        leaders.setdefault(topic, []).extend(f"{number}:{each}" for each in before)
+        followers.setdefault(topic, []).extend(f"{number}:{each}" for each in added)
+    return {topic: (",".join(leaders[topic]), ",".join(followers[topic])) for topic in leaders}
+
+
+# -- what the cluster says -------------------------------------------------------------------------
+
+
+def read_plan(options: Namespace) -> Plan:
+    """The plan that is named. Errors: UsageError."""
+    name = options.plan if options.plan is not None else options.plan_file
+    if name is None:
+        raise UsageError(f"{options.verb}: name the file of the plan")
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        return parse_plan(text)
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{name}: {said}") from None
+
+
+def replicas_of(brokers: Brokers, tps: Iterable[Partition]) -> Plan:
+    """Where partitions are. Errors: CommandError for those that do not exist."""
+    tps = list(tps)
+    placed = brokers.run(placed_of({topic for topic, _ in tps}))
+    result: Plan = {}
+    for topic, number in tps:
+        if topic not in placed:
+            raise CommandError(f"{topic}: no such topic, or not authorized to see it")
+        if number not in placed[topic]:
+            raise CommandError(f"{topic}: no partition {number}; it has {len(placed[topic])}")
+        result[topic, number] = list(placed[topic][number].replicas)
+    return result
+
+
+def moving(brokers: Brokers) -> dict[Partition, Any]:
+    """What is being moved, by partition. Errors: CommandError, Unavailable."""
+    response = brokers.ask_controller(ListPartitionReassignmentsRequest())
+    check(response.error_code, response.error_message)
+    return {
+        (topic.name, row.partition_index): row
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+def list_moving(brokers: Brokers, options: Namespace) -> int:
+    """Print what is being moved."""
+    rows = [
+        [*tp, row.replicas, row.adding_replicas, row.removing_replicas]
+        for tp, row in sorted(moving(brokers).items())
+    ]
+    show_rows(options, ["topic", "partition", "replicas", "adding", "removing"], rows)
+    return 0
+
+
+def generate(brokers: Brokers, options: Namespace) -> int:
+    """Print a plan."""
+    names = list(options.topics)
+    if options.topics_to_move_json_file is not None:
+        try:
+            data = json.loads(Path(options.topics_to_move_json_file).read_text(encoding="utf-8"))
+            names += [row["topic"] for row in data["topics"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            said = getattr(error, "strerror", None) or 'not {"topics": [{"topic": NAME}]}'
+            raise UsageError(f"{options.topics_to_move_json_file}: {said}") from None
+    if not names:
+        raise UsageError("generate: name the topics to move")
+    brokers.learn_nodes()
+    chosen = options.broker_ids or sorted(brokers.nodes)
+    for each in chosen:
+        if each not in brokers.nodes:
+            known = ", ".join(map(str, sorted(brokers.nodes)))
+            raise CommandError(f"broker {each} is not in the cluster; there are {known}")
+    places = [Place(each, brokers.nodes[each].rack) for each in chosen]
+    response = brokers.ask(metadata_of(names))
+    plan: Plan = {}
+    for topic in sorted(response.topics, key=lambda row: str(row.name)):
+        check(topic.error_code, None, topic.name)
+        replicas = options.replicas or max(len(row.replica_nodes) for row in topic.partitions)
+        assigned = assign_replicas(places, len(topic.partitions), replicas)
+        if isinstance(assigned, Refusal):
+            raise CommandError(f"{topic.name}: {assigned.message}")
+        plan |= {(topic.name, number): list(row) for number, row in assigned.items()}
+    print(plan_json(plan))
+    return 0
+
+
+def reassign(
+    brokers: Brokers, plan: Mapping[Partition, list[int] | None]
+) -> list[tuple[Partition, Any]]:
+    """Begin or, with None, cancel; returns the rows of the answer."""
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for (topic, number), replicas in sorted(plan.items()):
+        topics.setdefault(topic, []).append(
+            ReassignablePartition(partition_index=number, replicas=replicas)
+        )
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=topic, partitions=rows) for topic, rows in topics.items()]
+    )
+    response = brokers.ask_controller(request)
+    check(response.error_code, response.error_message)
+    return [
+        ((topic.name, row.partition_index), row)
+        for topic in response.responses
+        for row in topic.partitions
+    ]
+
+
+def refused(rows: Iterable[tuple[Partition, Any]]) -> int:
+    """Tell each refusal; returns the exit code."""
+    code = 0
+    for (topic, number), row in rows:
+        try:
+            check(row.error_code, row.error_message, f"{topic}-{number}")
+        except CommandError as error:
+            print(f"kwire: {error}", file=sys.stderr)
+            code = 1
+    return code
+
+
+def execute(brokers: Brokers, options: Namespace) -> int:
+    """Begin what a plan says."""
+    plan = read_plan(options)
+    before = replicas_of(brokers, plan)
+    others = sorted(moving(brokers))
+    if others and not options.additional:
+        raise CommandError(
+            f"{len(others)} partitions are being moved already, such as {others[0][0]}-{others[0][1]};"
+            " --additional adds to them"
+        )
+    if options.throttle is not None:
+        involved = {each for tp in plan for each in (*before[tp], *plan[tp])}
+        rate = str(options.throttle)
+        set_configs(
+            brokers,
+            {
+                (BROKER, str(each)): {LEADER_RATE: rate, FOLLOWER_RATE: rate}
+                for each in sorted(involved)
+            },
+        )
+        set_configs(
+            brokers,
+            {
+                (TOPIC, topic): {LEADER_REPLICAS: leaders, FOLLOWER_REPLICAS: followers}
+                for topic, (leaders, followers) in throttled_replicas(before, plan).items()
+            },
+        )
+    print(plan_json(before))
+    print("kwire: the line above is the plan that leads back", file=sys.stderr)
+    return refused(reassign(brokers, plan))
+
+
+def verify(brokers: Brokers, options: Namespace) -> int:
+    """Print how far a plan is."""
+    plan = read_plan(options)
+    ongoing = moving(brokers)
+    now = replicas_of(brokers, plan)
+    rows: list[list[object]] = []
+    for tp, wanted in sorted(plan.items()):
+        if tp in ongoing:
+            state = "moving"
+        elif now[tp] == wanted:
+            state = "done"
+        else:
+            state = "not begun"
+        rows.append([*tp, state, now[tp], wanted])
+    show_rows(options, ["topic", "partition", "state", "replicas", "wanted"], rows)
+    if not ongoing and not options.preserve_throttles:
+        end_throttles(brokers, {topic for topic, _ in plan})
+    return 0 if all(row[2] == "done" for row in rows) else 1
+
+
+def cancel(brokers: Brokers, options: Namespace) -> int:
+    """Go back."""
+    ongoing = moving(brokers)
+    if options.all:
+        tps = sorted(ongoing)
+    else:
+        tps = [tp for tp in sorted(read_plan(options)) if tp in ongoing]
+    if not tps:
+        print("kwire: nothing of this is being moved", file=sys.stderr)
+        return 0
+    code = refused(
+        (tp, row)
+        for tp, row in reassign(brokers, dict.fromkeys(tps))
+        if row.error_code != NO_REASSIGNMENT
+    )
+    if not options.preserve_throttles and len(tps) == len(ongoing):
+        end_throttles(brokers, {topic for topic, _ in tps})
+    return code
+
+
+def end_throttles(brokers: Brokers, topics: Iterable[str]) -> None:
+    """Remove throttles of topics and of all brokers. Errors: CommandError, Unavailable."""
+    brokers.learn_nodes()
+    rates: dict[str, str | None] = {LEADER_RATE: None, FOLLOWER_RATE: None}
+    names: dict[str, str | None] = {LEADER_REPLICAS: None, FOLLOWER_REPLICAS: None}
+    set_configs(brokers, {(BROKER, str(each)): rates for each in sorted(brokers.nodes)})
+    set_configs(brokers, {(TOPIC, topic): names for topic in sorted(topics)})
+
+
+def set_configs(
+    brokers: Brokers, configs: Mapping[tuple[int, str], Mapping[str, str | None]]
+) -> None:
+    """Set configs, or delete them where the value is None. Errors: CommandError, Unavailable."""
+    for (kind, name), values in configs.items():
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        AlterableConfig(
+                            name=key, config_operation=DELETE if value is None else SET, value=value
+                        )
+                        for key, value in values.items()
+                    ],
+                )
+            ],
+            validate_only=False,
+        )
+        try:
+            row = brokers.ask(request, int(name) if kind == BROKER else None).responses[0]
+        except Unavailable as error:
+            raise CommandError(f"throttle: {error}") from None
+        check(row.error_code, row.error_message, f"throttle of {name}")
