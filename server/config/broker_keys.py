@@ -330,6 +330,8 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Serve the console, pages for a browser, on kwire.http.listener. Needs `pip install 'kwire[console]'`."),
     key("kwire.console.write", BOOLEAN, "false", MEDIUM,
         doc="Whether the console may change things, for who enters a token that the broker logs at its start."),
+    key("kwire.console.schemas", STRING, None, LOW,
+        doc="Directory of the schemas by which the console decodes records: TOPIC-value.avsc (Avro), TOPIC-value.desc (Protobuf descriptors), the same with -key."),
     key("kwire.console.principal", STRING, "User:console", LOW,
         doc="The principal as which the console reads; with an authorizer, it shows what this principal may see."),
     key("kwire.log.format", STRING, "text", LOW, valid=one_of("text", "json"),

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from . import cluster, topics
+from . import cluster, messages, topics
 from .console import FOLDER, MAX_STREAMS, Console, Refused
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,6 @@ class Pages:
 
         async def endpoint(request: Request) -> Response:
             console = self.console
-            if console.streams >= MAX_STREAMS:
-                return Response("too many live pages are open", 503)
 
             async def render() -> str | None:
                 console.looked_at()
@@ -79,11 +77,24 @@ class Pages:
                 except Refused:
                     return None
 
-            return StreamingResponse(
-                console.follow(render, every_s), media_type=STREAM, headers=HEADERS
-            )
+            return self.stream(render, every_s)
 
         return endpoint
+
+    async def tail(self, request: Request) -> Response:
+        """The messages of a topic as they are written; the fetch itself waits for them."""
+        return self.stream(messages.follow(self.console, request), 0.05, repeated=True)
+
+    def stream(
+        self, render: Callable[[], Awaitable[str | None]], every_s: float, repeated: bool = False
+    ) -> Response:
+        """Server-sent events, if not too many pages are live already."""
+        console = self.console
+        if console.streams >= MAX_STREAMS:
+            return Response(f"{MAX_STREAMS} pages are live already", 503)
+        return StreamingResponse(
+            console.follow(render, every_s, repeated), media_type=STREAM, headers=HEADERS
+        )
 
     async def html(
         self, section: str, template: str, values: Values, status: int = 200
@@ -120,6 +131,11 @@ def application(console: Console, write_token: str) -> Starlette:
         Route("/console/live/cluster", live("cluster_live.html", cluster.gather, 5.0)),
         Route("/console/topics", page("topics", "topics.html", topics.gather)),
         Route("/console/topics/{topic}", page("topics", "topic.html", topics.gather_partitions)),
+        Route(
+            "/console/topics/{topic}/messages",
+            page("topics", "messages.html", messages.gather),
+        ),
+        Route("/console/topics/{topic}/messages/live", pages.tail),
         Route(
             "/console/topics/{topic}/settings",
             page("topics", "topic_settings.html", topics.gather_settings),

@@ -15,6 +15,7 @@ from kwire.errors import ErrorCode
 from ..metrics.view import View, look
 from . import units
 from .charts import SAMPLE_S, History, Sample
+from .decoders import Decoders
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -83,6 +84,7 @@ class Console:
             plural=units.plural,
         )
         self._templates: dict[str, Template] = {}
+        self.decoders = Decoders(self.broker.config.get_optional_str("kwire.console.schemas"))
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
         """Ask the broker."""
@@ -130,9 +132,12 @@ class Console:
     # -- what is live
 
     async def follow(
-        self, render: Callable[[], Awaitable[str | None]], every_s: float = BEAT_S
+        self,
+        render: Callable[[], Awaitable[str | None]],
+        every_s: float = BEAT_S,
+        repeated: bool = False,
     ) -> AsyncIterator[bytes]:
-        """Server-sent events: what `render` returns, whenever it is something else than before.
+        """Server-sent events: what `render` returns, whenever it is something else than before, or `repeated`.
 
         Source: HTML Living Standard, 9.2 Server-sent events.
         """
@@ -141,7 +146,7 @@ class Console:
         try:
             while True:
                 text = await render()
-                if text is None or text == before:
+                if text is None or (text == before and not repeated):
                     yield b": still here\n\n"
                 else:
                     yield event(text)

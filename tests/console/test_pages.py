@@ -142,3 +142,68 @@ def test_topics_are_listed_with_records_and_settings(tmp_path: Path) -> None:
             assert "<script>alert" not in page.text and "&lt;script&gt;" in page.text
 
     asyncio.run(main())
+
+
+def test_messages_are_found_by_offset_time_and_filter(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            await create_topic(browser, "orders", 2)
+            path = "/console/topics/orders/messages"
+            assert "No messages" in (await browser.get(path)).text
+            for number in range(300):
+                await produce(browser, "orders", 0, [(b"k", b"value %03d" % number)])
+            await produce(browser, "orders", 1, [(b"<b>", b'{"city": "Oslo"}'), (b"k", None)])
+            page = await browser.get(f"{path}?partition=0&limit=25")
+            assert "value 299" in page.text and "value 275" in page.text
+            assert "value 274" not in page.text
+            page = await browser.get(f"{path}?partition=0&from=offset&at=7&limit=25")
+            assert "value 006" not in page.text and "value 031" in page.text
+            assert "at=32" in page.text
+            assert (
+                "Nothing from there on"
+                in (await browser.get(f"{path}?from=time&at=2030-01-01")).text
+            )
+            assert "value 000" in (await browser.get(f"{path}?from=time&at=2020-01-01T00:00")).text
+            page = await browser.get(f"{path}?q=value.city+%3D+Oslo")
+            assert "1 message matches among 302 messages" in page.text.replace("\u202f", " ")
+            assert "&lt;b&gt;" in page.text and "<b>" not in page.text
+            assert "tombstone" in (await browser.get(f"{path}?partition=1")).text
+            assert "The filter cannot be read" in (await browser.get(f"{path}?q=%28")).text
+            assert "is not an offset" in (await browser.get(f"{path}?from=offset&at=x")).text
+
+    asyncio.run(main())
+
+
+def test_new_messages_are_sent_to_who_follows_a_topic(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            await create_topic(browser, "orders", 2)
+            await produce(browser, "orders", 0, [(b"k", b"before")])
+            reader, writer = await asyncio.open_connection("127.0.0.1", browser.port)
+            path = "/console/topics/orders/messages/live?q=wanted"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b": still here")  # from now on it waits for records
+            await produce(browser, "orders", 1, [(b"k", b"wanted 1"), (b"k", b"other")])
+            seen = (await reader.readuntil(b"wanted 1")).decode()
+            await produce(browser, "orders", 1, [(b"k", b"wanted 1")])  # the same again
+            seen += (await reader.readuntil(b"wanted 1")).decode()
+            assert "before" not in seen and "other" not in seen
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_records_are_not_shown_to_who_may_not_read_them(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            await create_topic(browser, "secret")
+            await produce(browser, "secret", 0, [(b"k", b"classified")])
+        async with console(tmp_path, authorizer__class__name=AUTHORIZER) as browser:
+            for path in ("", "/messages", "/settings", "/groups"):
+                page = await browser.get(f"/console/topics/secret{path}")
+                assert page.status == 404 and "classified" not in page.text
+            assert "secret" not in (await browser.get("/console/topics")).text
+
+    asyncio.run(main())

@@ -1,0 +1,144 @@
+"""Avro and Protobuf: records decoded by the schemas in a directory (`kwire.console.schemas`).
+
+`TOPIC-value.avsc` and `TOPIC-key.avsc` are Avro schemas; `TOPIC-value.desc` is a set of Protobuf descriptors, as `protoc
+--include_imports --descriptor_set_out` writes it, whose last message is that of the values; `TOPIC-value.desc.NAME` names another one.
+The five bytes that serializers of a schema registry write before a record, and the message indexes of Protobuf, are passed over.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .filters import Searched
+from .values import Shown, document
+
+logger = logging.getLogger(__name__)
+
+Decode = Callable[[bytes], Any]
+#: Of the registry's wire format: a zero byte and the schema's id in four.
+PREFIX = 5
+
+
+class TopicDecoder:
+    """Decodes the keys and values of one topic. Shape: what cannot be decoded is shown as it is."""
+
+    def __init__(self, key: tuple[str, Decode] | None, value: tuple[str, Decode] | None) -> None:
+        self.key = key
+        self.value = value
+
+    def look(self, record: Searched) -> None:
+        """Let filters see the value as it is decoded."""
+        if self.value is not None and record.value is not None:
+            try:
+                record.decoded = self.value[1](record.value)
+            except Exception:  # noqa: BLE001 - whatever it is, it is not of this schema
+                return
+
+    def shown(self, record: Searched, key: Shown, value: Shown) -> tuple[Shown, Shown]:
+        """The key and the value, decoded if they can be."""
+        return of_schema(self.key, record.key, key), of_schema(self.value, record.value, value)
+
+
+def of_schema(decoder: tuple[str, Decode] | None, data: bytes | None, plain: Shown) -> Shown:
+    """Bytes as their schema reads them, or else as they are."""
+    if decoder is None or data is None:
+        return plain
+    kind, decode = decoder
+    try:
+        return document(kind, data, decode(data))
+    except Exception:  # noqa: BLE001 - as above
+        return plain
+
+
+class Decoders:
+    """The decoders of all topics, from the files of a directory. Shape: each file is read once, at the first use."""
+
+    def __init__(self, directory: str | None) -> None:
+        self._directory = None if not directory else Path(directory)
+        self._known: dict[str, TopicDecoder | None] = {}
+
+    def of(self, topic: str) -> TopicDecoder | None:
+        """The decoder of a topic; None without a schema."""
+        if self._directory is None:
+            return None
+        if topic not in self._known:
+            key, value = self._read(f"{topic}-key"), self._read(f"{topic}-value")
+            self._known[topic] = TopicDecoder(key, value) if key or value else None
+        return self._known[topic]
+
+    def _read(self, name: str) -> tuple[str, Decode] | None:
+        assert self._directory is not None
+        avro = self._directory / f"{name}.avsc"
+        try:
+            if avro.is_file():
+                return "avro", avro_decoder(avro.read_text(encoding="utf-8"))
+            for path in sorted(self._directory.glob(f"{name}.desc*")):
+                message = path.name.removeprefix(f"{name}.desc").removeprefix(".")
+                return "protobuf", protobuf_decoder(path.read_bytes(), message)
+        except Exception as error:  # noqa: BLE001 - the file is not what it should be
+            logger.warning("the schema %s cannot be used: %s", name, error)
+        return None
+
+
+def avro_decoder(schema: str) -> Decode:
+    """How records of an Avro schema are read. Errors: ImportError without fastavro; those of a schema that is none."""
+    import json
+
+    import fastavro
+
+    parsed = fastavro.parse_schema(json.loads(schema))
+
+    def decode(data: bytes) -> Any:
+        body = io.BytesIO(data[PREFIX:] if data[:1] == b"\x00" and len(data) > PREFIX else data)
+        return fastavro.schemaless_reader(body, parsed, None)
+
+    return decode
+
+
+def protobuf_decoder(descriptors: bytes, name: str = "") -> Decode:
+    """How messages of a set of descriptors are read. Errors: ImportError without protobuf; ValueError, KeyError."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    if not name:
+        last = [file for file in files.file if file.message_type][-1]
+        name = ".".join(filter(None, (last.package, last.message_type[-1].name)))
+    cls = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+    def decode(data: bytes) -> Any:
+        message = cls.FromString(without_prefix(data))
+        return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+    return decode
+
+
+def without_prefix(data: bytes) -> bytes:
+    """A message without what a registry's serializer writes before it: a zero byte, an id, a count and so many indexes."""
+    if data[:1] != b"\x00" or len(data) <= PREFIX:
+        return data
+    at = PREFIX
+    count, at = zigzag(data, at)
+    for _ in range(min(count, 64)):
+        _, at = zigzag(data, at)
+    return data[at:]
+
+
+def zigzag(data: bytes, at: int) -> tuple[int, int]:
+    """A number in variable length, and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+        shift += 7
+        if shift > 35:
+            raise ValueError("a number is too long")

@@ -1,0 +1,375 @@
+"""The language in which messages are searched. Pure: a filter is parsed into closures, and nothing in it is ever executed as code.
+
+    orders                          the word is in the key, the value or a header
+    value.city = Oslo               a field of a JSON value; `value.items.0.sku` goes into lists
+    key ~ c-1 and not header.trace  contains; has such a header
+    value.total >= 100 or (offset < 50 and timestamp >= 2026-01-31T12:00)
+
+Fields are `key`, `value`, `offset`, `partition`, `timestamp`, `size`, and `header.NAME`; `=`, `!=`, `~` (contains), `!~`, `<`,
+`<=`, `>` and `>=` compare; `and`, `or`, `not` and parentheses combine, and `and` may be left out. Values with blanks or
+signs are quoted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+MAX_CHARACTERS = 1_000
+MAX_DEPTH = 32
+
+TOKEN = re.compile(
+    r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<sign>!=|!~|<=|>=|[=~<>()])|(?P<word>[^\s=~<>()!"']+))"""
+)
+COMPARISONS = ("=", "!=", "~", "!~", "<", "<=", ">", ">=")
+NUMBERS = ("offset", "partition", "timestamp", "size")
+MISSING = object()
+
+
+class FilterError(ValueError):
+    """The filter cannot be read; the message says where and why."""
+
+
+class Searched:
+    """One record as filters see it; its value is parsed as JSON at most once.
+
+    Shape: `value` and `key` are bytes, or None for null; `decoded` replaces the JSON of the value if it was decoded by a
+    schema.
+    """
+
+    __slots__ = ("_json", "decoded", "headers", "key", "offset", "partition", "timestamp", "value")
+
+    def __init__(
+        self,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Any = (),
+        decoded: Any = MISSING,
+    ) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.decoded = decoded
+        self._json: Any = MISSING
+
+    def json(self) -> Any:
+        """The value as JSON; MISSING if it is none."""
+        if self.decoded is not MISSING:
+            return self.decoded
+        if self._json is MISSING:
+            self._json = as_json(self.value)
+        return MISSING if self._json is NO_JSON else self._json
+
+
+NO_JSON = object()
+Test = Callable[[Searched], bool]
+
+
+def as_json(data: bytes | None) -> Any:
+    """A JSON document; NO_JSON if it is none."""
+    if data is None or data[:1] not in OPENING:
+        return NO_JSON
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return NO_JSON
+
+
+OPENING = frozenset(bytes([byte]) for byte in b'{["-0123456789tfn \t\r\n')
+
+
+class Token(NamedTuple):
+    """A word, a quoted text or a sign, and where it begins."""
+
+    kind: str
+    text: str
+    at: int
+
+
+def tokens_of(text: str) -> list[Token]:
+    """Cut a filter into tokens. Errors: FilterError."""
+    found = []
+    at = 0
+    while at < len(text) and text[at:].strip():
+        match = TOKEN.match(text, at)
+        if match is None:
+            rest = text[at:].strip()
+            if rest[0] in "\"'":
+                raise FilterError(f"the quote at {at + 1} is not closed")
+            raise FilterError(f"{rest[0]!r} at {at + 1} is not expected")
+        kind = match.lastgroup or ""
+        part = match[kind]
+        if kind == "quoted":
+            part = re.sub(r"\\(.)", r"\1", part[1:-1])
+        found.append(Token(kind, part, match.start(kind)))
+        at = match.end()
+    return found
+
+
+def parse(text: str) -> Test | None:
+    """Return whether a record matches, as a function; None for an empty filter. Errors: FilterError."""
+    if len(text) > MAX_CHARACTERS:
+        raise FilterError(f"the filter is longer than {MAX_CHARACTERS} characters")
+    tokens = tokens_of(text)
+    if not tokens:
+        return None
+    parser = Parser(tokens)
+    test = parser.either(0)
+    if parser.at < len(tokens):
+        left = tokens[parser.at]
+        raise FilterError(f"{left.text!r} at {left.at + 1} is not expected")
+    return test
+
+
+class Parser:
+    """Goes through the tokens once."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.at = 0
+
+    def either(self, depth: int) -> Test:
+        """A or B or ..."""
+        if depth > MAX_DEPTH:
+            raise FilterError(f"the filter is nested deeper than {MAX_DEPTH}")
+        tests = [self.both(depth)]
+        while self.takes("or"):
+            tests.append(self.both(depth))
+        return tests[0] if len(tests) == 1 else lambda record: any(each(record) for each in tests)
+
+    def both(self, depth: int) -> Test:
+        """A and B ..., also without `and`."""
+        tests = [self.one(depth)]
+        while True:
+            if not self.takes("and"):
+                following = self.next()
+                if following is None or is_word(following, "or") or is_sign(following, ")"):
+                    break
+            tests.append(self.one(depth))
+        return tests[0] if len(tests) == 1 else lambda record: all(each(record) for each in tests)
+
+    def one(self, depth: int) -> Test:
+        """not A, (A), FIELD = VALUE, or a word."""
+        negations = 0
+        while self.takes("not"):
+            negations += 1
+        token = self.next()
+        if token is None:
+            raise FilterError("the filter ends where something should follow")
+        self.at += 1
+        if is_sign(token, "("):
+            test = self.either(depth + 1)
+            closing = self.next()
+            if closing is None or not is_sign(closing, ")"):
+                raise FilterError(f"the parenthesis at {token.at + 1} is not closed")
+            self.at += 1
+        elif token.kind == "sign":
+            raise FilterError(f"{token.text!r} at {token.at + 1} is not expected")
+        else:
+            test = self.comparison(token)
+        return test if negations % 2 == 0 else lambda record: not test(record)
+
+    def comparison(self, token: Token) -> Test:
+        """What begins with a word."""
+        sign = self.next()
+        if sign is not None and sign.kind == "sign" and sign.text in COMPARISONS:
+            if token.kind == "quoted":
+                raise FilterError(f"{token.text!r} at {token.at + 1} is not a field")
+            field = field_of(token)
+            self.at += 1
+            value = self.next()
+            if value is None or value.kind == "sign":
+                raise FilterError(f"{sign.text!r} at {sign.at + 1} has nothing to compare with")
+            self.at += 1
+            return compared(token, field, sign.text, value)
+        if token.kind == "word" and token.text.startswith("header."):
+            field = field_of(token)
+            return lambda record: field(record) is not MISSING
+        return contains(token.text)
+
+    def takes(self, word: str) -> bool:
+        """Whether the next token is this word; it is taken."""
+        token = self.next()
+        if token is not None and is_word(token, word):
+            self.at += 1
+            return True
+        return False
+
+    def next(self) -> Token | None:
+        """The next token; it is not taken."""
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+
+def is_word(token: Token, word: str) -> bool:
+    """Whether it is this word of the language."""
+    return token.kind == "word" and token.text.lower() == word
+
+
+def is_sign(token: Token, sign: str) -> bool:
+    """Whether it is this sign."""
+    return token.kind == "sign" and token.text == sign
+
+
+def contains(text: str) -> Test:
+    """The text is in the key, the value or a header, without regard to case."""
+    wanted = text.encode().lower()
+
+    def test(record: Searched) -> bool:
+        if record.key is not None and wanted in record.key.lower():
+            return True
+        if record.value is not None and wanted in record.value.lower():
+            return True
+        return any(
+            wanted in name.encode().lower() or (value is not None and wanted in value.lower())
+            for name, value in record.headers
+        )
+
+    return test
+
+
+def field_of(token: Token) -> Callable[[Searched], Any]:
+    """How a field is read: a number, a text, None for null, or MISSING. Errors: FilterError."""
+    name, _, rest = token.text.partition(".")
+    if name in NUMBERS and not rest:
+        if name == "size":
+            return lambda record: len(record.key or b"") + len(record.value or b"")
+        return lambda record: getattr(record, name)
+    if name == "key" and not rest:
+        return lambda record: as_text(record.key)
+    if name == "value" and not rest:
+        return lambda record: as_text(record.value)
+    if name == "value":
+        steps = rest.split(".")
+        return lambda record: within(record.json(), steps)
+    if name == "header" and rest:
+        return lambda record: header_of(record, rest)
+    raise FilterError(
+        f"{token.text!r} at {token.at + 1} is not a field; fields are key, value, value.NAME, header.NAME,"
+        f" {', '.join(NUMBERS)}"
+    )
+
+
+def as_text(data: bytes | None) -> str | None:
+    """Bytes as text; what is not UTF-8 is replaced."""
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def header_of(record: Searched, name: str) -> Any:
+    """The last header of a name."""
+    found: Any = MISSING
+    for key, value in record.headers:
+        if key == name:
+            found = as_text(value)
+    return found
+
+
+def within(value: Any, steps: list[str]) -> Any:
+    """A part of a JSON document; MISSING if there is none."""
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step, MISSING)
+        elif isinstance(value, list) and step.isdecimal() and len(step) < 10:
+            value = value[int(step)] if int(step) < len(value) else MISSING
+        else:
+            return MISSING
+    return value
+
+
+def compared(token: Token, field: Callable[[Searched], Any], sign: str, value: Token) -> Test:
+    """FIELD = VALUE. Errors: FilterError for a number or time that is none."""
+    wanted = value.text
+    number = None if value.kind == "quoted" else as_number(wanted)
+    if token.text == "timestamp" and number is None:
+        number = as_time(wanted, value)
+    elif token.text in NUMBERS and number is None:
+        raise FilterError(f"{wanted!r} at {value.at + 1} is not a number")
+    is_null = value.kind == "word" and wanted == "null"
+
+    if sign in ("~", "!~"):
+        folded = wanted.lower()
+
+        def has(record: Searched) -> bool:
+            found = field(record)
+            return found is not MISSING and found is not None and folded in shown(found).lower()
+
+        return has if sign == "~" else lambda record: not has(record)
+
+    def equal(record: Searched) -> bool:
+        found = field(record)
+        if found is MISSING:
+            return False
+        if found is None or is_null:
+            return found is None and is_null
+        if number is not None and isinstance(found, int | float) and not isinstance(found, bool):
+            return found == number
+        return shown(found) == wanted
+
+    if sign == "=":
+        return equal
+    if sign == "!=":
+        return lambda record: not equal(record)
+
+    def ordered(record: Searched) -> bool:
+        found = field(record)
+        if isinstance(found, str):
+            if number is None:
+                return in_order(found, sign, wanted)
+            found = as_number(found)
+        if number is None or isinstance(found, bool) or not isinstance(found, int | float):
+            return False
+        return in_order(found, sign, number)
+
+    return ordered
+
+
+def in_order(left: Any, sign: str, right: Any) -> bool:
+    """Compare two numbers or two texts."""
+    if sign == "<":
+        return bool(left < right)
+    if sign == "<=":
+        return bool(left <= right)
+    if sign == ">":
+        return bool(left > right)
+    return bool(left >= right)
+
+
+def shown(value: Any) -> str:
+    """A part of a JSON document as text."""
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def as_number(text: str) -> float | int | None:
+    """A number; None if the text is none."""
+    if len(text) > 40:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number == number else None
+
+
+def as_time(text: str, token: Token) -> int:
+    """A time as 2026-01-31, 2026-01-31T12:00 or with seconds and zone, UTC without one. Unit: ms. Errors: FilterError."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise FilterError(
+            f"{text!r} at {token.at + 1} is not a time such as 2026-01-31T12:00"
+        ) from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return int(when.timestamp() * 1000)

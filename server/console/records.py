@@ -1,0 +1,144 @@
+"""From fetched bytes to the records of a page: which are aborted, still undecided, markers, tombstones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kwire.errors import WireError
+from kwire.records.batch import iter_batches
+from kwire.records.control import ControlType, control_type
+
+from .filters import Searched, Test
+from .values import Shown, shown
+
+#: What one batch may take when it is decompressed.
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+
+
+class Found(NamedTuple):
+    """What a part of a partition holds. Shape: `next_offset` is behind its last batch; `problems` are sentences."""
+
+    rows: list[RecordRow]
+    looked_at: int
+    next_offset: int
+    problems: list[str]
+
+
+@dataclass
+class RecordRow:
+    """One record of the list. Shape: `mark` is empty for an ordinary one."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: Shown
+    value: Shown
+    headers: list[tuple[str, Shown]]
+    mark: str = ""
+    note: str = ""
+
+
+class Wanted(NamedTuple):
+    """Which records of a partition are wanted, and in which form. Shape: `end` is the first offset that is not."""
+
+    partition: int
+    start: int
+    end: int
+    test: Test | None
+    form: str
+    most: int
+    newest: bool
+    stable: int
+    decoder: Any = None
+
+
+def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -> Found:
+    """The wanted records among those in `data`; the last ones if `newest`.
+
+    Shape: `aborted` are producer ids with the first offset of each aborted transaction, as Fetch answers them to a
+    consumer that reads committed records. A batch that cannot be read is a problem, and is passed over.
+    """
+    rows: list[RecordRow] = []
+    problems: list[str] = []
+    looked_at, next_offset = 0, wanted.start
+    waiting = sorted(aborted, key=lambda each: each[1])
+    open_aborts: set[int] = set()
+    batches = iter_batches(data)
+    while True:
+        try:
+            batch = next(batches, None)
+        except WireError as error:
+            problems.append(f"from offset {next_offset} on nothing can be read: {error}")
+            break
+        if batch is None:
+            break
+        header = batch.header
+        while waiting and waiting[0][1] <= header.last_offset:
+            open_aborts.add(waiting.pop(0)[0])
+        next_offset = header.next_offset
+        if next_offset <= wanted.start or header.base_offset >= wanted.end:
+            continue
+        try:
+            for record in batch.records(MAX_BATCH_BYTES):
+                if batch.is_control and control_type(record.key) is ControlType.ABORT:
+                    open_aborts.discard(header.producer_id)
+                if not wanted.start <= record.offset < wanted.end:
+                    continue
+                looked_at += 1
+                searched = Searched(
+                    wanted.partition,
+                    record.offset,
+                    record.timestamp,
+                    record.key,
+                    record.value,
+                    record.headers,
+                )
+                if wanted.decoder is not None and not batch.is_control:
+                    wanted.decoder.look(searched)
+                if wanted.test is not None and (batch.is_control or not wanted.test(searched)):
+                    continue
+                rows.append(row_of(searched, batch, wanted, header.producer_id in open_aborts))
+                if len(rows) >= 2 * wanted.most:
+                    if not wanted.newest:
+                        return Found(rows[: wanted.most], looked_at, next_offset, problems)
+                    del rows[: -wanted.most]
+        except WireError as error:
+            problems.append(
+                f"the batch at offset {header.base_offset} ({header.size} bytes) cannot be shown: {error}"
+            )
+    cut = rows[-wanted.most :] if wanted.newest else rows[: wanted.most]
+    return Found(cut, looked_at, next_offset, problems)
+
+
+def row_of(record: Searched, batch: Any, wanted: Wanted, is_aborted: bool) -> RecordRow:
+    """A record as it is shown."""
+    header = batch.header
+    mark = note = ""
+    if batch.is_control:
+        mark = "control"
+        kind = control_type(record.key)
+        note = f"{kind.name.lower().replace('_', ' ')} of producer {header.producer_id}, epoch {header.producer_epoch}"
+        record.key = record.value = None
+    elif batch.is_transactional and is_aborted:
+        mark, note = "aborted", f"its transaction of producer {header.producer_id} was aborted"
+    elif batch.is_transactional and record.offset >= wanted.stable:
+        mark = "undecided"
+        note = f"the transaction of producer {header.producer_id}, or an earlier one, is still open"
+    elif record.value is None:
+        mark, note = "tombstone", "a null value deletes the key from a compacted topic"
+    value = shown(record.value, wanted.form)
+    key = shown(record.key)
+    if wanted.decoder is not None:
+        key, value = wanted.decoder.shown(record, key, value)
+    return RecordRow(
+        record.partition,
+        record.offset,
+        record.timestamp,
+        key,
+        value,
+        [(name, shown(data)) for name, data in record.headers],
+        mark,
+        note,
+    )

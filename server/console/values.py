@@ -1,0 +1,97 @@
+"""Keys and values as they are shown: text, JSON, hexadecimal, MessagePack. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from .units import shortened
+
+#: Characters of the line in a table, and of the whole when it is opened.
+MAX_LINE = 240
+MAX_TEXT = 64 * 1024
+FORMS = ("auto", "text", "json", "hex", "msgpack")
+
+
+class Shown(NamedTuple):
+    """Bytes as they are shown. Shape: `kind` says as what; `line` is the beginning, `whole` empty if it is no more."""
+
+    kind: str
+    size: int
+    line: str
+    whole: str = ""
+
+
+def shown(data: bytes | None, form: str = "auto") -> Shown:
+    """Show bytes in a form of FORMS; `auto` takes JSON, text or hexadecimal, whichever fits."""
+    if data is None:
+        return Shown("null", 0, "")
+    if not data:
+        return Shown("empty", 0, "")
+    if form == "hex":
+        return hexadecimal(data)
+    if form == "msgpack":
+        return from_msgpack(data)
+    text = readable(data)
+    if text is None:
+        if form == "text":
+            return of_text("text", data, data.decode("utf-8", "backslashreplace"))
+        return hexadecimal(data)
+    if form == "json" or (form == "auto" and text.lstrip()[:1] in ("{", "[")):
+        try:
+            return document("json", data, json.loads(text))
+        except (ValueError, RecursionError):
+            pass
+    return of_text("text", data, text)
+
+
+def readable(data: bytes) -> str | None:
+    """Bytes as text, if they are UTF-8 without control characters."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text if all(character >= " " or character in "\t\r\n" for character in text) else None
+
+
+def of_text(kind: str, data: bytes, text: str) -> Shown:
+    """A text, with line breaks only in the whole."""
+    line = " ".join(text[: 2 * MAX_LINE].split())
+    short = shortened(line, MAX_LINE)
+    return Shown(kind, len(data), short, "" if short == text else shortened(text, MAX_TEXT))
+
+
+def document(kind: str, data: bytes, value: Any) -> Shown:
+    """Something that JSON can write; what JSON does not know is shown as text."""
+    try:
+        line = json.dumps(value, ensure_ascii=False, default=str)
+        whole = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    except (ValueError, RecursionError):
+        return hexadecimal(data)
+    return Shown(kind, len(data), shortened(line, MAX_LINE), shortened(whole, MAX_TEXT))
+
+
+def hexadecimal(data: bytes) -> Shown:
+    """Bytes in lines of sixteen, with what is readable of them beside it."""
+    line = shortened(data[:MAX_LINE].hex(" "), MAX_LINE)
+    lines = []
+    for at in range(0, min(len(data), MAX_TEXT // 4), 16):
+        row = data[at : at + 16]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{at:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  {text}")
+    return Shown("hex", len(data), line, "\n".join(lines))
+
+
+def from_msgpack(data: bytes) -> Shown:
+    """MessagePack, if the package `msgpack` is there and the bytes are that."""
+    try:
+        import msgpack
+    except ImportError:
+        return hexadecimal(data)
+    try:
+        value = msgpack.unpackb(
+            data, strict_map_key=False, raw=False, max_buffer_size=len(data) or 1
+        )
+    except Exception:  # noqa: BLE001 - whatever it is, it is no MessagePack
+        return hexadecimal(data)
+    return document("msgpack", data, value)

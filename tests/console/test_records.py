@@ -1,0 +1,152 @@
+"""From fetched bytes to the records of a page."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from kwire.records.builder import BatchBuilder
+from kwire.records.compression import Codec
+from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from server.console.decoders import Decoders
+from server.console.filters import parse
+from server.console.records import MAX_BATCH_BYTES, Found, Wanted, rows_of
+
+
+def batch(base: int, *values: bytes | None, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
+    builder = BatchBuilder(
+        codec=codec,
+        base_offset=base,
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=0 if producer >= 0 else -1,
+        is_transactional=producer >= 0,
+    )
+    for number, value in enumerate(values):
+        builder.append(1_000 + base + number, b"k", value)
+    return builder.build()
+
+
+def marker(base: int, producer: int, kind: ControlType) -> bytes:
+    return end_transaction_batch(
+        EndTransactionMarker(kind, 1),
+        producer_id=producer,
+        producer_epoch=0,
+        timestamp=1_000,
+        base_offset=base,
+    )
+
+
+def look(data: bytes, aborted: list[tuple[int, int]] | None = None, **changed: Any) -> Found:
+    wanted = Wanted(0, 0, 1 << 40, None, "auto", 100, False, 1 << 40)._replace(**changed)
+    return rows_of(data, wanted, aborted or [])
+
+
+def test_records_of_an_aborted_transaction_are_marked_until_its_marker() -> None:
+    data = (
+        batch(0, b"a", producer=7)
+        + batch(1, b"b", producer=8)
+        + marker(2, 7, ControlType.ABORT)
+        + batch(3, b"c", producer=7)
+        + marker(4, 8, ControlType.COMMIT)
+        + batch(5, None)
+    )
+    found = look(data, [(7, 0)], stable=4)
+    assert [row.mark for row in found.rows] == [
+        "aborted",
+        "",
+        "control",
+        "",
+        "control",
+        "tombstone",
+    ]
+    assert found.rows[2].note == "abort of producer 7, epoch 0"
+    assert look(data, [(7, 0)], stable=3).rows[3].mark == "undecided"
+
+
+def test_records_outside_the_wanted_offsets_are_left_out() -> None:
+    data = batch(0, b"a", b"b", b"c") + batch(3, b"d", b"e")
+    assert [row.offset for row in look(data, start=1, end=4).rows] == [1, 2, 3]
+    assert [row.offset for row in look(data, most=2).rows] == [0, 1]
+    assert [row.offset for row in look(data, most=2, newest=True).rows] == [3, 4]
+    assert look(data).next_offset == 5
+
+
+def test_filter_leaves_out_what_does_not_match_and_all_markers() -> None:
+    data = batch(0, b"a", b"b") + marker(2, 7, ControlType.COMMIT)
+    found = look(data, test=parse("value = b"))
+    assert [row.offset for row in found.rows] == [1] and found.looked_at == 3
+
+
+def test_batch_that_grows_too_large_is_told_and_passed_over() -> None:
+    bomb = batch(0, bytes(MAX_BATCH_BYTES + 1), codec=Codec.GZIP)
+    assert len(bomb) < 100_000
+    found = look(bomb + batch(1, b"after"))
+    assert [row.offset for row in found.rows] == [1]
+    assert "batch at offset 0" in found.problems[0]
+
+
+def test_damaged_bytes_end_the_list_with_a_sentence() -> None:
+    data = batch(0, b"a") + bytes(8) + struct.pack(">i", 100) + b"\xff" * 200
+    found = look(data)
+    assert [row.offset for row in found.rows] == [0] and found.problems
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "city", "type": "string"}, {"name": "total", "type": "double"}],
+}
+
+
+def test_avro_is_decoded_by_the_schema_in_the_directory(tmp_path: object) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    import io
+    from pathlib import Path
+
+    folder = Path(str(tmp_path))
+    (folder / "orders-value.avsc").write_text(json.dumps(AVRO))
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, AVRO, {"city": "Oslo", "total": 9.5})
+    plain = body.getvalue()
+    decoder = Decoders(str(folder)).of("orders")
+    assert Decoders(str(folder)).of("other") is None and Decoders(None).of("orders") is None
+    data = batch(0, plain, b"\x00\x00\x00\x00\x07" + plain, b"\xff\xff\xff")
+    found = look(data, decoder=decoder)
+    assert [row.value.kind for row in found.rows] == ["avro", "avro", "hex"]
+    assert json.loads(found.rows[0].value.line) == {"city": "Oslo", "total": 9.5}
+    matching = look(data, decoder=decoder, test=parse("value.city = Oslo and value.total > 9"))
+    assert [row.offset for row in matching.rows] == [0, 1]
+
+
+def test_protobuf_is_decoded_by_the_descriptors_in_the_directory(tmp_path: object) -> None:
+    pytest.importorskip("google.protobuf")
+    from pathlib import Path
+
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="order.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    message.field.add(
+        name="city",
+        number=1,
+        type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+        label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+    )
+    folder = Path(str(tmp_path))
+    (folder / "orders-value.desc").write_bytes(files.SerializeToString())
+    decoder = Decoders(str(folder)).of("orders")
+    plain = b"\x0a\x04Oslo"
+    found = look(batch(0, plain, b"\x00\x00\x00\x00\x07\x00" + plain), decoder=decoder)
+    assert [row.value.line for row in found.rows] == ['{"city": "Oslo"}'] * 2
+
+
+def test_schema_that_cannot_be_read_is_left_out(tmp_path: object) -> None:
+    from pathlib import Path
+
+    (Path(str(tmp_path)) / "orders-value.avsc").write_text("{")
+    assert Decoders(str(tmp_path)).of("orders") is None

@@ -1,0 +1,46 @@
+"""Keys and values as they are shown."""
+
+from __future__ import annotations
+
+import json
+
+from server.console.values import MAX_LINE, MAX_TEXT, shown
+
+
+def test_form_is_chosen_by_what_the_bytes_are() -> None:
+    assert shown(b'{"a": [1]}').kind == "json"
+    assert shown(b"plain \xc3\xa4").line == "plain ä"
+    assert shown(b"\xff\x00").kind == "hex"
+    assert shown(b"\x00\x01text").kind == "hex"
+    assert shown(None).kind == "null"
+    assert shown(b"").kind == "empty"
+
+
+def test_json_is_indented_when_it_is_opened() -> None:
+    found = shown(b'{"a":{"b":"\xc3\xa4"}}')
+    assert found.line == '{"a": {"b": "ä"}}'
+    assert json.loads(found.whole) == {"a": {"b": "ä"}} and "\n" in found.whole
+
+
+def test_what_looks_like_json_and_is_none_is_text() -> None:
+    assert shown(b"[not json").kind == "text"
+    assert shown(b"[" * 200_000).kind == "text"
+    assert shown(b'{"n": ' + b"9" * 10_000 + b"}").kind == "text"
+
+
+def test_text_that_is_no_utf_8_shows_its_bytes() -> None:
+    assert shown(b"a\xff", "text").line == "a\\xff"
+
+
+def test_hexadecimal_has_its_text_beside_it() -> None:
+    assert shown(b"AB\x00", "hex").whole == f"00000000  {'41 42 00':<23}  {'':<23}  AB."
+
+
+def test_long_values_are_cut() -> None:
+    found = shown(b"x" * 1_000_000)
+    assert len(found.line) == MAX_LINE and len(found.whole) == MAX_TEXT and found.size == 1_000_000
+
+
+def test_short_text_has_nothing_more_to_open() -> None:
+    assert shown(b"short").whole == ""
+    assert shown(b"two\nlines").whole == "two\nlines"
