@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from . import cluster, messages, topics
+from . import cluster, groups, inside, messages, topics, transactions
 from .console import FOLDER, MAX_STREAMS, Console, Refused
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,11 @@ STATIC_HEADERS = HEADERS | {"Cache-Control": "private, max-age=86400"}
 NAVIGATION = (
     ("cluster", "Cluster", "/console/", "c"),
     ("topics", "Topics", "/console/topics", "t"),
+    ("groups", "Groups", "/console/groups", "r"),
+    ("transactions", "Transactions", "/console/transactions", "x"),
+    ("connections", "Connections", "/console/connections", "o"),
+    ("tree", "Coordination", "/console/tree", "d"),
+    ("log", "Log", "/console/log", "l"),
 )
 
 Values = dict[str, Any]
@@ -144,6 +149,27 @@ def application(console: Console, write_token: str) -> Starlette:
             "/console/topics/{topic}/groups",
             page("topics", "topic_groups.html", topics.gather_groups),
         ),
+        Route(
+            "/console/topics/{topic}/producers",
+            page("topics", "topic_producers.html", transactions.gather_producers),
+        ),
+        Route(
+            "/console/topics/{topic}/segments",
+            page("topics", "topic_segments.html", inside.gather_segments),
+        ),
+        Route("/console/groups", page("groups", "groups.html", groups.gather)),
+        Route("/console/group", page("groups", "group.html", groups.gather_group)),
+        Route("/console/live/group", live("group_live.html", groups.gather_group)),
+        Route(
+            "/console/transactions", page("transactions", "transactions.html", transactions.gather)
+        ),
+        Route(
+            "/console/connections",
+            page("connections", "connections.html", inside.gather_connections),
+        ),
+        Route("/console/tree", page("tree", "tree.html", inside.gather_tree)),
+        Route("/console/log", page("log", "log.html", inside.gather_log)),
+        Route("/console/live/log", live("log_live.html", inside.gather_log)),
         Route("/console/static/{name}", pages.static),
     ]
     return Starlette(routes=routes, exception_handlers={404: pages.missing})

@@ -167,6 +167,11 @@ class Session:
         """Requests without a reply."""
         return self._connection.pending
 
+    @property
+    def is_throttled(self) -> bool:
+        """Whether its client waits because it is over a quota."""
+        return self._waits & WAITS_FOR_QUOTA != 0
+
     def serve(self, dispatcher: Dispatcher, max_request_bytes: int | None = None) -> None:
         """Have the next requests answered by another dispatcher; within `dispatch`, from the next batch on.
 

@@ -1,0 +1,158 @@
+"""Transactions by their ids, and the producers of a partition: who, since when, and what they hold back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kwire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kwire.messages.describe_transactions import DescribeTransactionsRequest
+from kwire.messages.list_transactions import ListTransactionsRequest
+
+from . import facts, topics
+from .console import Console, Refused, said
+from .listing import listing, number_in
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+#: States in which a transaction holds readers of committed records back.
+OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+
+
+@dataclass
+class TransactionRow:
+    """A transactional id. Shape: `held_back` is None if it is not known, and the rest as DescribeTransactions answers."""
+
+    id: str
+    state: str
+    producer_id: int
+    epoch: int = -1
+    timeout_ms: int = -1
+    start_ms: int = -1
+    partitions: list[tuple[str, int]] | None = None
+    held_back: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is under way."""
+        return self.state in OPEN
+
+
+async def gather(console: Console, request: Request) -> dict[str, Any]:
+    """The list of transactional ids, those with an open transaction first."""
+    response = await console.ask(
+        ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
+    )
+    rows = [
+        TransactionRow(each.transactional_id, each.transaction_state, each.producer_id)
+        for each in response.transaction_states
+    ]
+    pages = listing(
+        "/console/transactions",
+        request.query_params,
+        rows,
+        {"state": lambda row: (not row.is_open, row.id), "name": lambda row: row.id},
+        text=lambda row: f"{row.id} {row.state} {row.producer_id}",
+    )
+    shown: list[TransactionRow] = list(pages.rows)
+    if shown:
+        await describe(console, shown)
+    return {
+        "pages": pages,
+        "all_count": len(rows),
+        "open_count": sum(row.is_open for row in rows),
+        "error": said(response.error_code),
+    }
+
+
+async def describe(console: Console, rows: list[TransactionRow]) -> None:
+    """Add what the coordinator knows, and how many records wait for each open transaction."""
+    response = await console.ask(
+        DescribeTransactionsRequest(transactional_ids=[row.id for row in rows])
+    )
+    by_id = {each.transactional_id: each for each in response.transaction_states}
+    wanted: dict[str, set[int]] = {}
+    for row in rows:
+        found = by_id.get(row.id)
+        if found is None or found.error_code:
+            continue
+        row.epoch, row.timeout_ms = found.producer_epoch, found.transaction_timeout_ms
+        row.start_ms = found.transaction_start_time_ms
+        row.partitions = [
+            (topic.topic, number) for topic in found.topics for number in topic.partitions
+        ]
+        if row.is_open:
+            for topic, number in row.partitions:
+                wanted.setdefault(topic, set()).add(number)
+    own = await led_here(console, wanted)
+    ends = await facts.offsets(console, own, facts.LATEST)
+    stable = {name: await topics.stable_offsets(console, name, own[name]) for name in own}
+    for row in rows:
+        if row.is_open and row.partitions:
+            held = [
+                ends[topic][number] - stable[topic][number]
+                for topic, number in row.partitions
+                if number in ends.get(topic, {}) and number in stable.get(topic, {})
+            ]
+            row.held_back = sum(held) if held else None
+
+
+async def led_here(console: Console, wanted: dict[str, set[int]]) -> dict[str, list[int]]:
+    """Those of the partitions that this broker leads."""
+    known = await facts.topics(console)
+    own = console.broker.node_id
+    found = {
+        name: sorted(
+            each.partition_index
+            for each in known[name].partitions
+            if each.partition_index in numbers and each.leader_id == own
+        )
+        for name, numbers in wanted.items()
+        if name in known
+    }
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+async def gather_producers(console: Console, request: Request) -> dict[str, Any]:
+    """The producers that a partition remembers."""
+    topic = await topics.topic_of(console, request)
+    own = console.broker.node_id
+    led = [each.partition_index for each in topic.partitions if each.leader_id == own]
+    number = number_in(request.query_params.get("partition"), led[0] if led else 0)
+    rows: list[Any] = []
+    error = ""
+    if number in led:
+        response = await console.ask(
+            DescribeProducersRequest(
+                topics=[TopicRequest(name=topic.name, partition_indexes=[number])]
+            )
+        )
+        row = response.topics[0].partitions[0]
+        error = row.error_message or said(row.error_code)
+        rows = sorted(
+            row.active_producers,
+            key=lambda each: (each.current_txn_start_offset < 0, -each.last_timestamp),
+        )
+    held_back = 0
+    if number in led and not error:
+        stable = await topics.stable_offsets(console, topic.name, [number])
+        ends = (await facts.offsets(console, {topic.name: [number]}, facts.LATEST)).get(
+            topic.name, {}
+        )
+        held_back = ends.get(number, 0) - stable.get(number, ends.get(number, 0))
+    elif led and number not in led:
+        raise Refused(
+            404,
+            "Not here",
+            f"{topic.name}-{number} is led by another broker, or there is no such partition.",
+        )
+    return {
+        **await topics.head(console, topic, "producers"),
+        "led": led,
+        "number": number,
+        "error": error,
+        "rows": rows[:500],
+        "row_count": len(rows),
+        "held_back": held_back,
+    }
