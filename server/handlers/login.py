@@ -137,11 +137,10 @@ class SaslLogins:
 
     def login(self, previous: LoggedIn | None = None) -> Authenticator:
         """A new login."""
-        max_reauth_ms = {
-            name: self._settings.mechanism(name).get_int("connections.max.reauth.ms")
-            for name in self.mechanisms
-        }
-        return Authenticator(self.mechanisms, max_reauth_ms, previous)
+        return Authenticator(self.mechanisms, self._max_reauth_ms, previous)
+
+    def _max_reauth_ms(self, mechanism: str) -> int:
+        return self._settings.mechanism(mechanism).get_int("connections.max.reauth.ms")
 
 
 class Ending:

@@ -12,7 +12,7 @@ Source: SaslServerAuthenticator (Java); KIP-43, KIP-152, KIP-368.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -65,7 +65,8 @@ class Step(NamedTuple):
 
 
 class Authenticator:
-    """One login. Shape: `mechanisms` are those of the listener, `max_reauth_ms` maps each to its setting (0: never).
+    """One login. Shape: `mechanisms` are those of the listener, `max_reauth_ms` gives the setting of each (0: never);
+    it is asked for when a login has succeeded, so that those that fail do not pay for it.
 
     `previous` is given if the client logs in again.
     """
@@ -84,7 +85,7 @@ class Authenticator:
     def __init__(
         self,
         mechanisms: Mapping[str, Mechanism],
-        max_reauth_ms: Mapping[str, int],
+        max_reauth_ms: Callable[[str], int],
         previous: LoggedIn | None = None,
     ) -> None:
         self.state = State.REQUESTS if previous is None else State.HANDSHAKE
@@ -195,7 +196,7 @@ class Authenticator:
 
     def _lifetime_ms(self, expires_ms: int | None, now_ms: int) -> int | None:
         """How long the session lasts: until the credential ends, at most `connections.max.reauth.ms`."""
-        longest = self._max_reauth_ms.get(self.mechanism, 0)
+        longest = self._max_reauth_ms(self.mechanism)
         if expires_ms is None:
             return longest if longest > 0 else None
         left = expires_ms - now_ms

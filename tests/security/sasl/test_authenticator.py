@@ -47,7 +47,7 @@ def login_with(
     previous: LoggedIn | None = None,
 ) -> Authenticator:
     mechanisms = {"X": Scripted(*answers), "Y": Scripted()}
-    return Authenticator(mechanisms, {"X": max_reauth_ms}, previous)
+    return Authenticator(mechanisms, lambda _: max_reauth_ms, previous)
 
 
 def in_state(state: State) -> Authenticator:
