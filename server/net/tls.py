@@ -19,7 +19,7 @@ from ..config import ConfigError
 from ..security.identity import ANONYMOUS, USER_TYPE
 from ..security.tls.contexts import Credentials, load_credentials
 from ..security.tls.distinguished_name import name_text, subject_of
-from .tls_transport import Handshakes, TlsTransport
+from .tls_transport import Handshakes, Records, TlsTransport
 
 if TYPE_CHECKING:
     import socket
@@ -96,6 +96,7 @@ class Tls:
         self._config = config
         self._threads = threads
         self._handshakes = Handshakes()
+        self._records = Records()
         self._listeners: dict[str, TlsListener] = {}
         self._watching: asyncio.Task[None] | None = None
         self._now = asyncio.Event()
@@ -116,7 +117,7 @@ class Tls:
         )
         identify = None if listener.has_login else listener.identify
         loop = asyncio.get_running_loop()
-        return TlsTransport(loop, wrapped, self._threads, self._handshakes, identify)
+        return TlsTransport(loop, wrapped, self._threads, self._handshakes, self._records, identify)
 
     async def connected(self, sock: socket.socket, endpoint: Endpoint) -> Transport:
         """Make a handshake as a client. Shape: the caller limits the time. Errors: OSError."""
@@ -127,7 +128,7 @@ class Tls:
             sock, do_handshake_on_connect=False, server_hostname=endpoint.host
         )
         loop = asyncio.get_running_loop()
-        transport = TlsTransport(loop, wrapped, self._threads, self._handshakes)
+        transport = TlsTransport(loop, wrapped, self._threads, self._handshakes, self._records)
         try:
             await transport.secure()
         except BaseException:

@@ -9,6 +9,8 @@ their way in: from OpenSSL's record into the receiver's buffer. What differs fro
   the page cache in pieces of `SLICE_BYTES`, by a thread if it is not there.
 - A handshake costs the loop up to a few milliseconds of arithmetic. All handshakes of a broker together get
   `HANDSHAKES_S` in one turn of the loop.
+- Records are as short as the peer likes, and one of a byte costs as much as one of a kilobyte. So a turn is bounded in
+  records, too (`Records`).
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ RECORD_BYTES = 16 * 1024
 SLICE_BYTES = 64 * 1024
 #: How much of one connection is decrypted before others get their turn.
 READ_TURN_BYTES = 512 * 1024
+#: How many records of one connection are decrypted before others get their turn: some 0.2 ms if they are short.
+TURN_RECORDS = 128
+#: How many records of all connections that send short ones are decrypted in one turn of the loop, apart from
+#: FEW_RECORDS of each connection.
+ALL_RECORDS = 4096
+FEW_RECORDS = 8
 #: Longer than any client waits: Kafka's clients give up a connection that is not set up after 10 to 30 seconds.
 HANDSHAKE_TIMEOUT_S = 30.0
 #: How long the handshakes of one turn of the loop may take together, apart from the last.
@@ -92,6 +100,31 @@ class Handshakes:
                 self._waiting.popleft()()
 
 
+class Records:
+    """Bounds how many records a broker decrypts in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self._left = ALL_RECORDS
+        self._scheduled = False
+
+    @property
+    def allowed(self) -> int:
+        """How many a connection may decrypt now."""
+        return TURN_RECORDS if self._left > 0 else FEW_RECORDS
+
+    def took(self, count: int) -> None:
+        """Note that a connection has decrypted so many."""
+        if count > FEW_RECORDS:
+            self._left -= count
+            if not self._scheduled:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self._left = ALL_RECORDS
+
+
 class TlsTransport(SocketTransport):
     """A connected, non-blocking TCP socket with TLS.
 
@@ -106,6 +139,7 @@ class TlsTransport(SocketTransport):
         "_peeked",
         "_read_scheduled",
         "_read_wants_write",
+        "_records",
         "_secured",
         "_timer",
         "_tls",
@@ -118,11 +152,13 @@ class TlsTransport(SocketTransport):
         sock: ssl.SSLSocket,
         executor: Threads,
         handshakes: Handshakes,
+        records: Records,
         identify: Callable[[ssl.SSLSocket], str] | None = None,
     ) -> None:
         super().__init__(loop, sock, executor)
         self._tls = sock
         self._handshakes = handshakes
+        self._records = records
         self._identify = identify
         self._peeked = (
             b""  # read to see whether the peer has gone, before there was a buffer for it
@@ -288,14 +324,16 @@ class TlsTransport(SocketTransport):
             return
         receiver = self._receiver
         assert receiver is not None
-        left = READ_TURN_BYTES
-        while left > 0:
+        left, records = READ_TURN_BYTES, self._records.allowed
+        while left > 0 and records > 0:
             buffer = receiver.get_buffer()
             if buffer is None:
                 if not self.closed:
                     self._no_buffer()
                 return
-            count, stop = self._fill(buffer, left)
+            count, taken, stop = self._fill(buffer, left, records)
+            records -= taken
+            self._records.took(taken)
             buffer.release()
             if count or stop is WAITS:
                 receiver.received(count)
@@ -309,36 +347,41 @@ class TlsTransport(SocketTransport):
         if self._tls.pending():
             self._read_soon()
 
-    def _fill(self, buffer: memoryview, most: int) -> tuple[int, OSError | None]:
-        """Decrypt into a buffer, and say why it is not full: WAITS, ENDED or an error."""
+    def _fill(self, buffer: memoryview, most: int, records: int) -> tuple[int, int, OSError | None]:
+        """Decrypt bytes of so many records into a buffer; how many bytes, of how many records, and why there are no more.
+
+        Shape: the reason is WAITS, ENDED or an error; None if there may be more.
+        """
         count = len(self._peeked)
+        taken = 0
         if count:
             buffer[:1], self._peeked = self._peeked, b""
         size = min(len(buffer), most)
         # recv_into with fewer checks; typeshed takes no other buffer than bytes, and no number for an answer
         read: Callable[[int, memoryview], int] = self._tls.read  # type: ignore[assignment]
-        while count < size:
+        while count < size and taken < records:
             try:
                 with buffer[count:size] as rest:
                     got = read(size - count, rest)
             except (ssl.SSLWantReadError, BlockingIOError, InterruptedError):
-                return count, WAITS
+                return count, taken, WAITS
             except ssl.SSLWantWriteError:
                 self._read_wants_write = True
                 self._want_write()
-                return count, WAITS
+                return count, taken, WAITS
             except OSError as error:
-                return count, TlsError(f"TLS failed: {explain(error)}")
+                return count, taken, TlsError(f"TLS failed: {explain(error)}")
             if not got:
-                return count, ENDED
+                return count, taken, ENDED
             count += got
-        return count, None
+            taken += 1
+        return count, taken, None
 
     def _no_buffer(self) -> None:
         """Stop reading, if there is something to read; one byte tells that the peer has not gone."""
         if not self._peeked:
             one = bytearray(1)
-            count, stop = self._fill(memoryview(one), 1)
+            count, _, stop = self._fill(memoryview(one), 1, 1)
             if not count:
                 if stop is not WAITS:
                     self._lost(None if stop is ENDED else stop)

@@ -25,7 +25,7 @@ from server.net.limits import NetLimits
 from server.net.listener import Listener
 from server.net.sockets import SocketNetwork
 from server.net.tls import Tls
-from server.net.tls_transport import Handshakes
+from server.net.tls_transport import ALL_RECORDS, FEW_RECORDS, TURN_RECORDS, Handshakes, Records
 from tests.net.echo import Echo, request
 from tests.net.sockets import FileSlice, on_loop, until
 
@@ -406,6 +406,42 @@ async def test_handshakes_share_a_turn_of_the_loop() -> None:
     await asyncio.sleep(0)
     handshakes.enter(functools.partial(step, 10))
     assert taken[-1] == 10  # at once, since nobody waits
+
+
+# -- short records
+
+
+@on_loop
+async def test_records_of_a_byte_are_decrypted_in_several_turns(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record of a byte costs as much as one of a kilobyte, and the kernel may hold 200,000 of them."""
+    taken: list[int] = []
+    monkeypatch.setattr(tls_transport, "TURN_RECORDS", 16)
+    monkeypatch.setattr(Records, "took", lambda _, count: taken.append(count))
+    async with serving(settings_of(authority, authority.issue("CN=broker"))) as broker:
+        client = await Client.connect(broker, client_context(authority))
+        tls_object = client.writer.get_extra_info("ssl_object")
+        body = bytes(range(200))
+        for byte in request(1, body):
+            tls_object.write(bytes([byte]))  # collected, and sent with the next byte
+        client.writer.write(request(2, b"end"))
+        assert await client.answer(len(body)) == body
+        assert await client.answer(3) == b"end"
+        await client.close()
+    assert max(taken) == 16
+    assert sum(taken) > len(body)
+
+
+@on_loop
+async def test_connections_with_many_records_share_a_turn_of_the_loop() -> None:
+    records = Records()
+    for _ in range(ALL_RECORDS // TURN_RECORDS):
+        assert records.allowed == TURN_RECORDS
+        records.took(TURN_RECORDS)
+    assert records.allowed == FEW_RECORDS
+    await asyncio.sleep(0)
+    assert records.allowed == TURN_RECORDS
 
 
 # -- as a client

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from server.net import platform, tls_transport
-from server.net.tls_transport import Handshakes, TlsTransport
+from server.net.tls_transport import Handshakes, Records, TlsTransport
 from tests.net.kernel import (
     PLENTY,
     Call,
@@ -129,7 +129,9 @@ class Model(Surroundings):
         self.openssl = OpenSsl()
         super().__init__(self.openssl)
         self.pauses = False
-        self.transport = self.tls = TlsTransport(self.loop, self.openssl, self, Handshakes())  # type: ignore[arg-type]
+        self.transport = self.tls = TlsTransport(
+            self.loop, self.openssl, self, Handshakes(), Records()
+        )  # type: ignore[arg-type]
         self.tls._secured = Done()  # type: ignore[assignment]
         self.tls.start(self)
 
@@ -219,6 +221,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_transport, "RECORD_BYTES", RECORD_BYTES)
     monkeypatch.setattr(tls_transport, "SLICE_BYTES", 20)
     monkeypatch.setattr(tls_transport, "READ_TURN_BYTES", 40)
+    monkeypatch.setattr(tls_transport, "TURN_RECORDS", 3)
     monkeypatch.setattr("server.net.transport.TURN_BYTES", 32)
     monkeypatch.setattr(platform, "read_cached", lambda *place: Files.now.read_cached(*place))
     monkeypatch.setattr(platform, "read_file", lambda *place: bytearray(Files.now._cut(*place)))
