@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from .identity import Client
 
 #: Decisions that are remembered; beyond this all of them are forgotten, so that names made up by
-#: clients take no memory.
+#: clients take no memory. Those about longer names, of which a request has few, are not remembered.
 MAX_REMEMBERED = 10_000
+MAX_NAME = 256
 
 Entries = frozenset[AclEntry]
 
@@ -51,6 +52,7 @@ class AclAuthorizer:
         self._entries: dict[ResourcePattern, Entries] = {}
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         self._decided: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
+        self._decided_any: dict[tuple[str, str, AclOperation, ResourceType], bool] = {}
 
     # -- the ACLs
 
@@ -75,6 +77,7 @@ class AclAuthorizer:
                 lengths.setdefault(pattern.resource_type, set()).add(len(pattern.name))
         self._prefix_lengths = {kind: tuple(sorted(found)) for kind, found in lengths.items()}
         self._decided.clear()
+        self._decided_any.clear()
 
     @property
     def allows_super_users_only(self) -> bool:
@@ -107,9 +110,11 @@ class AclAuthorizer:
         key = (client.principal, client.client_host, operation, resource_type, name)
         decided = self._decided.get(key)
         if decided is None:
-            if len(self._decided) >= MAX_REMEMBERED:
-                self._decided.clear()
-            decided = self._decided[key] = self._decide(*key)
+            decided = self._decide(*key)
+            if len(name) <= MAX_NAME:
+                if len(self._decided) >= MAX_REMEMBERED:
+                    self._decided.clear()
+                self._decided[key] = decided
         return decided
 
     def _decide(
@@ -158,18 +163,30 @@ class AclAuthorizer:
     ) -> bool:
         """Whether the client's principal may do this to at least one resource of the type.
 
+        Shape: remembered, because all ACLs of the type are looked at.
         Source: AclAuthorizer.authorizeByResourceType.
         """
-        if client.principal in self._super_users:
+        key = (client.principal, client.client_host, operation, resource_type)
+        decided = self._decided_any.get(key)
+        if decided is None:
+            if len(self._decided_any) >= MAX_REMEMBERED:
+                self._decided_any.clear()
+            decided = self._decided_any[key] = self._decide_any(*key)
+        return decided
+
+    def _decide_any(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        if principal in self._super_users:
             return True
-        hosts = (*names_of_host(client.client_host), WILDCARD_HOST)
+        hosts = (*names_of_host(host), WILDCARD_HOST)
         named: dict[tuple[Permission, PatternType], set[str]] = {}
         for pattern, entries in self._entries.items():
             if pattern.resource_type is not resource_type:
                 continue
             for entry in entries:
                 if (
-                    entry.principal in (client.principal, WILDCARD_PRINCIPAL)
+                    entry.principal in (principal, WILDCARD_PRINCIPAL)
                     and entry.host in hosts
                     and entry.operation in (operation, AclOperation.ALL)
                 ):

@@ -317,3 +317,27 @@ def test_listing_goes_in_steps_and_shows_what_there_was_at_the_first() -> None:
     made.set_entries(topic("t50"), [])
     assert sum(1 for _ in made.matching(AclFilter())) == 99
     assert len(exhaust(steps)) == 100
+
+
+def test_decisions_about_names_of_any_length_take_no_memory() -> None:
+    made = authorizer({topic("a", PREFIXED): [entry()]})
+    for number in range(100):
+        assert made.allows(ALICE, READ, TOPIC, f"a{number}" + "x" * 30_000)
+        assert not made.allows(ALICE, READ, GROUP, f"b{number}" + "x" * 30_000)
+    assert not made._decided
+
+
+def test_whether_anything_is_allowed_is_looked_up_once_until_the_acls_change() -> None:
+    made = authorizer({topic("a"): [entry(WRITE)]})
+    assert made.allows_any(ALICE, WRITE, TOPIC)
+    made._entries = {}  # what is remembered counts
+    assert made.allows_any(ALICE, WRITE, TOPIC)
+    made.set_entries(topic("b"), [entry(WRITE, DENY)])
+    assert not made.allows_any(ALICE, WRITE, TOPIC)
+
+
+def test_addresses_and_principals_of_any_number_take_no_memory() -> None:
+    made = authorizer({topic("a"): [entry(WRITE)]})
+    for number in range(MAX_REMEMBERED + 10):
+        made.allows_any(Caller(f"User:{number}"), WRITE, TOPIC)
+    assert len(made._decided_any) <= MAX_REMEMBERED
