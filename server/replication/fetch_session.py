@@ -36,6 +36,9 @@ NAME_CHARACTERS = 400
 #: The Fetch version since which topics are named by id.
 TOPIC_IDS_SINCE = 13
 
+#: Who guesses the id of another client's session could end it, and see in errors which topics it reads.
+unpredictable = random.SystemRandom()
+
 #: (topic name, or "" with an id; topic id, or zeros with a name; partition)
 Key = tuple[str, bytes, int]
 
@@ -323,7 +326,7 @@ class FetchSessionCache:
             if not self._evict(size, now_ms):
                 return None
         while True:
-            session_id = random.randint(1, 0x7FFFFFFF)
+            session_id = unpredictable.randint(1, 0x7FFFFFFF)
             if session_id not in self.sessions:
                 break
         session = FetchSession(session_id, partitions, now_ms, uses_topic_ids=uses_topic_ids)
