@@ -1,13 +1,17 @@
 """Quotas of kwire and of Apache Kafka 3.9.2, one after the other in one run. python -m bench.quotas
 
-Four measurements of each broker, with the default windows (11 samples of 1 s):
+Five measurements of each broker, with the default windows (11 samples of 1 s):
 
 1. `series`: the same produce and fetch requests at the same times, each on a connection that is not muted, and the
    throttle times of their answers. With `--record FILE`, Apache Kafka's are kept for tests/quotas/test_series.py.
 2. `bytes`: a confluent-kafka producer that is limited to 1 MB/s beside one that is not, then consumers. Bytes of
-   record values, from 15 s after the start on, when the burst that a quota allows is over.
-3. `mutations`: topics created as fast as a quota of 5 partitions a second allows, after the burst.
-4. `connections`: connections as fast as max.connection.creation.rate of 20 a second allows, then as fast as a limit of
+   record values in each minute that begins within the minute from 15 s after the start on: the least, the mean, the most.
+   A client that sends as fast as it may comes in bursts (see tests/quotas/test_long_run.py), of which a minute has
+   five or six.
+3. `exact`: the same with clients of our own, which send one request at a time, and sleep for as long as they are told; and
+   how long the broker lets them wait after that.
+4. `mutations`: topics created as fast as a quota of 5 partitions a second allows, after the burst.
+5. `connections`: connections as fast as max.connection.creation.rate of 20 a second allows, then as fast as a limit of
    the address allows, after the burst. What an address may do comes in bursts of a window, so measure whole ones
    (`--only connections --seconds 99` measures 33 s).
 """
@@ -15,16 +19,20 @@ Four measurements of each broker, with the default windows (11 samples of 1 s):
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
+import statistics
 import tempfile
-import threading
 import time
 import uuid
+from bisect import bisect_left
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from kwire.api import ApiKey
 from tests.support.broker_process import BrokerProcess, KwireBroker
@@ -38,6 +46,10 @@ VALUE = b"v" * 10_000
 #: Not the megabyte of librdkafka: with requests of a second of the quota, the rate moves in steps.
 REQUEST_BYTES = 262_144
 WARM_UP_S = 15.0
+#: Of the requests of clients that wait exactly as they are told.
+EXACT_BYTES = (65_536, 262_144)
+
+T = TypeVar("T")
 
 #: Produce requests of the series: after how many ms, and with about how many bytes.
 SERIES = [(90, 12_000)] * 12 + [(700, 30_000)] * 8 + [(2500, 60_000), (100, 1000), (9000, 90_000)]
@@ -76,14 +88,14 @@ class Subject:
         assert answer["entries"][0]["error_code"] == 0, answer
         time.sleep(1.0)  # Apache Kafka takes it up when ZooKeeper tells it
 
-    def create(self, name: str, partitions: int = 1) -> None:
-        """Create a topic, and wait until it has a leader."""
+    def create(self, name: str, **configs: str) -> None:
+        """Create a topic of one partition, and wait until it has a leader."""
         topic = {
             "name": name,
-            "num_partitions": partitions,
+            "num_partitions": 1,
             "replication_factor": 1,
             "assignments": [],
-            "configs": [],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
         }
         self.call(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 30_000})
         time.sleep(2.0)
@@ -160,17 +172,39 @@ def fetch_request(topic: str, size: int) -> tuple[ApiKey, int, dict[str, Any]]:
 
 # 2. Bytes
 
+#: When bytes arrived, in seconds since the start, and how many.
+Arrivals = list[tuple[float, int]]
 
-def produced(subject: Subject, topic: str, client_id: str, seconds: float) -> float:
-    """Produce for some time; acknowledged bytes a second after the warm-up."""
-    begins = time.monotonic() + WARM_UP_S
-    ends = begins + seconds
-    counted = 0
+
+class PerMinute(NamedTuple):
+    """MB a second in the minutes that begin within one."""
+
+    least: float
+    mean: float
+    most: float
+
+
+def per_minute(arrivals: Arrivals, seconds: float) -> PerMinute:
+    """What arrived in each `seconds` that begin within `seconds` after the warm-up, in steps of a quarter of a second."""
+    times = [when for when, _ in arrivals]
+    sums = [0, *itertools.accumulate(size for _, size in arrivals)]
+    begins = [WARM_UP_S + step / 4 for step in range(int(seconds * 4) + 1)]
+    rates = [
+        (sums[bisect_left(times, begin + seconds)] - sums[bisect_left(times, begin)]) / seconds
+        for begin in begins
+    ]
+    figures = min(rates), statistics.mean(rates), max(rates)
+    return PerMinute(*(round(figure / 1e6, 3) for figure in figures))
+
+
+def produced(subject: Subject, topic: str, client_id: str, seconds: float) -> Arrivals:
+    """Produce for some time; what was acknowledged."""
+    began = time.monotonic()
+    arrivals: Arrivals = []
 
     def acknowledged(error: Any, message: Any) -> None:
-        nonlocal counted
-        if error is None and begins <= time.monotonic() < ends:
-            counted += len(VALUE)
+        if error is None:
+            arrivals.append((time.monotonic() - began, len(VALUE)))
 
     producer = Producer(
         {
@@ -182,7 +216,7 @@ def produced(subject: Subject, topic: str, client_id: str, seconds: float) -> fl
             "message.timeout.ms": 300_000,
         }
     )
-    while time.monotonic() < ends:
+    while time.monotonic() < began + seconds:
         try:
             producer.produce(topic, VALUE, on_delivery=acknowledged)
         except BufferError:
@@ -190,11 +224,11 @@ def produced(subject: Subject, topic: str, client_id: str, seconds: float) -> fl
         producer.poll(0)
     producer.purge()
     producer.flush(1)
-    return counted / seconds
+    return arrivals
 
 
-def consumed(subject: Subject, topic: str, client_id: str, seconds: float) -> float:
-    """Read a topic again and again for some time; bytes a second after the warm-up."""
+def consumed(subject: Subject, topic: str, client_id: str, seconds: float) -> Arrivals:
+    """Read a topic again and again for some time."""
     consumer = Consumer(
         {
             "bootstrap.servers": subject.broker.bootstrap,
@@ -202,58 +236,112 @@ def consumed(subject: Subject, topic: str, client_id: str, seconds: float) -> fl
             "group.id": uuid.uuid4().hex,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
             "queued.max.messages.kbytes": 2048,
             "fetch.message.max.bytes": REQUEST_BYTES,
         }
     )
-    start = TopicPartition(topic, 0, 0)
+    start = TopicPartition(topic, 0, OFFSET_BEGINNING)
     consumer.assign([start])
-    begins = time.monotonic() + WARM_UP_S
-    ends = begins + seconds
-    counted = 0
-    while (now := time.monotonic()) < ends:
+    began = time.monotonic()
+    arrivals: Arrivals = []
+    while (now := time.monotonic()) < began + seconds:
         for message in consumer.consume(100, timeout=0.2):
             if message.error():
                 consumer.seek(start)
-            elif now >= begins:
-                counted += len(message.value())
+            else:
+                arrivals.append((now - began, len(message.value() or b"")))
     consumer.close()
-    return counted / seconds
+    return arrivals
 
 
-def together(*works: Callable[[], float]) -> list[float]:
-    """Run works in threads, and return their figures."""
-    figures = [0.0] * len(works)
-
-    def run(place: int, work: Callable[[], float]) -> None:
-        figures[place] = work()
-
-    threads = [threading.Thread(target=run, args=item) for item in enumerate(works)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return figures
+def together(*works: Callable[[], T]) -> list[T]:
+    """Run works in threads, and return what they return."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [each.result() for each in [pool.submit(work) for work in works]]
 
 
-def rates(subject: Subject, seconds: float) -> dict[str, float]:
-    """Bytes a second of limited clients and of those beside them."""
-    subject.create("bytes")
-    figures: dict[str, float] = {}
+def rates(subject: Subject, seconds: float) -> dict[str, PerMinute]:
+    """MB a second of limited clients and of those beside them."""
+    # The client that is not limited would fill the disk.
+    subject.create("bytes", **{"retention.bytes": "1000000000", "segment.bytes": "200000000"})
+    figures: dict[str, PerMinute] = {}
     for kind, key, work in (
         ("produce", "producer_byte_rate", produced),
         ("fetch", "consumer_byte_rate", consumed),
     ):
         subject.limit({"client-id": "limited"}, **{key: LIMIT})
+        time.sleep(4.0)  # what is too much of the topic is removed
         limited, free = together(
-            lambda work=work: work(subject, "bytes", "limited", seconds),
-            lambda work=work: work(subject, "bytes", "free", seconds),
+            *(
+                functools.partial(work, subject, "bytes", client_id, WARM_UP_S + 2 * seconds)
+                for client_id in ("limited", "free")
+            )
         )
-        figures[f"{kind}, limited"], figures[f"{kind}, beside it"] = limited, free
+        figures[f"{kind}, limited"] = per_minute(limited, seconds)
+        figures[f"{kind}, beside it"] = per_minute(free, seconds)
     return figures
 
 
-# 3. and 4. Changes and connections
+# 3. Clients that wait exactly as long as they are told
+
+
+def exact(subject: Subject, seconds: float) -> dict[str, Any]:
+    """MB a second on the wire of clients that sleep as they are told, and for how many ms they waited after that."""
+    subject.limit({"client-id": CLIENT_ID}, producer_byte_rate=LIMIT, consumer_byte_rate=LIMIT)
+    figures: dict[str, Any] = {}
+    for size in EXACT_BYTES:
+        topics = [f"exact-{kind}-{size}" for kind in ("produce", "fetch")]
+        for topic in topics:
+            subject.create(topic, **{"retention.ms": "-1"})  # the batches have an old timestamp
+        for _ in range(4):
+            subject.call(*produce_request(topics[1], size))
+        time.sleep(WARM_UP_S)  # the windows are empty again
+        asked = zip(("produce", "fetch"), topics, (produce_request, fetch_request), strict=True)
+        works = [
+            functools.partial(told, subject, kind, ask(topic, size), WARM_UP_S + 2 * seconds)
+            for kind, topic, ask in asked
+        ]
+        for kind, (arrivals, late_ms) in zip(("produce", "fetch"), together(*works), strict=True):
+            figures[f"{kind} of {size}"] = {
+                "MB a second": per_minute(arrivals, seconds),
+                "late ms": {
+                    "median": round(statistics.median(late_ms or [0.0]), 1),
+                    "worst": round(max(late_ms, default=0.0), 1),
+                },
+                "throttled": len(late_ms),
+            }
+    subject.limit({"client-id": CLIENT_ID}, producer_byte_rate=None, consumer_byte_rate=None)
+    return figures
+
+
+def told(
+    subject: Subject, kind: str, request: tuple[ApiKey, int, dict[str, Any]], seconds: float
+) -> tuple[Arrivals, list[float]]:
+    """Send a request again and again; what was counted for the quota, and how late the answers came after a throttle time."""
+    client = subject.connect()
+    began = time.monotonic()
+    arrivals: Arrivals = []
+    late_ms: list[float] = []
+    throttle_ms = 0
+    while (now := time.monotonic()) < began + seconds:
+        answer = client.call(*request)
+        assert answer is not None and client.last is not None
+        done = time.monotonic()
+        if throttle_ms:
+            late_ms.append((done - now) * 1000)
+        throttle_ms = answer["throttle_time_ms"]
+        if kind == "produce":
+            arrivals.append((done - began, len(client.last.request)))
+        elif not throttle_ms:  # else it has no records
+            arrivals.append((done - began, len(client.last.response)))
+        if throttle_ms:
+            time.sleep(max(0.0, done + throttle_ms / 1000 - time.monotonic()))
+    client.close()
+    return arrivals, late_ms
+
+
+# 4. and 5. Changes and connections
 
 
 def mutations(subject: Subject, seconds: float) -> dict[str, float]:
@@ -369,6 +457,7 @@ def measure(subject: Subject, only: str | None, seconds: float) -> dict[str, Any
     works: dict[str, Callable[[], Any]] = {
         "series": lambda: series(subject),
         "bytes": lambda: rates(subject, seconds),
+        "exact": lambda: exact(subject, seconds),
         "mutations": lambda: mutations(subject, seconds / 3),
         "connections": lambda: connections(subject, seconds / 3),
     }
@@ -385,8 +474,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=60.0, help="of bytes; others take a third")
-    parser.add_argument("--only", choices=["series", "bytes", "mutations", "connections"])
+    parser.add_argument("--seconds", type=float, default=60.0, help="a minute; others take a third")
+    parser.add_argument("--only", choices=["series", "bytes", "exact", "mutations", "connections"])
     parser.add_argument("--record", type=Path, help="keep Apache Kafka's series in this file")
     options = parser.parse_args()
     measured: dict[str, dict[str, Any]] = {}
@@ -394,7 +483,7 @@ def main() -> None:
         for kind in (Kafka39Broker, KwireBroker):
             directory = Path(folder) / kind.__name__
             directory.mkdir()
-            broker = kind(directory, config={"log.retention.check.interval.ms": "3600000"})
+            broker = kind(directory, config={"log.retention.check.interval.ms": "3000"})
             broker.start()
             try:
                 figures = measure(Subject(broker), options.only, options.seconds)
