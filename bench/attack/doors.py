@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,10 @@ from kwire.testing.certificates import Authority
 from server.security.sasl.clients import PlainClient, ScramClient
 from server.security.sasl.scram import new_salt, salted_password
 from tests.security.tokens import key_set, public_jwk, rsa_key
-from tests.support.broker_process import KwireBroker, free_port
+from tests.support.broker_process import BrokerProcess, KwireBroker, free_port
+from tests.support.kafka import Kafka39Broker
 
-from .target import SETTINGS
+from .target import KAFKA_JVM, SETTINGS
 from .wire import Wire, body_of
 
 SCRAM = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
@@ -30,6 +32,7 @@ SECRETS = {
     "encoder": "encoder-secret-Zq84",
 }
 TOPIC = "treasure"
+LOGIN_LISTENERS = ("tls", "sasl")
 
 
 class Ports(NamedTuple):
@@ -42,41 +45,32 @@ class Ports(NamedTuple):
     http: int
 
 
-class SecuredKwire(KwireBroker):
-    """kwire with an authorizer, whose settings are in a file, since everyone can see a command line."""
+class Secured(BrokerProcess):
+    """A broker with an authorizer and a listener for each kind of login."""
 
-    def __init__(self, directory: Path, *, level: str = "INFO", **config: str) -> None:
-        self.ports = Ports(*(free_port() for _ in Ports._fields))
-        super().__init__(directory, port=self.ports.admin)
-        self.level = level
+    def open_doors(self, directory: Path) -> dict[str, str]:
+        """Choose the ports, write the stores; return the settings that kwire and Apache Kafka have in common."""
         self._doors: list[Door] = []
+        self.ports = ports = Ports(*(free_port() for _ in Ports._fields))
         self.authority = Authority()
+        directory.mkdir(parents=True, exist_ok=True)
         self.trusted = self.authority.write(directory / "trusted.pem")
         self.authority.issue("CN=broker").write(directory / "broker.pem")
-        (directory / "keys.json").write_bytes(key_set(public_jwk(rsa_key(), "k1")))
-        ports = self.ports
         plain = " ".join(f'user_{who}="{SECRETS[who]}"' for who in ("alice", "mallory"))
-        clients = ("tls", "sasl")
-        self.config = {
+        modules = {"PLAIN": MODULE.format("plain.Plain") + f" {plain};"}
+        modules |= {name: MODULE.format("scram.Scram") + ";" for name in SCRAM}
+        return {
             **SETTINGS,
             "auto.create.topics.enable": "false",
             "listeners": f"ADMIN://127.0.0.1:{ports.admin},TLS://127.0.0.1:{ports.tls},"
             f"SASL://127.0.0.1:{ports.sasl},MUTUAL://127.0.0.1:{ports.mutual}",
             "listener.security.protocol.map": "ADMIN:PLAINTEXT,TLS:SASL_SSL,SASL:SASL_PLAINTEXT,MUTUAL:SSL",
             "inter.broker.listener.name": "ADMIN",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "sasl.enabled.mechanisms": ",".join(modules),
             **{
-                f"listener.name.{n}.plain.sasl.jaas.config": f"{MODULE.format('plain.Plain')} {plain};"
-                for n in clients
-            },
-            **{
-                f"listener.name.{n}.oauthbearer.sasl.oauthbearer.{key}": value
-                for n in clients
-                for key, value in (
-                    ("jwks.endpoint.url", f"file://{directory}/keys.json"),
-                    ("expected.audience", "kafka"),
-                    ("expected.issuer", "us"),
-                )
+                f"listener.name.{listener}.{name.lower()}.sasl.jaas.config": module
+                for listener in LOGIN_LISTENERS
+                for name, module in modules.items()
             },
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(directory / "broker.pem"),
@@ -88,21 +82,9 @@ class SecuredKwire(KwireBroker):
             "super.users": "User:ANONYMOUS;User:admin",
             "delegation.token.secret.key": SECRETS["tokens"],
             "password.encoder.secret": SECRETS["encoder"],
-            "kwire.http.listener": f"127.0.0.1:{ports.http}",
             "listener.name.sasl.plain.connections.max.reauth.ms": "600000",
             "listener.name.sasl.scram-sha-256.connections.max.reauth.ms": "600000",
-            **config,
         }
-
-    def command(self) -> list[str]:
-        path = self.directory / "server.properties"
-        lines = (f"{key}={escaped(value)}\n" for key, value in self.config.items())
-        path.write_text("".join(lines))
-        path.chmod(0o600)
-        return [
-            *(sys.executable, "-m", "server", "serve", "--config", str(path)),
-            *("--data-dir", str(self.log_dir), "--log-level", self.level),
-        ]
 
     def admin(self) -> Door:
         """A connection of the super user, which is closed with the broker."""
@@ -132,6 +114,60 @@ class SecuredKwire(KwireBroker):
         answer = admin.call(ApiKey.CREATE_TOPICS, 5, topics=topics, timeout_ms=10_000)
         assert answer["topics"][0]["error_code"] == 0, answer
         assert allow(admin, "User:alice", 2, TOPIC) == 0
+        self._taken_up()
+
+    def _taken_up(self) -> None:
+        """Wait until users and ACLs have an effect."""
+
+
+class SecuredKwire(Secured, KwireBroker):
+    """kwire, whose settings are in a file, since everyone can see a command line."""
+
+    def __init__(self, directory: Path, *, level: str = "INFO", **config: str) -> None:
+        common = self.open_doors(directory)
+        super().__init__(directory, port=self.ports.admin)
+        self.level = level
+        (directory / "keys.json").write_bytes(key_set(public_jwk(rsa_key(), "k1")))
+        self.config = {
+            **common,
+            "sasl.enabled.mechanisms": f"{common['sasl.enabled.mechanisms']},OAUTHBEARER",
+            **{
+                f"listener.name.{listener}.oauthbearer.sasl.oauthbearer.{key}": value
+                for listener in LOGIN_LISTENERS
+                for key, value in (
+                    ("jwks.endpoint.url", f"file://{directory}/keys.json"),
+                    ("expected.audience", "kafka"),
+                    ("expected.issuer", "us"),
+                )
+            },
+            "kwire.http.listener": f"127.0.0.1:{self.ports.http}",
+            **config,
+        }
+
+    def command(self) -> list[str]:
+        path = self.directory / "server.properties"
+        lines = (f"{key}={escaped(value)}\n" for key, value in self.config.items())
+        path.write_text("".join(lines))
+        path.chmod(0o600)
+        return [
+            *(sys.executable, "-m", "server", "serve", "--config", str(path)),
+            *("--data-dir", str(self.log_dir), "--log-level", self.level),
+        ]
+
+
+class SecuredKafka(Secured, Kafka39Broker):
+    """Apache Kafka 3.9.2 with the same settings, but without OAUTHBEARER and HTTP, and the JVM options of its script."""
+
+    def __init__(self, directory: Path, **config: str) -> None:
+        common = self.open_doors(directory)
+        super().__init__(directory, port=self.ports.admin, jvm=KAFKA_JVM)
+        self.config = {**common, **config}
+
+    def properties(self) -> dict[str, str]:
+        return {name: escaped(value) for name, value in super().properties().items()}
+
+    def _taken_up(self) -> None:
+        time.sleep(2.0)  # ZooKeeper tells it
 
 
 def escaped(value: str) -> str:

@@ -1,5 +1,7 @@
 """What an honest client feels beside those who want a secured broker down. python -m bench.attack.floods [ROW ...]
 
+With --kafka, Apache Kafka 3.9.2 is attacked, with the same settings and listeners.
+
 For each row a broker with TLS, SASL and an authorizer is started, and an honest client in a process of its own
 (`guest.py`), which produces over SASL_SSL and logs in again and again. Then comes one attack for `--seconds`. Reported are
 how much was tried, the milliseconds that the honest client's requests and logins took meanwhile, its errors, and the
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import select
 import socket
 import subprocess
@@ -25,14 +28,14 @@ from typing import Any
 from kwire.api import ApiKey
 from tests.support.broker_process import cpu_seconds
 
-from .doors import SECRETS, TOPIC, Door, SecuredKwire, client_hello, http
+from .doors import SECRETS, TOPIC, Door, Secured, SecuredKafka, SecuredKwire, client_hello, http
 from .target import MEGABYTE, ROOT, MemoryWatch
 from .wire import body_of, frame
 
 THREADS = 8
 SLOW = 1000
 
-Flood = Callable[[SecuredKwire, threading.Event], int]
+Flood = Callable[[Secured, threading.Event], int]
 
 
 def in_threads(once: Callable[[], int], ended: threading.Event, number: int = THREADS) -> int:
@@ -93,11 +96,11 @@ def drip(port: int, data: bytes, ended: threading.Event) -> int:
     return SLOW
 
 
-def slow_handshakes(broker: SecuredKwire, ended: threading.Event) -> int:
+def slow_handshakes(broker: Secured, ended: threading.Event) -> int:
     return drip(broker.ports.tls, client_hello(), ended)
 
 
-def half_handshakes(broker: SecuredKwire, ended: threading.Event) -> int:
+def half_handshakes(broker: Secured, ended: threading.Event) -> int:
     """1,000 connections that send a ClientHello and go no further."""
     hello = client_hello()
     with many(broker.ports.tls) as opened:
@@ -107,7 +110,7 @@ def half_handshakes(broker: SecuredKwire, ended: threading.Event) -> int:
     return SLOW
 
 
-def handshake_flood(broker: SecuredKwire, ended: threading.Event) -> int:
+def handshake_flood(broker: Secured, ended: threading.Event) -> int:
     """A recorded ClientHello, which costs its sender nothing and the broker a signature."""
     hello = client_hello()
 
@@ -120,12 +123,12 @@ def handshake_flood(broker: SecuredKwire, ended: threading.Event) -> int:
     return in_threads(once, ended)
 
 
-def slow_logins(broker: SecuredKwire, ended: threading.Event) -> int:
+def slow_logins(broker: Secured, ended: threading.Event) -> int:
     """As slow_handshakes, without TLS, in a frame of the largest size that is allowed before the login."""
     return drip(broker.ports.sasl, b"\0\7\xff\xff" + bytes(100), ended)
 
 
-def held_frames(broker: SecuredKwire, ended: threading.Event) -> int:
+def held_frames(broker: Secured, ended: threading.Event) -> int:
     """1,000 connections that send all but the last byte of a frame of 512 KiB before the login."""
     data = b"\0\7\xff\xff\0\x24\0\1" + bytes(0x7FFFF - 5)
     with many(broker.ports.sasl) as opened:
@@ -151,7 +154,7 @@ def held_frames(broker: SecuredKwire, ended: threading.Event) -> int:
     return SLOW
 
 
-def plain_to_tls(broker: SecuredKwire, ended: threading.Event) -> int:
+def plain_to_tls(broker: Secured, ended: threading.Event) -> int:
     def once() -> int:
         with connected(broker.ports.tls) as each:
             each.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -162,7 +165,7 @@ def plain_to_tls(broker: SecuredKwire, ended: threading.Event) -> int:
     return in_threads(once, ended)
 
 
-def tls_to_plain(broker: SecuredKwire, ended: threading.Event) -> int:
+def tls_to_plain(broker: Secured, ended: threading.Event) -> int:
     hello = client_hello()
 
     def once() -> int:
@@ -175,35 +178,24 @@ def tls_to_plain(broker: SecuredKwire, ended: threading.Event) -> int:
     return in_threads(once, ended)
 
 
-def failing_logins(handshake: str, token: bytes) -> Flood:
-    """Logins that fail, whose requests come in one piece, on many connections: those of a login that waits cost nothing."""
-    data = frame(ApiKey.SASL_HANDSHAKE, 1, body_of(ApiKey.SASL_HANDSHAKE, 1, mechanism=handshake))
-    data += frame(
-        ApiKey.SASL_AUTHENTICATE, 1, body_of(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=token)
-    )
-    if handshake != "PLAIN":
-        final = b"c=biws,r=x,p=" + b"A" * 43 + b"="
-        data += frame(
-            ApiKey.SASL_AUTHENTICATE, 1, body_of(ApiKey.SASL_AUTHENTICATE, 1, auth_bytes=final)
-        )
+def guesses(mechanism: str, user: str, rate: int) -> Flood:
+    """Logins that fail, so many a second, or as many as one process can try (0)."""
 
-    def flood(broker: SecuredKwire, ended: threading.Event) -> int:
-        def once() -> int:
-            opened = [connected(broker.ports.sasl) for _ in range(24)]
-            for each in opened:
-                each.sendall(data)
-            for each in opened:
-                with each:
-                    while each.recv(1000):
-                        pass
-            return len(opened)
-
-        return in_threads(once, ended, 16)
+    def flood(broker: Secured, ended: threading.Event) -> int:
+        process = subprocess.Popen(
+            [*(sys.executable, "-m", "bench.attack.guesses", str(broker.ports.sasl)),
+             *(mechanism, user, str(rate))],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        ended.wait()
+        said = json.loads(process.communicate("", timeout=120)[0])
+        print(f"  {said}", file=sys.stderr, flush=True)
+        return int(said["begun"])
 
     return flood
 
 
-def client_ids(broker: SecuredKwire, ended: threading.Event) -> int:
+def client_ids(broker: Secured, ended: threading.Event) -> int:
     """A client with a quota that takes a new client id for each request."""
     admin = broker.admin()
     row = {"entity": [{"entity_type": "client-id", "entity_name": None}],
@@ -224,7 +216,7 @@ def client_ids(broker: SecuredKwire, ended: threading.Event) -> int:
     return in_threads(once, ended)
 
 
-def throttled(broker: SecuredKwire, ended: threading.Event) -> int:
+def throttled(broker: Secured, ended: threading.Event) -> int:
     """200 connections of a throttled user, each of which sends 1 MB requests without waiting for an answer."""
     admin = broker.admin()
     row = {"entity": [{"entity_type": "user", "entity_name": "mallory"}],
@@ -249,7 +241,7 @@ def throttled(broker: SecuredKwire, ended: threading.Event) -> int:
     return len(doors)
 
 
-def slow_http(broker: SecuredKwire, ended: threading.Event) -> int:
+def slow_http(broker: Secured, ended: threading.Event) -> int:
     """Slow clients of /metrics: the listener keeps 32, so the others come again at once."""
     port = broker.ports.http
     data = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 100
@@ -275,56 +267,64 @@ ROWS: dict[str, tuple[str, Flood]] = {
     "held-frames": ("1,000 connections that hold all but the end of 512 KiB before the login", held_frames),
     "plain-to-tls": ("HTTP to the TLS port", plain_to_tls),
     "tls-to-plain": ("TLS to the port without", tls_to_plain),
-    "failed-plain": ("Failed logins, PLAIN", failing_logins("PLAIN", b"\0alice\0wrong")),
-    "failed-scram": ("Failed logins, SCRAM-SHA-512", failing_logins("SCRAM-SHA-512", b"n,,n=alice,r=x")),
-    "unknown-scram": ("Failed logins of unknown users, SCRAM-SHA-512", failing_logins("SCRAM-SHA-512", b"n,,n=nobody,r=x")),
+    "failed-plain": ("Failed logins as fast as they go, PLAIN", guesses("PLAIN", "alice", 0)),
+    "failed-scram-1000": ("1,000 failed logins a second, SCRAM-SHA-512", guesses("SCRAM-SHA-512", "alice", 1000)),
+    "failed-scram": ("Failed logins as fast as they go, SCRAM-SHA-512", guesses("SCRAM-SHA-512", "alice", 0)),
+    "unknown-scram": ("The same, of users that do not exist", guesses("SCRAM-SHA-512", "nobody", 0)),
     "client-ids": ("Requests with a new client id each, under a quota for each client id", client_ids),
     "throttled": ("200 connections of a throttled user that go on sending", throttled),
     "slow-http": ("100 slow clients of /metrics", slow_http),
 }  # fmt: skip
 
 
-def measure(name: str, seconds: float) -> dict[str, Any]:
-    """Run one row."""
+#: The honest client before each attack: Java becomes faster for a while.
+WARM_UP_S = {"kwire": 3.0, "Apache Kafka": 20.0}
+
+
+def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
+    """Run one row on a broker that has just been started."""
     text, flood = ROWS[name]
-    with tempfile.TemporaryDirectory() as scratch, SecuredKwire(Path(scratch) / "broker") as broker:
-        assert isinstance(broker, SecuredKwire)
-        broker.prepare()
-        guest = subprocess.Popen(
-            [*(sys.executable, "-m", "bench.attack.guest", str(broker.ports.tls), str(broker.trusted)),
-             *("alice", SECRETS["alice"], TOPIC)],
-            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        time.sleep(3)
-        memory, logged = MemoryWatch(broker), broker.log_path.stat().st_size
-        cpu = cpu_seconds(broker.pid)
-        ended = threading.Event()
-        timer = threading.Timer(seconds, ended.set)
-        began = time.monotonic()
-        timer.start()
-        tried = flood(broker, ended)
-        until = time.monotonic()
-        cpu = cpu_seconds(broker.pid) - cpu
-        out, _ = guest.communicate("", timeout=120)
-        before, peak, _ = memory.stop()
-        said = json.loads(out)
-        alive = broker.process is not None and broker.process.poll() is None
-        scraped = (
-            b" 200 "
-            in http(
-                broker.ports.http,
-                b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
-            )[:20]
-        )
-        log = broker.log_path.read_text()
-        return {
-            "name": name, "text": text, "tried": tried, "seconds": round(until - began, 1),
-            "request": times(said["times"], "request", began, until),
-            "login": times(said["times"], "login", began, until),
-            "errors": said["errors"], "alive": alive and scraped, "cpu_s": round(cpu, 1),
-            "tracebacks": log.count("Traceback"), "log_kb": round((len(log) - logged) / 1000),
-            "before_mb": round(before / MEGABYTE), "peak_mb": round(peak / MEGABYTE),
-        }  # fmt: skip
+    broker.prepare()
+    guest = subprocess.Popen(
+        [*(sys.executable, "-m", "bench.attack.guest", str(broker.ports.tls), str(broker.trusted)),
+         *("alice", SECRETS["alice"], TOPIC)],
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(WARM_UP_S[broker.kind])
+    memory, logged = MemoryWatch(broker), broker.log_path.stat().st_size
+    cpu = cpu_seconds(broker.pid)
+    ended = threading.Event()
+    timer = threading.Timer(seconds, ended.set)
+    began = time.monotonic()
+    timer.start()
+    tried = flood(broker, ended)
+    until = time.monotonic()
+    cpu = cpu_seconds(broker.pid) - cpu
+    out, _ = guest.communicate("", timeout=120)
+    before, peak, _ = memory.stop()
+    said = json.loads(out)
+    log = broker.log_path.read_text()
+    return {
+        "name": name, "broker": broker.kind, "text": text, "tried": tried,
+        "seconds": round(until - began, 1),
+        "request": times(said["times"], "request", began, until),
+        "login": times(said["times"], "login", began, until),
+        "errors": said["errors"], "alive": is_alive(broker), "cpu_s": round(cpu, 1),
+        "tracebacks": log.count("Traceback"), "log_kb": round((len(log) - logged) / 1000),
+        "before_mb": round(before / MEGABYTE), "peak_mb": round(peak / MEGABYTE),
+        "load": round(os.getloadavg()[0], 1),
+    }  # fmt: skip
+
+
+def is_alive(broker: Secured) -> bool:
+    """Whether the broker runs and answers; kwire also by HTTP."""
+    if broker.process is None or broker.process.poll() is not None:
+        return False
+    if isinstance(broker, SecuredKwire):
+        question = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        if b" 200 " not in http(broker.ports.http, question)[:20]:
+            return False
+    return broker.admin().is_served()
 
 
 def times(all_times: list[list[Any]], what: str, began: float, until: float) -> dict[str, Any]:
@@ -344,9 +344,15 @@ def main() -> None:
     )
     options.add_argument("rows", nargs="*", metavar="ROW")
     options.add_argument("--seconds", type=float, default=10.0)
+    options.add_argument("--kafka", action="store_true", help="attack Apache Kafka 3.9.2")
     chosen = options.parse_args()
+    make = SecuredKafka if chosen.kafka else SecuredKwire
     for name in chosen.rows or ROWS:
-        print(json.dumps(measure(name, chosen.seconds)), flush=True)
+        if chosen.kafka and name == "slow-http":
+            continue
+        with tempfile.TemporaryDirectory() as scratch, make(Path(scratch) / "broker") as broker:
+            assert isinstance(broker, Secured)
+            print(json.dumps(measure(name, chosen.seconds, broker)), flush=True)
 
 
 if __name__ == "__main__":
