@@ -75,6 +75,8 @@ class Broker:
         self.watchdog: Watchdog | None = None
         #: Serves health and metrics, if an address is configured.
         self.http: HttpListener | None = None
+        #: Pages about this broker, if they are enabled.
+        self.console: BrokerConsole | None = None
         self._stopping = False
         self._cleanup = AsyncExitStack()
 
@@ -86,7 +88,6 @@ class Broker:
         config, cleanup = self.config, self._cleanup
         self.failed = asyncio.get_running_loop().create_future()
         metrics: BrokerMetrics | None = None
-        console: BrokerConsole | None = None
         if (endpoint := config.http_listener) is not None:
             from .composition.http import open_http
 
@@ -100,8 +101,8 @@ class Broker:
             if config.get_bool("kwire.console.enable"):
                 from .composition.console import BrokerConsole
 
-                console = BrokerConsole(config, self.seams)
-                console.open(http.routes, cleanup)
+                self.console = BrokerConsole(config, self.seams)
+                self.console.open(http.routes, cleanup)
         opened = self.opened = await open_world(
             config, self.seams, cleanup, fail=self._fail, directory_failed=self._directory_failed
         )
@@ -126,8 +127,8 @@ class Broker:
             self.tls.start()
         if metrics is not None:
             sources = metrics.begin(opened, rooms, self.serving, lambda: self._stopping)
-            if console is not None:
-                console.begin(opened, rooms, sources, self.address, lambda: self.not_ready)
+            if self.console is not None:
+                self.console.begin(opened, rooms, sources, self.address, lambda: self.not_ready)
         if not await rooms.controller.known(FIRST_METADATA_S):
             logger.warning("no controller has told this broker of the cluster yet")
 

@@ -172,4 +172,9 @@ def application(console: Console, write_token: str) -> Starlette:
         Route("/console/live/log", live("log_live.html", inside.gather_log)),
         Route("/console/static/{name}", pages.static),
     ]
+    if write_token:
+        from .writes import Writes
+
+        console.write_allowed = True
+        routes += Writes(pages, write_token).routes()
     return Starlette(routes=routes, exception_handlers={404: pages.missing})
