@@ -57,10 +57,11 @@ class Broker:
                 config.get_int("kwire.worker.max.bytes"),
             )
         )
+        clock = clock or SystemClock()
         #: The certificates of listeners with TLS; None without such listeners.
-        self.tls = tls_of(config, executor)
+        self.tls = tls_of(config, executor, clock)
         self.seams = Seams(
-            clock or SystemClock(),
+            clock,
             file_layer or FileLayer(),
             executor,
             network or SocketNetwork(executor, self.tls),
@@ -191,10 +192,10 @@ class Broker:
             self.rooms.controller.log_directory_failed()
 
 
-def tls_of(config: BrokerConfig, executor: Executor) -> Tls | None:
+def tls_of(config: BrokerConfig, executor: Executor, clock: Clock) -> Tls | None:
     """What listeners with TLS need; nothing of it is imported if there are none."""
     if not any(endpoint.is_encrypted for endpoint in config.listeners):
         return None
     from .net.tls import Tls
 
-    return Tls(config, executor)
+    return Tls(config, executor, clock)

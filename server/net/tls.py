@@ -24,6 +24,7 @@ from .tls_transport import Handshakes, Records, TlsTransport
 if TYPE_CHECKING:
     import socket
 
+    from ..clock import Clock
     from ..config import BrokerConfig
     from ..metadata.endpoint import Endpoint
     from .transport import Threads, Transport
@@ -71,8 +72,8 @@ class TlsListener:
         user = self.credentials.rules.user(name_text(subject_of(certificate)))
         return f"{USER_TYPE}:{user}"
 
-    def take(self, credentials: Credentials) -> None:
-        """Use credentials for new connections, and say so."""
+    def take(self, credentials: Credentials, now_ms: int) -> None:
+        """Use credentials for new connections, and say so. Unit: the time is ms since the Unix epoch."""
         self.credentials = credentials
         own = credentials.own
         assert own is not None
@@ -83,7 +84,7 @@ class TlsListener:
             own.subject.rfc4514_string() or "nobody",
             f"{ends:%Y-%m-%d %H:%M} UTC",
         )
-        left = ends - datetime.now(UTC)
+        left = ends - datetime.fromtimestamp(now_ms / 1000, UTC)
         if left < ENDS_SOON:
             what = "has expired" if left < timedelta(0) else f"expires in {left.days} days"
             logger.warning("listener %s: the certificate %s", self.name, what)
@@ -92,9 +93,10 @@ class TlsListener:
 class Tls:
     """The TLS of one broker, on the running loop."""
 
-    def __init__(self, config: BrokerConfig, threads: Threads) -> None:
+    def __init__(self, config: BrokerConfig, threads: Threads, clock: Clock) -> None:
         self._config = config
         self._threads = threads
+        self._clock = clock
         self._handshakes = Handshakes()
         self._records = Records()
         self._listeners: dict[str, TlsListener] = {}
@@ -106,7 +108,7 @@ class Tls:
     def open(self, endpoint: Endpoint) -> None:
         """Read a listener's certificates, before it accepts connections. Errors: ConfigError."""
         listener = TlsListener(self._config, endpoint)
-        listener.take(listener.credentials)
+        listener.take(listener.credentials, self._clock.now_ms())
         self._listeners[endpoint.listener] = listener
 
     def accepted(self, sock: socket.socket, endpoint: Endpoint) -> Transport:
@@ -158,7 +160,10 @@ class Tls:
         self._now.set()
 
     def check(self, proposed: BrokerConfig) -> None:
-        """Whether listeners could use the settings of AlterConfigs. Errors: ConfigError. Source: SslFactory."""
+        """Whether listeners could use the settings of AlterConfigs; reads their files, and so belongs in a thread.
+
+        Errors: ConfigError. Source: SslFactory.
+        """
         for listener in self._listeners.values():
             prefix = f"listener.name.{listener.name.lower()}.ssl."
             names = {
@@ -209,7 +214,7 @@ class Tls:
                 listener.name,
             )
         else:
-            listener.take(credentials)
+            listener.take(credentials, self._clock.now_ms())
 
 
 def check_replacement(

@@ -49,7 +49,7 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, executor: Executor) -> None:
         self.config = config
-        self.tls = Tls(config, executor)
+        self.tls = Tls(config, executor, SystemClock())
         self.network = SocketNetwork(executor, self.tls)
         self.echo = Echo()
         endpoint = config.listeners[0]
@@ -554,14 +554,24 @@ async def test_reload_reads_at_once(authority: Authority, tmp_path: Path) -> Non
         assert shown == after
 
 
-@on_loop
-async def test_certificate_that_ends_soon_is_named_in_the_log(
-    authority: Authority, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("days_left", "warnings"),
+    [
+        (15, []),
+        (5, ["listener SSL: the certificate expires in 5 days"]),
+        (-1, ["listener SSL: the certificate has expired"]),
+    ],
+)
+def test_certificate_that_ends_soon_is_named_in_the_log(
+    authority: Authority, caplog: pytest.LogCaptureFixture, days_left: int, warnings: list[str]
 ) -> None:
-    for days, said in ((5, "expires in 4 days"), (-1, "has expired")):
-        issued = authority.issue("CN=broker", valid_for=timedelta(days=days))
-        async with serving(settings_of(authority, issued)):
-            assert f"listener SSL: the certificate {said}" in caplog.text
+    issued = authority.issue("CN=broker")
+    config = BrokerConfig(settings_of(authority, issued))
+    listener = tls.TlsListener(config, Endpoint("SSL", "", 0, "SSL"))
+    ends_ms = int(issued.certificate.not_valid_after_utc.timestamp()) * 1000
+    listener.take(listener.credentials, ends_ms - days_left * 86_400_000)
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert said == warnings
 
 
 @on_loop
