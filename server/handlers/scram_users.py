@@ -10,8 +10,7 @@ Source: ZkAdminManager.alterUserScramCredentials, describeUserScramCredentials; 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from kwire.errors import ErrorCode
 from kwire.messages.alter_user_scram_credentials import (
@@ -32,13 +31,11 @@ from ..coordination.paths import desanitize, sanitize
 from ..metadata.image import DEFAULT_ENTITY, USERS
 from ..security.acl import AclOperation
 from ..security.sasl.scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS, TYPES
+from ..turns import Steps
 from . import refusals
 from .authorization import cluster
 from .context import Later, RequestContext
 from .registry import handles
-
-R = TypeVar("R")
-Steps = Generator[None, None, R]
 
 NO_NAME = "Username must not be empty"
 #: ZooKeeper takes no node of these names; Apache Kafka fails all rows of the request with UNKNOWN_SERVER_ERROR.
@@ -71,7 +68,7 @@ def describe_user_scram_credentials(
     configs = ctx.services.metadata().configs.get(USERS, {})
     results: list[DescribeUserScramCredentialsResult] = []
     if not request.users:
-        for name in sorted(configs):
+        for name in configs:
             yield
             if "/" not in name and name != DEFAULT_ENTITY:
                 found = _described(desanitize(name), configs[name])
