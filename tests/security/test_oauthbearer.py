@@ -33,7 +33,7 @@ from server.security.sasl.oauthbearer import (
     parse_initial_response,
 )
 from server.security.sasl.oauthbearer_login import fetch_again_ms, login_of
-from server.security.sasl.signed_tokens import SignedTokens, parse_key_set
+from server.security.sasl.signed_tokens import CLOCK_SKEW, SignedTokens, parse_key_set
 from server.security.sasl.sources import Sources
 from server.security.sasl.unsecured_tokens import unsigned_claims, unsigned_token
 from tests.support.clock import ManualClock
@@ -532,6 +532,7 @@ def test_settings_that_cannot_work_are_refused_by_name(tmp_path: Path) -> None:
         ({keys: "keys.json"}, keys),
         ({keys: (tmp_path / "missing").as_uri()}, keys),
         ({handler: "com.example.Mine", keys: "http://h/"}, handler),
+        ({keys: "http://h/", CLOCK_SKEW: "-1"}, CLOCK_SKEW),
     ]:
         with pytest.raises(ConfigError, match=name):
             made(values)

@@ -31,6 +31,8 @@ ALGORITHMS: dict[tuple[str, str], tuple[str, ...]] = {
 #: RSA keys below this are refused (RFC 7518, section 3.3).
 MIN_RSA_BITS = 2048
 
+CLOCK_SKEW = "sasl.oauthbearer.clock.skew.seconds"
+
 
 class VerificationKey(NamedTuple):
     """One key of the set. Shape: `key_id` is empty if it has none; `key` is what PyJWT verifies with."""
@@ -114,6 +116,9 @@ class SignedTokens:
                 fetch()  # a file that is missing at the start is a mistake
             except FetchFailed as error:
                 raise settings.refusal("sasl.oauthbearer.jwks.endpoint.url", str(error)) from error
+        skew_s = settings.get_int(CLOCK_SKEW)
+        if skew_s < 0:
+            raise settings.refusal(CLOCK_SKEW, "must not be negative")
         times = RefreshTimes(
             settings.get_int("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
             settings.get_int("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
@@ -124,7 +129,7 @@ class SignedTokens:
             settings.get_optional_str("sasl.oauthbearer.expected.issuer") or "",
             settings.get_str("sasl.oauthbearer.scope.claim.name"),
             settings.get_str("sasl.oauthbearer.sub.claim.name"),
-            settings.get_int("sasl.oauthbearer.clock.skew.seconds") * 1000,
+            skew_s * 1000,
         )
         none: tuple[VerificationKey, ...] = ()
         source = KeySource(fetch, none, RefreshPolicy(times), clock, sources.in_thread)
