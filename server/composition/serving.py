@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -184,10 +183,14 @@ def logins_of(endpoint: Endpoint, config: BrokerConfig, rooms: Rooms) -> SaslLog
 
     services = rooms.services
 
-    def known_token(mechanism: str, token_id: str) -> KnownUser | None:
+    in_thread = services.executor.in_thread
+
+    def known_token(
+        mechanism: str, token_id: str
+    ) -> KnownUser | Awaitable[KnownUser | None] | None:
         if rooms.tokens is None:
             return None
-        return rooms.tokens.tokens.user_of(mechanism, token_id, services.clock.now_ms())
+        return rooms.tokens.tokens.user_of(mechanism, token_id, services.clock.now_ms(), in_thread)
 
     sources = Sources(
         user_configs=lambda: services.metadata().configs.get(USERS, EMPTY),
@@ -195,7 +198,7 @@ def logins_of(endpoint: Endpoint, config: BrokerConfig, rooms: Rooms) -> SaslLog
         token=known_token,
         clock=services.clock,
         warn=lambda text: logger.warning("listener %s: %s", endpoint.listener, text),
-        in_thread=services.executor.in_thread,
+        in_thread=in_thread,
     )
     return SaslLogins(config.listener(endpoint.listener), sources, rooms.dispatcher, services.clock)
 
@@ -253,7 +256,7 @@ def report_addresses(config: BrokerConfig, opened: Opened) -> None:
             logger.info(
                 "listening on every interface; clients and other brokers are told to connect to %s:%d. "
                 "If they cannot reach it%s, start with --advertise HOST:%d",
-                socket.getfqdn(),
+                opened.host_name,
                 endpoint.port,
                 ", or the certificate has no such name" if endpoint.is_encrypted else "",
                 endpoint.port,

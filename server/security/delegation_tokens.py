@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from kwire.errors import ErrorCode
 
 from .sasl.scram import KnownUser, ScramCredential, salted_password
 from .sasl.scram_numbers import MIN_ITERATIONS
+
+#: Runs a call in a thread.
+InThread: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class TokenInfo(NamedTuple):
@@ -153,9 +156,12 @@ class DelegationTokens:
 
     # -- logins
 
-    def user_of(self, mechanism: str, token_id: str, now_ms: int) -> KnownUser | None:
+    def user_of(
+        self, mechanism: str, token_id: str, now_ms: int, in_thread: InThread
+    ) -> KnownUser | Awaitable[KnownUser | None] | None:
         """Whom a SCRAM login with a token is for; None if there is no such token, or no longer.
 
+        Shape: an awaitable at a token's first login, whose password a thread has to salt in thousands of rounds.
         Apache Kafka also lets a token log in that has expired and was not yet removed.
         """
         info = self._tokens.get(token_id)
@@ -163,9 +169,22 @@ class DelegationTokens:
             return None
         credential = self._credentials.get((mechanism, token_id))
         if credential is None:
-            password = b64encode(self.hmac_of(token_id)).decode()
-            salt = token_hex(16).encode()
-            salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
-            credential = ScramCredential.of(mechanism, salt, salted, MIN_ITERATIONS)
-            self._credentials[mechanism, token_id] = credential
+            return self._first_user_of(mechanism, token_id, in_thread)
         return KnownUser(info.owner, credential, info.expiry_ms)
+
+    async def _first_user_of(
+        self, mechanism: str, token_id: str, in_thread: InThread
+    ) -> KnownUser | None:
+        credential = await in_thread(credential_of, mechanism, self.hmac_of(token_id))
+        info = self._tokens.get(token_id)
+        if info is None:  # it was removed in the meantime
+            return None
+        self._credentials[mechanism, token_id] = credential
+        return KnownUser(info.owner, credential, info.expiry_ms)
+
+
+def credential_of(mechanism: str, hmac_bytes: bytes) -> ScramCredential:
+    """What checks a SCRAM login with a token of this HMAC."""
+    password, salt = b64encode(hmac_bytes).decode(), token_hex(16).encode()
+    salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
+    return ScramCredential.of(mechanism, salt, salted, MIN_ITERATIONS)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,13 @@ from server.security.delegation_tokens import (
     TokenTimes,
 )
 from server.security.sasl.mechanism import Authenticated, Challenge, LoginFailed
-from server.security.sasl.scram import ScramServer, keyed_hash, plain_hash, salted_password
+from server.security.sasl.scram import (
+    KnownUser,
+    ScramServer,
+    keyed_hash,
+    plain_hash,
+    salted_password,
+)
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -31,6 +40,23 @@ def with_token(**times: int) -> tuple[DelegationTokens, TokenInfo, bytes]:
     info = made.created("id", "User:alice", "User:alice", ("User:bob",), -1, NOW)
     made.keep(info)
     return made, info, made.hmac_of("id")
+
+
+async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Stands for a thread."""
+    return function(*arguments)
+
+
+async def nothing(*_: object) -> Any:
+    raise AssertionError("there is nothing to do for a thread")
+
+
+def outcome(found: Any) -> Any:
+    return asyncio.run(found) if isinstance(found, Coroutine) else found
+
+
+def user_of(made: DelegationTokens, mechanism: str, now_ms: int) -> Any:
+    return outcome(made.user_of(mechanism, "id", now_ms, at_once))
 
 
 def test_password_is_made_of_the_id_and_the_secret() -> None:
@@ -105,10 +131,10 @@ def test_tokens_to_be_removed_are_those_that_have_expired() -> None:
 
 def test_what_is_read_again_replaces_what_is_kept() -> None:
     made, info, password = with_token()
-    assert made.user_of("SCRAM-SHA-256", "id", NOW) is not None
+    assert user_of(made, "SCRAM-SHA-256", NOW) is not None
     made.replace_all([info._replace(token_id="other")])
     assert [each.token_id for each in made] == ["other"]
-    assert made.user_of("SCRAM-SHA-256", "id", NOW) is None
+    assert user_of(made, "SCRAM-SHA-256", NOW) is None
     unknown = [ErrorCode.DELEGATION_TOKEN_NOT_FOUND] * 2
     assert refusals(made, password, "User:alice", NOW) == unknown
     made.forget("unknown")
@@ -123,12 +149,12 @@ def test_scram_logs_in_the_owner_until_the_token_expires(mechanism: str) -> None
         server = ScramServer(
             mechanism,
             lambda user: None,
-            lambda token: made.user_of(mechanism, token, NOW),
-            lambda user: made.user_of(mechanism, "id", NOW).credential,  # type: ignore[union-attr]
+            lambda token: made.user_of(mechanism, token, NOW, at_once),
+            lambda user: user_of(made, mechanism, NOW).credential,
             lambda: "server",
         )
         bare = "n=id,r=client,tokenauth=true"
-        challenge = server.evaluate(f"n,,{bare}".encode())
+        challenge = outcome(server.evaluate(f"n,,{bare}".encode()))
         assert isinstance(challenge, Challenge)
         first = challenge.token.decode()
         fields = dict(part.split("=", 1) for part in first.split(","))
@@ -151,5 +177,24 @@ def test_scram_logs_in_the_owner_until_the_token_expires(mechanism: str) -> None
     )
     with pytest.raises(LoginFailed):
         log_in("wrong")
-    assert made.user_of(mechanism, "id", info.expiry_ms) is not None
-    assert made.user_of(mechanism, "id", info.expiry_ms + 1) is None
+    assert user_of(made, mechanism, info.expiry_ms) is not None
+    assert user_of(made, mechanism, info.expiry_ms + 1) is None
+
+
+def test_token_is_prepared_for_logins_by_a_thread_and_only_once() -> None:
+    made, _, _ = with_token()
+    first = user_of(made, "SCRAM-SHA-256", NOW)
+    assert isinstance(first, KnownUser)
+    assert made.user_of("SCRAM-SHA-256", "id", NOW, nothing) == first
+    assert made.user_of("SCRAM-SHA-256", "other", NOW, nothing) is None
+
+
+def test_token_that_is_removed_while_a_thread_prepares_it_logs_nobody_in() -> None:
+    made, _, _ = with_token()
+
+    async def removed(function: Callable[..., Any], *arguments: Any) -> Any:
+        made.forget("id")
+        return function(*arguments)
+
+    assert outcome(made.user_of("SCRAM-SHA-256", "id", NOW, removed)) is None
+    assert made.user_of("SCRAM-SHA-256", "id", NOW, nothing) is None

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from secrets import token_bytes
 from typing import TYPE_CHECKING, NamedTuple
@@ -129,8 +129,10 @@ class KnownUser(NamedTuple):
         return f"KnownUser({self.principal})"
 
 
+#: What becomes of a message that cannot be answered at once.
+Later = Awaitable[Challenge | Authenticated]
 #: User name -> what its login is checked against; None if there is no such user (or token).
-Lookup = Callable[[str], KnownUser | None]
+Lookup = Callable[[str], KnownUser | Awaitable[KnownUser | None] | None]
 
 
 def imitation(mechanism: str, user: str, like: ScramCredential | None) -> ScramCredential:
@@ -254,21 +256,31 @@ class ScramServer:
         self._tokens = tokens
         self._imitate = imitate
         self._new_nonce = new_nonce
-        self._step = self._first
+        self._step: Callable[[bytes], Challenge | Authenticated | Later] = self._first
         self._user = self._nonce = self._auth_message = ""
         self._by_token = self._exists = False
         self._known: KnownUser | None = None
 
-    def evaluate(self, response: bytes) -> Challenge | Authenticated:
+    def evaluate(self, response: bytes) -> Challenge | Authenticated | Later:
         """See SaslServer."""
         step, self._step = self._step, self._over
         return step(response)
 
-    def _first(self, response: bytes) -> Challenge | Authenticated:
+    def _first(self, response: bytes) -> Challenge | Later:
         first = parse_client_first(response)
         self._user = first.user
         self._by_token = first.extensions.get(TOKEN_EXTENSION, "").lower() == "true"
         known = (self._tokens if self._by_token else self._users)(first.user)
+        if known is None or isinstance(known, KnownUser):
+            return self._challenge(first, known)
+        return self._challenge_later(first, known)
+
+    async def _challenge_later(
+        self, first: ClientFirst, known: Awaitable[KnownUser | None]
+    ) -> Challenge | Authenticated:
+        return self._challenge(first, await known)
+
+    def _challenge(self, first: ClientFirst, known: KnownUser | None) -> Challenge:
         # Made in any case, so that it takes the same time whether there is such a user.
         imitated = KnownUser("", self._imitate(first.user))
         self._exists = known is not None and known.credential.iterations >= MIN_ITERATIONS

@@ -34,8 +34,8 @@ class Sources:
     user_configs: Callable[[], Mapping[str, Mapping[str, str]]]
     #: The name of a user's config.
     sanitize: Callable[[str], str]
-    #: (mechanism, token id) -> the delegation token, if there is one.
-    token: Callable[[str, str], KnownUser | None]
+    #: (mechanism, token id) -> the delegation token, if there is one; an awaitable at its first login.
+    token: Callable[[str, str], KnownUser | Awaitable[KnownUser | None] | None]
     clock: Clock
     #: Tells the operator something about settings that work, at the start.
     warn: Callable[[str], None]
