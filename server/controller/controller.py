@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
-from ..coordination.cluster import BrokerIdInUse, Cluster
+from ..coordination.cluster import BrokerIdInUse, Cluster, ConfigChange
 from ..coordination.controller_writes import NotController
 from ..coordination.events import Change, ClusterEvent
 from ..coordination.paths import NewTopic, ProducerIdBlock, ReplicaAssignment
@@ -372,12 +372,12 @@ class Controller:
         self,
         entity_type: str,
         name: str,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        change: ConfigChange,
     ) -> dict[str, str]:
         """Replace an entity's dynamic config by what `change` makes of the current one.
 
         Any broker may do so; returns the new config when every listener of this broker has seen it.
-        `change` may be called more than once.
+        `change` may be called more than once, and may return an awaitable; nothing else is changed meanwhile.
         """
         while True:
             try:
@@ -584,7 +584,7 @@ class Controller:
         self,
         entity_type: str,
         name: str,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        change: ConfigChange,
     ) -> dict[str, str]:
         config = await self.cluster.alter_config(entity_type, name, change)
         self._publisher.publish(self.image.with_config(entity_type, name, config))

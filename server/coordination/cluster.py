@@ -10,8 +10,8 @@ import asyncio
 import base64
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..metadata.image import BrokerRegistration
 from ..metadata.topic_partition import TopicPartition
@@ -46,6 +46,10 @@ logger = logging.getLogger(__name__)
 #: Notifications of config changes older than this are purged. Source:
 #: ZkNodeChangeNotificationListener.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+#: Makes an entity's new config of the current one.
+ConfigChange: TypeAlias = Callable[
+    [Mapping[str, str]], Mapping[str, str] | Awaitable[Mapping[str, str]]
+]
 #: How much longer than its session a dead broker's node is waited for.
 SESSION_GRACE_MS = 2000
 
@@ -418,7 +422,7 @@ class Cluster:
         self,
         entity_type: str,
         name: str,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        change: ConfigChange,
     ) -> dict[str, str]:
         """Replace an entity's config by the result of `change`, and notify every broker.
 
@@ -434,7 +438,8 @@ class Cluster:
         while True:
             node = (await self.store.get_many([path]))[0]
             before = {} if node is None else paths.decode_config(node[0], path)
-            after = dict(change(before))
+            changed = change(before)
+            after = dict(await changed if isinstance(changed, Awaitable) else changed)
             data = paths.encode_config(after)
             ops: list[Op] = []
             if node is None:

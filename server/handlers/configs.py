@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from kwire.errors import ErrorCode
@@ -401,11 +401,19 @@ async def _alter_resource(
         check_broker(config, after, per_broker=per_broker)
         return stored_broker(config, name, after, stored)
 
+    def apply(stored: Properties) -> Properties | Awaitable[Properties]:
+        if entity[0] != BROKERS:
+            return change(stored)
+        # What a listener is to use is read from its files, and passwords take many rounds to be encoded.
+        return ctx.services.executor.in_thread(change, stored)
+
     if validate_only:
-        change((await ctx.services.cluster.configs([entity])).get(entity, {}))
+        outcome = apply((await ctx.services.cluster.configs([entity])).get(entity, {}))
+        if isinstance(outcome, Awaitable):
+            await outcome
     else:
         # The broker has applied the change before it answers, so the next request sees it.
-        await ctx.services.controller.alter_config(*entity, change)
+        await ctx.services.controller.alter_config(*entity, apply)
 
 
 def _entity(

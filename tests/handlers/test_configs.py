@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from kwire.messages import alter_configs as alter
 from kwire.messages import incremental_alter_configs as incremental
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from server.config import BrokerConfig
+from server.coordination.cluster import ConfigChange
 from server.handlers import configs
 from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import Later, RequestContext
@@ -53,10 +54,11 @@ class MemoryController:
         self,
         entity_type: str,
         name: str,
-        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        change: ConfigChange,
     ) -> dict[str, str]:
         entity = (entity_type, name)
-        self.stored[entity] = dict(change(self.stored.get(entity, {})))
+        made = change(self.stored.get(entity, {}))
+        self.stored[entity] = dict(await made if isinstance(made, Awaitable) else made)
         if entity_type == "brokers":
             self.config.set_dynamic(
                 broker=self.stored.get(("brokers", "0"), {}),
@@ -65,17 +67,30 @@ class MemoryController:
         return self.stored[entity]
 
 
+class Threads:
+    """An executor without threads. Shape: `calls` counts what would have been done in one."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.calls += 1
+        return function(*arguments)
+
+
 class Bench:
     """A broker 0 with the topic "plain", as handlers see it."""
 
     def __init__(self, **settings: str) -> None:
         self.config = BrokerConfig({"broker.id": "0", **settings})
         self.cluster = MemoryCluster()
+        self.threads = Threads()
         image = MetadataImage().with_topics([TopicImage("plain", bytes(16), {})])
         self.services = services_of(
             turns=Turns(ManualClock().monotonic_us),
             config=self.config,
             cluster=self.cluster,
+            executor=self.threads,
             controller=MemoryController(self.config, self.cluster),
             node_id=0,
             metadata=lambda: image,
@@ -301,6 +316,15 @@ def test_validate_only_changes_nothing(bench: Bench) -> None:
     assert bench.alter(TOPIC, "plain", {"retention.ms": "5"}, validate_only=True) == [(0, None)]
     assert bench.incremental(BROKER, "0", [("log.roll.ms", 0, "5")], True) == [(0, None)]
     assert bench.cluster.stored == {}
+
+
+def test_changes_of_a_broker_are_checked_in_a_thread_since_files_may_be_read(bench: Bench) -> None:
+    assert bench.alter(TOPIC, "plain", {"retention.ms": "5"}) == [(0, None)]
+    assert bench.threads.calls == 0
+    assert bench.alter(BROKER, "0", {"log.roll.ms": "5"}) == [(0, None)]
+    assert bench.threads.calls == 1
+    assert bench.incremental(BROKER, "0", [("log.roll.ms", 0, "6")], True) == [(0, None)]
+    assert bench.threads.calls == 2
 
 
 PASSWORD = "listener.name.plaintext.ssl.key.password"
