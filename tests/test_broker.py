@@ -42,6 +42,7 @@ from kwire.messages.list_offsets import (
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from server.broker import Broker
+from server.composition.opened import host_name
 from server.config import BrokerConfig, ConfigError
 from server.coordination.embedded import EmbeddedStore
 from server.executor import Executor
@@ -271,7 +272,7 @@ def test_chroot_that_is_no_path_is_refused_by_its_key(tmp_path: Path) -> None:
     ("config", "told", "registered"),
     [
         ({}, "127.0.0.1:own", "127.0.0.1:own"),
-        ({"listeners": "PLAINTEXT://0.0.0.0:0"}, "127.0.0.1:own", "fqdn:own"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:0"}, "127.0.0.1:own", "name:own"),
         (
             {"advertised_listeners": "PLAINTEXT://kafka.example:9999"},
             "kafka.example:9999",
@@ -286,7 +287,7 @@ def test_client_is_told_where_it_reached_the_broker_unless_that_was_set(
     told: str,
     registered: str,
 ) -> None:
-    monkeypatch.setattr("socket.getfqdn", lambda: "fqdn")
+    monkeypatch.setattr("socket.gethostname", lambda: "name")
 
     async def scenario(broker: Broker, client: SocketClient) -> None:
         own = str(broker.serving.listeners[0].port)
@@ -298,6 +299,28 @@ def test_client_is_told_where_it_reached_the_broker_unless_that_was_set(
         assert f"{endpoint.host}:{endpoint.port}" == registered.replace("own", own)
 
     run(tmp_path, scenario, **config)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({}, "name"),
+        ({"zookeeper.connect": "localhost"}, "full.name"),
+        ({"listeners": "PLAINTEXT://10.0.0.1:0", "zookeeper.connect": "localhost"}, "name"),
+        ({"advertised.listeners": "PLAINTEXT://a:1", "zookeeper.connect": "localhost"}, "name"),
+        ({"listeners": "SSL://:0", "security.inter.broker.protocol": "SSL"}, "full.name"),
+    ],
+)
+def test_full_name_of_the_machine_is_looked_up_if_others_are_told_it(
+    monkeypatch: pytest.MonkeyPatch, config: dict[str, str], name: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "name")
+    monkeypatch.setattr("socket.getfqdn", lambda: "full.name")
+    executor = Executor()
+    try:
+        assert asyncio.run(host_name(BrokerConfig(config), executor)) == name
+    finally:
+        executor.close()
 
 
 def test_wildcard_without_an_address_to_tell_is_explained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -20,6 +21,11 @@ logger = logging.getLogger(__name__)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
+def _add_name(hosts: AllowedHosts, found: asyncio.Future[str]) -> None:
+    if not found.cancelled() and found.exception() is None:
+        hosts.add(found.result())
+
+
 def open_http(
     config: BrokerConfig,
     endpoint: Endpoint,
@@ -36,9 +42,12 @@ def open_http(
     acceptor = seams.network.listen(endpoint, NetLimits())
     names = [endpoint.host, *config.get_list("kwire.http.hosts")]
     if endpoint.host not in LOOPBACK:
-        names += [socket.gethostname(), socket.getfqdn()]
-        names += [each.host for each in config.advertised_listeners]
-    listener = HttpListener(acceptor, AllowedHosts(names), seams.clock)
+        names += [socket.gethostname(), *(each.host for each in config.advertised_listeners)]
+    hosts = AllowedHosts(names)
+    if endpoint.host not in LOOPBACK:
+        looking = seams.executor.in_thread(socket.getfqdn)  # a name server may have to be asked
+        looking.add_done_callback(lambda found: _add_name(hosts, found))
+    listener = HttpListener(acceptor, hosts, seams.clock)
     listener.routes |= health_routes(not_ready)
     cleanup.push_async_callback(listener.close)
     listener.start()

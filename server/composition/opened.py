@@ -6,6 +6,7 @@ listeners' addresses are bound.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ..coordination.cluster import Cluster
 from ..executor import Executor
 from ..log.file_layer import FileLayer
 from ..log.log_manager import LogManager
-from ..metadata.endpoint import Endpoint
+from ..metadata.endpoint import WILDCARDS, Endpoint
 from ..net.limits import NetLimits
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Opened:
     """What the first phase has opened, and the ids of the broker and its cluster.
 
     Shape: `kept_cluster_id` is the cluster id in the log directories of a broker with the embedded store, used
-    if the store has no cluster id yet; `endpoints` have the actual ports.
+    if the store has no cluster id yet; `endpoints` have the actual ports; `host_name` is the name of this machine that
+    stands for all of its addresses.
     """
 
     seams: Seams
@@ -56,6 +58,7 @@ class Opened:
     limits: NetLimits
     endpoints: tuple[Endpoint, ...]
     acceptors: tuple[Acceptor, ...]
+    host_name: str
 
 
 async def open_world(
@@ -119,7 +122,22 @@ async def open_world(
         limits=limits,
         endpoints=tuple(endpoints),
         acceptors=tuple(acceptors),
+        host_name=await host_name(config, seams.executor),
     )
+
+
+async def host_name(config: BrokerConfig, executor: Executor) -> str:
+    """The name of this machine: the full one, which a name server may have to be asked for, only if others are told it."""
+    told = config.zookeeper_connect is not None or bool(config.advertised_listeners)
+    advertised = {endpoint.listener for endpoint in config.advertised_listeners}
+    if any(
+        endpoint.host in WILDCARDS
+        and endpoint.listener not in advertised
+        and (told or endpoint.is_encrypted)
+        for endpoint in config.listeners
+    ):
+        return await executor.in_thread(socket.getfqdn)
+    return socket.gethostname()
 
 
 async def open_store(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -394,7 +393,7 @@ def registration_of(config: BrokerConfig, opened: Opened) -> BrokerRegistration:
         if told is not None:
             host, port = told.host, told.port or own.port
         else:
-            host = socket.getfqdn() if own.host in WILDCARDS else own.host
+            host = opened.host_name if own.host in WILDCARDS else own.host
             port = own.port
         endpoints.append(own._replace(host=host, port=port))
     return BrokerRegistration(

@@ -20,7 +20,14 @@ class AllowedHosts:
     """Decides on the `Host` header. Shape: names are compared without regard to case."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self.names = {name.lower().rstrip(".") for name in names if name} | {"localhost"}
+        self.names = {"localhost"}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Allow one more name."""
+        if name:
+            self.names.add(name.lower().rstrip("."))
 
     def allows(self, host: str) -> bool:
         """Whether a request with this `Host` header is answered."""
