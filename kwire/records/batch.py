@@ -365,9 +365,12 @@ class RecordBatch:
             raise TooLarge(f"{header.records_count} records cannot fit into {max_bytes} bytes")
         return decompress(header.codec, header.magic, self.view[RECORDS_AT:], max_bytes)
 
-    def records(self, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    def records(
+        self, max_bytes: int = MAX_DECOMPRESSED_BYTES, *, body: bytes | None = None
+    ) -> Iterator[Record]:
         """Return an iterator over the records; they are decoded one at a time.
 
+        Shape: `body` is what `body()` has returned, if that was called before.
         Unit: max_bytes limits the decompressed body. Errors: TooLarge, UnsupportedCodec and
         CorruptRecord for a body that cannot be decompressed (for magic 2 already at the call);
         CorruptRecord for damaged records, when the iteration reaches them.
@@ -378,7 +381,7 @@ class RecordBatch:
         if header.records_count == 0:
             return iter(())
         return read_records(
-            self.body(max_bytes),
+            self.body(max_bytes) if body is None else body,
             header.records_count,
             header.base_offset,
             header.base_timestamp,

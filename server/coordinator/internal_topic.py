@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import closing
 
 from kwire.errors import ErrorCode
+from kwire.records.batch import RecordBatch
 
 from ..log.log import AppendError, AppendOrigin, LogSlice
 from ..replication.append import AppendResult
@@ -57,6 +58,16 @@ class InternalTopicLog:
                     data = stored.read()
             yield memoryview(data)
             offset = found.next_offset
+
+    def inflated(self, batch: RecordBatch) -> Awaitable[bytes]:
+        """Verify and decompress in a thread; see CoordinatorLog.inflated."""
+        return self._replicas.appends.executor.in_thread(verified_body, batch)
+
+
+def verified_body(batch: RecordBatch) -> bytes:
+    """The records of a batch whose checksum is right. Errors: WireError."""
+    batch.verify_crc()
+    return batch.body()
 
 
 def error_of(result: AppendResult) -> ErrorCode:

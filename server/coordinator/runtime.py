@@ -18,12 +18,13 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
 from kwire.errors import CorruptRecord, ErrorCode, WireError
-from kwire.records.batch import RecordBatch, iter_batches
+from kwire.records.batch import BatchHeader, RecordBatch, iter_batches
 from kwire.records.builder import BatchBuilder
 from kwire.records.control import ControlType, control_type
+from kwire.records.record import Record
 
 from ..clock import Clock
-from ..turns import Turns
+from ..turns import Steps, Turns
 from .result import Result, Timer
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,9 @@ HEAP_TIMERS = 1_000
 """How many timers there may be before those that are not valid any more are looked for."""
 
 WRITE_DUE = "write_due"
+
+#: The format whose records are compressed together.
+MAGIC_2 = 2
 
 #: The times of so many loads are remembered.
 LOAD_TIMES = 64
@@ -61,6 +65,13 @@ class CoordinatorLog(Protocol):
         """
         ...
 
+    def inflated(self, batch: RecordBatch) -> Awaitable[bytes]:
+        """Verify a stored batch that is compressed and return its records as `RecordBatch.body` does, off the loop.
+
+        Errors: WireError.
+        """
+        ...
+
 
 class CoordinatorShard(Protocol):
     """A machine: every operation is `op(..., now_ms) -> Result`; see result.py."""
@@ -79,7 +90,7 @@ class CoordinatorShard(Protocol):
 
     def loaded(self, now_ms: int) -> Result[Any]: ...
 
-    def unload(self, now_ms: int) -> Result[Any]: ...
+    def unload(self, now_ms: int) -> Iterator[Result[Any]]: ...
 
     def shift_time(self, delta_ms: int) -> None: ...
 
@@ -155,6 +166,8 @@ class CoordinatorRuntime(Generic[S]):
         self.slots: dict[int, Slot[S]] = {}
         #: How long the latest partitions took to load.
         self.load_times_ms: deque[int] = deque(maxlen=LOAD_TIMES)
+        #: Held by who has the records of a compressed batch in memory.
+        self.inflating = asyncio.Lock()
         self.waiting: dict[int, asyncio.Future[Any]] = {}
         self.last_token = 0
         self.answers: dict[int, Any] = {}
@@ -195,8 +208,14 @@ class CoordinatorRuntime(Generic[S]):
                 if write.marker is None:
                     error = ErrorCode.NOT_LEADER_OR_FOLLOWER
                     self.reply(slot.shard.completed(write.ticket, error, now_ms))
-            self.reply(slot.shard.unload(now_ms))
+            self.turns.start(self.unload(slot, now_ms), self.topic)
             log.debug("%s-%d: no longer its coordinator", self.topic, partition)
+
+    def unload(self, slot: Slot[S], now_ms: int) -> Steps[None]:
+        """Forget what a partition's machine holds, and answer who waits there, in steps."""
+        for result in slot.shard.unload(now_ms):
+            self.reply(result)
+            yield
 
     def shard(self, partition: int) -> S | ErrorCode:
         """Return the machine of a partition.
@@ -385,8 +404,9 @@ class CoordinatorRuntime(Generic[S]):
         try:
             for stored in self.coordinator_log.read_all(slot.partition):
                 for batch in iter_batches(stored):
-                    for _ in self.load_batch(slot, batch):
-                        await self.turns.pause(self.topic)
+                    await self.turns.pause(self.topic)
+                    slot.position += 1
+                    await self.load_batch(slot, batch)
         except Exception:
             # As in Apache Kafka: what could be read is served, so that the groups of this partition
             # are not shut out for good.
@@ -409,29 +429,17 @@ class CoordinatorRuntime(Generic[S]):
             took_ms,
         )
 
-    def load_batch(self, slot: Slot[S], batch: RecordBatch) -> Iterator[None]:
-        """Replay a stored batch in steps."""
-        yield
-        slot.position += 1
+    async def load_batch(self, slot: Slot[S], batch: RecordBatch) -> None:
+        """Replay a stored batch in steps; one that is compressed is inflated off the loop, one at a time."""
         header = batch.header
-        shard = slot.shard
         try:
-            batch.verify_crc()
-            if header.is_control:
-                for record in batch.records():
-                    kind = control_type(record.key)
-                    if kind in (ControlType.COMMIT, ControlType.ABORT):
-                        shard.replay_marker(header.producer_id, kind is ControlType.COMMIT)
-                return
-            producer_id = header.producer_id if header.is_transactional else -1
-            for number, record in enumerate(batch.records(), start=1):
-                if not number % LOAD_STEP:
-                    yield
-                if record.key is None:
-                    raise CorruptRecord("record without key", offset=0)
-                decoded = shard.decode(record.key, record.value)
-                if decoded is not None:
-                    shard.replay(decoded, slot.position, producer_id)
+            if header.codec and header.magic == MAGIC_2:
+                async with self.inflating:
+                    body = await self.coordinator_log.inflated(batch)
+                    await self.replay(slot, header, batch.records(body=body))
+            else:
+                batch.verify_crc()
+                await self.replay(slot, header, batch.records())
         except WireError as error:
             log.error(
                 "%s-%d: batch at offset %d cannot be read and is skipped: %s",
@@ -440,6 +448,25 @@ class CoordinatorRuntime(Generic[S]):
                 header.base_offset,
                 error,
             )
+
+    async def replay(self, slot: Slot[S], header: BatchHeader, records: Iterator[Record]) -> None:
+        """Replay the records of a stored batch in steps. Errors: WireError."""
+        shard = slot.shard
+        if header.is_control:
+            for record in records:
+                kind = control_type(record.key)
+                if kind in (ControlType.COMMIT, ControlType.ABORT):
+                    shard.replay_marker(header.producer_id, kind is ControlType.COMMIT)
+            return
+        producer_id = header.producer_id if header.is_transactional else -1
+        for number, record in enumerate(records, start=1):
+            if not number % LOAD_STEP:
+                await self.turns.pause(self.topic)
+            if record.key is None:
+                raise CorruptRecord("record without key", offset=0)
+            decoded = shard.decode(record.key, record.value)
+            if decoded is not None:
+                shard.replay(decoded, slot.position, producer_id)
 
     # Time
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 
 from kwire.errors import ErrorCode
+from kwire.records.batch import RecordBatch
+from server.coordinator.internal_topic import verified_body
 
 
 class MemoryLog:
@@ -40,3 +42,6 @@ class MemoryLog:
     def read_all(self, partition: int) -> Iterator[memoryview]:
         for batch in self.batches.get(partition, []):
             yield memoryview(batch)
+
+    async def inflated(self, batch: RecordBatch) -> bytes:
+        return verified_body(batch)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.records.batch import iter_batches
+from kwire.records.batch import RecordBatch, iter_batches
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.partitioner import partition_for
 from server.coordinator.group.records import (
@@ -94,6 +94,9 @@ def test_committed_offsets_are_those_that_apache_kafka_tells(
     class Stored:
         def read_all(self, partition: int) -> Iterator[memoryview]:
             yield memoryview(segments[partition])
+
+        async def inflated(self, batch: RecordBatch) -> bytes:
+            raise AssertionError("nothing is compressed")
 
         def append(self, partition: int, batch: bytes, now_ms: int) -> ErrorCode:
             raise AssertionError("nothing is written")

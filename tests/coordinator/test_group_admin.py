@@ -247,7 +247,8 @@ def test_unload_refuses_whoever_waits(machine: Machine) -> None:
     join = machine.join(first)
     machine.join(group="other")
     tokens = [machine.last_token]
-    machine.apply(machine.shard.unload(machine.now))
+    for result in machine.shard.unload(machine.now):
+        machine.apply(result)
     assert {ErrorCode.NOT_COORDINATOR} == {machine.error(t) for t in (join, *tokens)}
     assert machine.shard.groups == {}
     assert machine.heartbeat(second) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -256,7 +257,8 @@ def test_unload_refuses_whoever_waits(machine: Machine) -> None:
 def test_unload_refuses_waiting_syncs(machine: Machine) -> None:
     _, follower = machine.form(2)
     token = machine.sync(follower)
-    machine.apply(machine.shard.unload(machine.now))
+    for result in machine.shard.unload(machine.now):
+        machine.apply(result)
     assert machine.error(token) == ErrorCode.NOT_COORDINATOR
 
 

@@ -27,6 +27,8 @@ from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from kwire.records.batch import RecordBatch
+from kwire.records.builder import BatchBuilder
+from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group_coordinator import GroupCoordinator, WaitingJoin
@@ -37,6 +39,14 @@ from tests.coordinator.memory_log import MemoryLog
 from tests.support.clock import ManualClock
 
 SESSION_MS = 10_000
+
+
+def compressed(batch: bytes) -> bytes:
+    """The same records as a producer with compression sends them."""
+    builder = BatchBuilder(codec=Codec.GZIP)
+    for record in RecordBatch(memoryview(batch)).records():
+        builder.append(record.timestamp, record.key, record.value)
+    return builder.build()
 
 
 class Broker:
@@ -549,6 +559,63 @@ def test_damaged_batch_is_named_and_passed_over(caplog: pytest.LogCaptureFixture
             successor = await Broker(broker.log).start()
         assert "cannot be read" in caplog.text
         assert [successor.fetch(p)[0] for p in (1, 2, 3)] == [1, -1, 3]
+
+    run(test)
+
+
+def test_compressed_batches_are_inflated_one_at_a_time_and_damaged_ones_passed_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Threads(MemoryLog):
+        inflating = 0
+        most = 0
+
+        async def inflated(self, batch: RecordBatch) -> bytes:
+            self.inflating += 1
+            self.most = max(self.most, self.inflating)
+            await asyncio.sleep(0.001)
+            self.inflating -= 1
+            return await super().inflated(batch)
+
+    async def test() -> None:
+        broker = await Broker().start()
+        for offset in (1, 2, 3):
+            broker.commit(offset, offset)
+        log = Threads()
+        log.batches[0] = [compressed(batch) for batch in broker.log.batches[0]]
+        damaged = bytearray(log.batches[0][1])
+        damaged[-1] ^= 0xFF
+        log.batches[0][1] = bytes(damaged)
+        log.batches[1] = log.batches[0]
+        successor = Broker(log, offsets_topic_partitions=2)
+        successor.coordinator.lead(1, 1)
+        with caplog.at_level(logging.ERROR):
+            await successor.start()
+        assert log.most == 1
+        assert caplog.text.count("cannot be read and is skipped") == 2
+        shards = successor.coordinator.runtime.active()
+        assert [len(shard.groups["group"].offsets.committed) for _, shard in shards] == [2, 2]
+
+    run(test)
+
+
+def test_partition_with_many_groups_is_given_up_in_steps() -> None:
+    async def test() -> None:
+        turns = Turns(lambda: 0, slice_steps=100)
+        broker = Broker()
+        broker.coordinator = GroupCoordinator(
+            GroupConfig(offsets_topic_partitions=1), broker.log, broker.clock, turns=turns
+        )
+        await broker.start()
+        for number in range(1000):
+            broker.commit(1, group_id=f"group-{number}")
+        ((_, shard),) = broker.coordinator.runtime.active()
+        broker.coordinator.resign(0)
+        assert broker.coordinator.runtime.shard(0) is ErrorCode.NOT_COORDINATOR
+        assert 800 < len(shard.groups) < 1000
+        while turns.waiting:
+            await asyncio.sleep(0)
+        assert not shard.groups and not shard.memory.offsets
 
     run(test)
 

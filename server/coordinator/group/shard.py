@@ -8,7 +8,7 @@ reads a clock or uses a log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -459,19 +459,19 @@ class GroupShard:
             # commit.
             rebalance.prepare_rebalance(self.config, group, now_ms, out, "too many members")
 
-    def unload(self, now_ms: int) -> Result[Any]:
-        """Refuse all waiting requests, since another broker will coordinate these groups."""
-        out: Result[Any] = Result()
-        for group in self.groups.values():
+    def unload(self, now_ms: int) -> Iterator[Result[Any]]:
+        """Refuse all waiting requests, since another broker will coordinate these groups; one group at a time."""
+        self.groups_of_producer.clear()
+        while self.groups:
+            _, group = self.groups.popitem()
+            out: Result[Any] = Result()
             for member in group.members.values():
                 moved = rebalance.join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
                 out.reply(group.await_join(member, None), moved)
                 rebalance.answer_sync(member, rebalance.sync_error(ErrorCode.NOT_COORDINATOR), out)
             group.transition_to(GroupState.DEAD, now_ms)
             group.forget()
-        self.groups.clear()
-        self.groups_of_producer.clear()
-        return out
+            yield out
 
     def shift_time(self, delta_ms: int) -> None:
         """Move all deadlines, because the clock behind `now_ms` was set."""

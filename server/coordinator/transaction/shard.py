@@ -13,7 +13,7 @@ Source: TransactionCoordinator.scala, TransactionStateManager.scala.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from kwire.errors import ErrorCode
@@ -647,12 +647,13 @@ class TransactionShard:
         out.timers.append(Timer(EXPIRATION_DUE, (), now_ms + interval_ms))
         return out
 
-    def unload(self, now_ms: int) -> Result[Any]:
-        """Forget everything; waiting requests were answered when their writes were given up."""
-        for name in list(self.transactions):
-            self.forget(name)
+    def unload(self, now_ms: int) -> Iterator[Result[Any]]:
+        """Forget everything, one id at a time; waiting requests were answered when their writes were given up."""
         self.open.clear()
-        return Result()
+        nothing: Result[Any] = Result()
+        while self.transactions:
+            self.forget(next(reversed(self.transactions)))
+            yield nothing
 
     def shift_time(self, delta_ms: int) -> None:
         """Move all deadlines, because the clock behind `now_ms` was set."""
