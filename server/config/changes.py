@@ -86,45 +86,69 @@ def check_operation(change: Change) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, message)
 
 
-def replaced(changes: Iterable[Change]) -> dict[str, str]:
-    """The configs after AlterConfigs: only these."""
-    return {change.name: change.value for change in changes if change.value is not None}
+def replaced(changes: Iterable[Change]) -> Generator[None, None, dict[str, str]]:
+    """The configs after AlterConfigs, only these, in steps."""
+    after: dict[str, str] = {}
+    for number, change in enumerate(changes, 1):
+        if number % KEYS_IN_STEP == 0:
+            yield
+        if change.value is not None:
+            after[change.name] = change.value
+    return after
+
+
+class Wanted(NamedTuple):
+    """Changes of distinct keys by operation; `others` have an unknown one or change a list."""
+
+    values: dict[str, str]
+    deleted: set[str]
+    others: list[Change]
+
+
+def by_operation(changes: Iterable[Change]) -> Generator[None, None, Wanted]:
+    """Sort changes of distinct keys, in steps."""
+    wanted = Wanted({}, set(), [])
+    set_, delete = int(Operation.SET), int(Operation.DELETE)
+    for number, change in enumerate(changes, 1):
+        if number % KEYS_IN_STEP == 0:
+            yield
+        if change.operation == set_:
+            wanted.values[change.name] = change.value if change.value is not None else ""
+        elif change.operation == delete:
+            wanted.deleted.add(change.name)
+        else:
+            wanted.others.append(change)
+    return wanted
 
 
 def changed(
-    current: Properties, changes: Iterable[Change], find_key: Callable[[str], ConfigKey | None]
+    current: Properties, wanted: Wanted, find_key: Callable[[str], ConfigKey | None]
 ) -> dict[str, str]:
     """The configs after IncrementalAlterConfigs.
 
     Errors: Refused for an unknown operation, and for append or subtract on a key that is not a list,
     whichever comes first.
     """
-    after = dict(current)
-    set_, delete = int(Operation.SET), int(Operation.DELETE)
-    for change in changes:
+    after = {name: value for name, value in current.items() if name not in wanted.deleted}
+    after.update(wanted.values)
+    for change in wanted.others:
+        check_operation(change)
         name, operation, value = change
-        text = value if value is not None else ""
-        if operation == set_:
-            after[name] = text
-        elif operation == delete:
-            after.pop(name, None)
+        verb = "append" if operation == Operation.APPEND else "subtract"
+        key = find_key(name)
+        if key is None:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+        if key.type is not ConfigType.LIST:
+            message = f"Config value {verb} is not allowed for config key: {name}"
+            raise Refused(ErrorCode.INVALID_CONFIG, message)
+        words = [word for word in after.get(name, key.default or "").split(",") if word]
+        given = (value or "").split(",")
+        if operation == Operation.APPEND:
+            there = set(words)
+            words += [word for word in given if word not in there]
         else:
-            check_operation(change)
-            verb = "append" if operation == Operation.APPEND else "subtract"
-            key = find_key(name)
-            if key is None:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
-            if key.type is not ConfigType.LIST:
-                message = f"Config value {verb} is not allowed for config key: {name}"
-                raise Refused(ErrorCode.INVALID_CONFIG, message)
-            words = [word for word in after.get(name, key.default or "").split(",") if word]
-            given = text.split(",")
-            if operation == Operation.APPEND:
-                there = set(words)
-                words += [word for word in given if word not in there]
-            else:
-                words = subtracted(words, given)
-            after[name] = ",".join(words)
+            words = subtracted(words, given)
+        after[name] = ",".join(words)
     return after
 
 

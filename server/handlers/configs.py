@@ -36,6 +36,8 @@ from ..config.changes import (
     Operation,
     Refused,
     ResourceType,
+    Wanted,
+    by_operation,
     changed,
     check_broker,
     check_changes,
@@ -381,23 +383,30 @@ async def _alter_resource(
     config, name = ctx.services.config, resource.resource_name
     entity = _entity(ctx, resource, keep_others)
     per_broker = bool(name)
+    turns = ctx.services.turns
+    whole: dict[str, str] = {}
+    single = Wanted({}, set(), [])
+    if keep_others:
+        single = await turns.run(by_operation(wanted), ctx.connection)
+    else:
+        whole = await turns.run(replaced(wanted), ctx.connection)
 
     def change(stored: Properties) -> Properties:
         if entity[0] == TOPICS:
-            after = changed(stored, wanted, find_topic_key) if keep_others else replaced(wanted)
+            after = changed(stored, single, find_topic_key) if keep_others else dict(whole)
             if ctx.services.metadata().topic(name) is None:
                 message = f"The topic '{name}' does not exist."
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
             check_topic(config, name, after)
             return after
         if entity[0] == CLIENT_METRICS:
-            after = subscriptions.changed(stored, wanted) if keep_others else replaced(wanted)
+            after = subscriptions.changed(stored, wanted) if keep_others else dict(whole)
             subscriptions.check(name, after)
             return after
-        for each in wanted:
+        for each in single.others:
             check_operation(each)
         base = config.usable_dynamic(stored, per_broker=per_broker)
-        after = changed(base, wanted, find_broker_key) if keep_others else replaced(wanted)
+        after = changed(base, single, find_broker_key) if keep_others else dict(whole)
         check_broker(config, after, per_broker=per_broker)
         return stored_broker(config, name, after, stored)
 
