@@ -256,7 +256,12 @@ class Controller:
             found = epoch.reassignments.going_on()
             if partitions is None:
                 return found
-            return {tp: found[tp] for tp in partitions if tp in found}
+            asked: Listed = {}
+            for tp in partitions:
+                await self._services.turns.pause("controller")
+                if tp in found:
+                    asked[tp] = found[tp]
+            return asked
 
         return await self._as_controller(find, NOT_CONTROLLER)
 

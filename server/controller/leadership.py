@@ -375,7 +375,9 @@ class Leadership:
         """Elect preferred leaders for brokers that lead too few partitions."""
         active = self._active
         percentage = active.services.settings.leader_imbalance_percentage
-        wanted = imbalanced(active.image.topics, percentage)
+        wanted = await active.services.turns.run(
+            imbalanced(active.image.topics, percentage), "controller"
+        )
         able = [
             tp
             for tp, partition in wanted

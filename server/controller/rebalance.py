@@ -5,7 +5,7 @@ Source: KafkaController.checkAndTriggerAutoLeaderRebalance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from ..metadata.image import PartitionImage, TopicImage
 from ..metadata.topic_partition import TopicPartition
@@ -14,14 +14,15 @@ from .context import all_partitions
 
 def imbalanced(
     topics: Mapping[str, TopicImage], percentage: int
-) -> list[tuple[TopicPartition, PartitionImage]]:
-    """The partitions not led by their preferred replica, of brokers that have many of them.
+) -> Generator[None, None, list[tuple[TopicPartition, PartitionImage]]]:
+    """The partitions not led by their preferred replica, of brokers that have many of them, in steps.
 
     Shape: many means more than `percentage` of those that prefer the broker.
     """
     preferred: dict[int, int] = {}
     elsewhere: dict[int, list[tuple[TopicPartition, PartitionImage]]] = {}
     for tp, partition in all_partitions(topics):
+        yield
         broker_id = partition.replicas[0]
         preferred[broker_id] = preferred.get(broker_id, 0) + 1
         if partition.partition_epoch >= 0 and partition.leader != broker_id:

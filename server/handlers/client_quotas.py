@@ -58,7 +58,7 @@ from ..quotas.entities import (
     Part,
 )
 from ..security.acl import AclOperation
-from ..turns import Steps
+from ..turns import Steps, each_in_steps
 from . import refusals
 from .authorization import cluster
 from .context import Later, RequestContext
@@ -216,11 +216,12 @@ def _alter_response(outcomes: Mapping[Named, Outcome]) -> Steps[AlterClientQuota
     rows = []
     for named, (error, message) in outcomes.items():
         yield
+        entity = yield from each_in_steps(
+            lambda part: AlteredPart(entity_type=part[0], entity_name=part[1]), named
+        )
         rows.append(
             AlterClientQuotasResponseEntryData(
-                error_code=error,
-                error_message=message,
-                entity=[AlteredPart(entity_type=kind, entity_name=name) for kind, name in named],
+                error_code=error, error_message=message, entity=entity
             )
         )
     return AlterClientQuotasResponse(entries=rows)
@@ -229,6 +230,7 @@ def _alter_response(outcomes: Mapping[Named, Outcome]) -> Steps[AlterClientQuota
 async def _alter(ctx: RequestContext, request: AlterClientQuotasRequest) -> dict[Named, Outcome]:
     outcomes: dict[Named, Outcome] = {}
     for entry in request.entries:
+        await ctx.services.turns.pause(ctx.connection)
         parts: dict[str, str | None] = {}
         for part in entry.entity:
             await ctx.services.turns.pause(ctx.connection)
