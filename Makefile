@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RUN_READY := $(VENV)/.ready-to-serve
 
-.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars kerberos bench bench-long attack docs compat release clean pipeline-demo
+.PHONY: help serve fmt lint check test test-long test-pythons e2e golden jars kerberos permissions bench bench-long attack docs compat release clean pipeline-demo
 help:
 	@echo 'make serve   run a broker on localhost:9092, data in ./kwire-data (ARGS="--listen :9092" for more)'
 	@echo 'make test    everything that is tested; what needs Java or kcat says so when skipped'
@@ -76,6 +76,10 @@ test-pythons:
 
 e2e: $(READY)
 	@.ci/stage e2e $(BIN)/pytest -q -m e2e $(ARGS)
+
+# Every request without each permission, in a cluster of Apache Kafka and kwire; `make test` asks a part of them.
+permissions: $(READY) jars
+	@.ci/stage permissions env KWIRE_LONG=1 $(BIN)/pytest -q -s --timeout 3600 tests/compat/mixed/test_permissions.py $(ARGS)
 
 golden: $(READY)
 	@.ci/stage golden $(BIN)/python -m tests.golden '$(GOLDEN)'

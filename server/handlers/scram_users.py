@@ -33,7 +33,7 @@ from ..security.acl import AclOperation
 from ..security.sasl.scram_numbers import MAX_ITERATIONS, MIN_ITERATIONS, TYPES
 from ..turns import Steps
 from . import refusals
-from .authorization import cluster
+from .authorization import cluster, depending
 from .context import Later, RequestContext
 from .registry import handles
 
@@ -124,18 +124,26 @@ class NoSuchCredential(Exception):
     """A credential that is to be deleted is not there."""
 
 
+ALTER_CLUSTER = cluster(AclOperation.ALTER)
+
+
+def not_controller(ctx: RequestContext, request: object) -> ErrorCode:
+    """Brokers that do not control the cluster say so whoever asks, as in Apache Kafka."""
+    return ErrorCode.NOT_CONTROLLER
+
+
 @handles(
     AlterUserScramCredentialsRequest,
     versions="0",
-    authorize=cluster(AclOperation.ALTER),
+    authorize=depending(
+        lambda ctx, request: ALTER_CLUSTER if ctx.services.controller.is_active else not_controller
+    ),
     refusal=refusals.alter_user_scram_credentials,
 )
 def alter_user_scram_credentials(
     ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> Steps[AlterUserScramCredentialsResponse | Later[AlterUserScramCredentialsResponse]]:
     """Set and delete credentials; the answer waits until they are stored, and apply at this broker."""
-    if not ctx.services.controller.is_active:
-        return refusals.alter_user_scram_credentials(ctx, request, ErrorCode.NOT_CONTROLLER)
     from ..security.sasl.scram import ScramCredential  # its hashes are not needed before
 
     refused: dict[str, AlterUserScramCredentialsResult] = {}

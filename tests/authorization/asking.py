@@ -17,52 +17,77 @@ Effect = dict[str, Any]
 Table = dict[str, dict[str, Effect]]
 #: Denies permissions to the client while a request of this case is sent.
 Deny = Callable[[str, tuple[Permission, ...]], AbstractContextManager[None]]
+#: Types of coordinators.
+GROUP, ID = 0, 1
 NO_ANSWER: Effect = {"answer": "none"}
 #: API key -> the first and the last version that a broker serves.
 Ranges = Mapping[int, tuple[int, int]]
 
 
 class BrokerNames:
-    """Topics, a group and a transactional id, made by a client that may do everything."""
+    """Topics that a broker leads, a group and a transactional id that it coordinates.
 
-    def __init__(self, admin: WireClient, prefix: str) -> None:
-        self.admin = admin
+    They are made by a client that may do everything, topics by the controller.
+    """
+
+    def __init__(
+        self,
+        admin: WireClient,
+        prefix: str,
+        broker_id: int = 0,
+        controller: WireClient | None = None,
+    ) -> None:
+        self.admin, self.controller = admin, controller or admin
+        self.broker = str(broker_id)
         self.prefix, self.count = prefix, 0
         self.hmac = b""
         self.topic, self.topic_id = self.new_topic()
-        self.group, self.transactional_id = "group", "transaction"
-        for kind, key in ((0, self.group), (1, self.transactional_id)):
-            self._until_done(ApiKey.FIND_COORDINATOR, 1, {"key": key, "key_type": kind})
+        self.group, self.transactional_id = (self._coordinated(kind) for kind in (GROUP, ID))
         partition = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
         rows = [{"name": self.topic, "partitions": [partition]}]
         commit = {"group_id": self.group, "generation_id_or_member_epoch": -1, "topics": rows}
         self._until_done(ApiKey.OFFSET_COMMIT, 7, commit)
-        named = {"transactional_id": self.transactional_id, "transaction_timeout_ms": 1000}
-        self._until_done(ApiKey.INIT_PRODUCER_ID, 4, named)
+        for name in (self.transactional_id, None):
+            values = {"transactional_id": name, "transaction_timeout_ms": 1000}
+            self._until_done(ApiKey.INIT_PRODUCER_ID, 4, values)
         data = [{"index": 0, "records": one_record()}]
         topics = [{"name": self.topic, "partition_data": data}]
         self._until_done(ApiKey.PRODUCE, 7, {"acks": -1, "timeout_ms": 5000, "topic_data": topics})
 
-    def _until_done(self, api: ApiKey, version: int, values: dict[str, Any]) -> dict[str, Any]:
+    def _coordinated(self, kind: int) -> str:
+        """A name whose coordinator is the broker."""
+        while True:
+            self.count += 1
+            name = f"{self.prefix}-{self.count}"
+            asked = {"key": name, "key_type": kind}
+            answer = self._until_done(ApiKey.FIND_COORDINATOR, 1, asked)
+            if str(answer["node_id"]) == self.broker:
+                return name
+
+    def _until_done(
+        self, api: ApiKey, version: int, values: dict[str, Any], asked: WireClient | None = None
+    ) -> dict[str, Any]:
         """Ask until the coordinator, or the leader, is there."""
         for attempt in range(2000):
             if attempt > 10:
                 time.sleep(0.01)  # the broker is another process, which has to hear of it
-            answer = self.admin.call(api, version, values)
+            answer = (asked or self.admin).call(api, version, values)
             assert answer is not None
             if not any(value for path, value in outline(answer).items() if path.endswith("code")):
                 return answer
         raise AssertionError(f"{api.name}: {answer}")
 
     def unused(self) -> str:
-        self.count += 1
-        return f"{self.prefix}-{self.count}"
+        return self._coordinated(GROUP)
 
     def new_topic(self) -> tuple[str, bytes]:
-        name = self.unused()
-        row = {"name": name, "num_partitions": 1, "replication_factor": 1}
-        row |= {"assignments": [], "configs": []}
-        self._until_done(ApiKey.CREATE_TOPICS, 4, {"topics": [row], "timeout_ms": 20_000})
+        self.count += 1
+        name = f"{self.prefix}-{self.count}"
+        placed = [{"partition_index": 0, "broker_ids": [int(self.broker)]}]
+        row = {"name": name, "num_partitions": -1, "replication_factor": -1}
+        row |= {"assignments": placed, "configs": []}
+        values = {"topics": [row], "timeout_ms": 20_000}
+        self._until_done(ApiKey.CREATE_TOPICS, 4, values, self.controller)
         asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
         answer = self._until_done(ApiKey.METADATA, 12, asked)
         return name, answer["topics"][0]["topic_id"]
@@ -77,9 +102,10 @@ class Asking:
         connect: Callable[[str], WireClient],
         deny: Deny,
         user: str = "alice",
+        names: BrokerNames | None = None,
     ) -> None:
         self.admin = admin
-        self.names = BrokerNames(admin, user)
+        self.names = BrokerNames(admin, user) if names is None else names
         self.connect = connect
         self.deny = deny
         self.user = user

@@ -71,6 +71,8 @@ class Names(Protocol):
     topic_id: bytes
     group: str
     transactional_id: str
+    #: The id of the broker that is asked.
+    broker: str
     #: Of a token that belongs to bob.
     hmac: bytes
 
@@ -299,15 +301,15 @@ CASES = (
     Case("DescribeConfigs of a topic", K.DESCRIBE_CONFIGS, (4,), lambda n: {"resources": [
         {"resource_type": TOPIC_TYPE, "resource_name": n.topic, "configuration_keys": None}]}),
     Case("DescribeConfigs of a broker", K.DESCRIBE_CONFIGS, (4,), lambda n: {"resources": [
-        {"resource_type": BROKER_TYPE, "resource_name": "0", "configuration_keys": []}]}),
+        {"resource_type": BROKER_TYPE, "resource_name": n.broker, "configuration_keys": []}]}),
     Case("AlterConfigs of a topic", K.ALTER_CONFIGS, (2,),
          lambda n: configs(TOPIC_TYPE, n.topic, plain_config(RETENTION))),
     Case("AlterConfigs of a broker", K.ALTER_CONFIGS, (2,),
-         lambda n: configs(BROKER_TYPE, "0", plain_config(BROKER_RETENTION))),
+         lambda n: configs(BROKER_TYPE, n.broker, plain_config(BROKER_RETENTION))),
     Case("IncrementalAlterConfigs of a topic", K.INCREMENTAL_ALTER_CONFIGS, (1,),
          lambda n: configs(TOPIC_TYPE, n.topic, [RETENTION])),
     Case("IncrementalAlterConfigs of a broker", K.INCREMENTAL_ALTER_CONFIGS, (1,),
-         lambda n: configs(BROKER_TYPE, "0", [BROKER_RETENTION])),
+         lambda n: configs(BROKER_TYPE, n.broker, [BROKER_RETENTION])),
     Case("AlterReplicaLogDirs", K.ALTER_REPLICA_LOG_DIRS, (2,), lambda n: {"dirs": [
         {"path": "/no/such/place", "topics": [{"name": n.topic, "partitions": [0]}]}]}),
     Case("DescribeLogDirs", K.DESCRIBE_LOG_DIRS, (2, 4), lambda n: {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -155,7 +156,10 @@ def dispatch(handler: Handler[Any], message: Any, version: int, **parts: Any) ->
     """Send a message to a dispatcher that has one handler; the response, or a `Later`."""
     ceiling = CEILING_3_9 if handler.api_key in CEILING_3_9.ranges else CEILING_4_3
     table = HandlerTable([handler], ceiling._replace(ranges={handler.api_key: (0, 99)}))
-    services = services_of(authorizer=parts.pop("authorizer", AllowAll()))
+    services = services_of(
+        authorizer=parts.pop("authorizer", AllowAll()),
+        controller=SimpleNamespace(is_active=True),
+    )
     clock = parts.pop("clock", ManualClock())
     dispatcher = RequestDispatcher(table, services, clock, **parts)
     body = memoryview(bytearray(encode(message, version)))

@@ -23,8 +23,10 @@ from server.handlers.scram_users import (
     alter_user_scram_credentials,
     describe_user_scram_credentials,
 )
+from server.handlers.table import HANDLERS
 from server.metadata.image import MetadataImage
 from server.net.connection_info import ConnectionInfo
+from server.security.acl_authorizer import AclAuthorizer
 from server.security.sasl.scram import ScramCredential, salted_password
 from server.turns import Turns, exhaust
 from tests.support.services import services_of
@@ -168,10 +170,17 @@ def test_users_are_described_once_each() -> None:
     ]
 
 
-def test_only_the_controller_changes_credentials() -> None:
-    assert Store(is_active=False).alter(("x", 1, 4096), ("y", 1)) == [
-        ("x", 41, None),
-        ("y", 41, None),
+def test_only_the_controller_changes_credentials_which_others_say_whoever_asks() -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "AlterUserScramCredentials")
+    services = services_of(controller=Store(is_active=False), authorizer=AclAuthorizer())
+    request = AlterUserScramCredentialsRequest(
+        deletions=[ScramCredentialDeletion(name="y", mechanism=1)], upsertions=[]
+    )
+    ctx = RequestContext(handler, 0, 1, "c", 0, ConnectionInfo("1"), services, request)
+    assert handler.authorize is not None
+    assert handler.authorize(ctx, request) == 41
+    assert [(row.user, row.error_code) for row in handler.refuse(ctx, request, 41).results] == [
+        ("y", 41)
     ]
 
 
