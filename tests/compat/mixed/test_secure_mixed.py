@@ -1,30 +1,29 @@
-"""Apache Kafka and kwire replicate to each other over SASL_SSL with SCRAM, and only who logs in may take part."""
+"""Apache Kafka and kwire replicate to each other over SASL_SSL, and only who logs in may take part."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kwire.testing.certificates import Authority
-
+from ...security.tokens import key_set, public_jwk, rsa_key, token
 from ...support.broker_process import free_port
+from ...support.certificates import Authority
 from ...support.kafka_tools import ToolServers
+from ...support.kdc import REALM, Kdc
 from .cluster import KAFKA, KWIRE, MixedCluster, Seat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 
-SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SECURITY = "org.apache.kafka.common.security"
+SCRAM, OAUTHBEARER, GSSAPI = "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"
 SETTINGS = {
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,INTERNAL:SASL_SSL",
     "inter.broker.listener.name": "INTERNAL",
-    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
-    "listener.name.internal.scram-sha-512.sasl.jaas.config": (
-        f'{SCRAM} required username="broker" password="secret";'
-    ),
     # Sessions end during the test, so that each broker has to log in again on its connections.
     "listener.name.internal.connections.max.reauth.ms": "3000",
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -33,33 +32,108 @@ SETTINGS = {
 }
 
 
+def logins(mechanism: str, module: str) -> dict[str, str]:
+    """The settings of logins with a mechanism; `module` is what each broker logs in with."""
+    return {
+        "sasl.enabled.mechanisms": mechanism,
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        f"listener.name.internal.{mechanism.lower()}.sasl.jaas.config": module,
+    }
+
+
+def by_password() -> Mapping[str, str]:
+    module = f"{SECURITY}.scram.ScramLoginModule"
+    return logins(SCRAM, f'{module} required username="broker" password="secret";')
+
+
+def by_token(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
+    """A token and the key that it was signed with are in files, which all brokers read."""
+    now = int(time.time())
+    keys, own = directory / "keys.json", directory / "token"
+    keys.write_bytes(key_set(public_jwk(rsa_key(), "k1")))
+    own.write_text(token({"sub": "broker", "iat": now - 10, "exp": now + 900, "scope": "a"}))
+    # Without it, newer releases refuse every URL.
+    urls = f"{keys.as_uri()},{own.as_uri()}"
+    monkeypatch.setenv(
+        "JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={urls}"
+    )
+    prefix = "listener.name.internal.oauthbearer."
+    return logins(OAUTHBEARER, f"{SECURITY}.oauthbearer.OAuthBearerLoginModule required;") | {
+        f"{prefix}sasl.login.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerLoginCallbackHandler",
+        f"{prefix}sasl.server.callback.handler.class": f"{SECURITY}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.token.endpoint.url": own.as_uri(),
+    }
+
+
+@pytest.fixture
+def by_ticket(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Mapping[str, str]]]:
+    """All brokers are kafka/localhost in a realm of the test; its rules call them broker."""
+    kdcs: list[Kdc] = []
+
+    def start() -> Mapping[str, str]:
+        kdc = Kdc(tmp_path_factory.mktemp("kdc"))
+        kdcs.append(kdc)
+        kdc.wait_until_open()
+        for name, value in kdc.environment.items():
+            monkeypatch.setenv(name, value)
+        krb5_conf = kdc.environment["KRB5_CONFIG"]
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.krb5.conf={krb5_conf}")
+        principal = f"kafka/localhost@{REALM}"
+        module = (
+            "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
+            f' keyTab="{kdc.keytab(principal)}" principal="{principal}";'
+        )
+        return logins(GSSAPI, module) | {
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.kerberos.principal.to.local.rules": "RULE:[2:$1]s/kafka/broker/,DEFAULT",
+        }
+
+    yield start
+    for kdc in kdcs:
+        kdc.stop()
+
+
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("mechanism", [SCRAM, OAUTHBEARER, GSSAPI])
 def test_brokers_of_both_kinds_log_in_at_each_other(
-    tmp_path: Path, authority: Authority, tool_servers: ToolServers
+    mechanism: str,
+    by_ticket: Callable[[], Mapping[str, str]],
+    tmp_path: Path,
+    authority: Authority,
+    tool_servers: ToolServers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trusted = authority.write(tmp_path / "trusted.pem")
-    tools = tool_servers("3.9.2")
+    settings = {
+        SCRAM: by_password,
+        OAUTHBEARER: lambda: by_token(tmp_path, monkeypatch),
+        GSSAPI: by_ticket,
+    }[mechanism]()
 
     def prepare(seat: Seat) -> None:
-        if seat.id == 0:
-            added = tools.run(
+        if seat.id == 0 and mechanism == SCRAM:
+            added = tool_servers("3.9.2").run(
                 "kafka-configs",
                 *("--zookeeper", seat.zookeeper, "--alter", "--entity-type", "users"),
                 *("--entity-name", "broker", "--add-config", "SCRAM-SHA-512=[password=secret]"),
             )
             assert added.status == 0, added.errors
         seat.directory.mkdir(parents=True, exist_ok=True)
-        own = seat.directory / "own.pem"
-        authority.issue(f"CN=broker-{seat.id}").write(own)
+        own = authority.issue(f"CN=broker-{seat.id}").write(seat.directory / "own.pem")
         seat.settings |= {
-            "listeners": f"CLIENTS://127.0.0.1:{seat.port},INTERNAL://127.0.0.1:{free_port()}",
+            "listeners": f"CLIENTS://127.0.0.1:{seat.port},INTERNAL://localhost:{free_port()}",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(own),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(trusted),
         }
 
-    with MixedCluster(tmp_path, (KAFKA, KWIRE, KWIRE), SETTINGS, prepare) as cluster:
+    with MixedCluster(
+        tmp_path, (KAFKA, KWIRE, KWIRE), {**SETTINGS, **settings}, prepare
+    ) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         topic = NewTopic("t", 3, replica_assignment=[[0, 1, 2], [1, 2, 0], [2, 0, 1]])
         admin.create_topics([topic])["t"].result(60)
