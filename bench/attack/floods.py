@@ -28,7 +28,17 @@ from typing import Any
 from kwire.api import ApiKey
 from tests.support.broker_process import cpu_seconds
 
-from .doors import SECRETS, TOPIC, Door, Secured, SecuredKafka, SecuredKwire, client_hello, http
+from .doors import (
+    SECRETS,
+    TOPIC,
+    Door,
+    Secured,
+    SecuredKafka,
+    SecuredKwire,
+    client_hello,
+    http,
+    trusting,
+)
 from .target import MEGABYTE, ROOT, MemoryWatch
 from .wire import body_of, frame
 
@@ -241,6 +251,42 @@ def throttled(broker: Secured, ended: threading.Event) -> int:
     return len(doors)
 
 
+def tiny_records(broker: Secured, ended: threading.Event) -> int:
+    """A request before the login, in TLS records of one byte, each of which costs as much as a long one."""
+    context = trusting(broker.authority)
+
+    def once() -> int:
+        sent = 0
+        with Door(broker.ports.tls, context) as door, contextlib.suppress(OSError):
+            door.raw(b"\0\7\xff\xff")
+            while not ended.is_set() and sent < 0x7FFFF:
+                door.raw(b"\0")
+                sent += 1
+        return sent
+
+    return in_threads(once, ended, 20)
+
+
+def long_names(broker: Secured, ended: threading.Event) -> int:
+    """Requests without a permission, each about a group whose name is as long as a name can be."""
+    numbers = iter(range(10**9))
+
+    def once() -> int:
+        with Door(broker.ports.sasl) as door:
+            door.plain("mallory", SECRETS["mallory"])
+            for _ in range(100):
+                name = f"{next(numbers):032000}"
+                door.raw(
+                    frame(
+                        ApiKey.DESCRIBE_GROUPS, 0, body_of(ApiKey.DESCRIBE_GROUPS, 0, groups=[name])
+                    )
+                )
+                door.answer_size()
+        return 100
+
+    return in_threads(once, ended)
+
+
 def slow_http(broker: Secured, ended: threading.Event) -> int:
     """Slow clients of /metrics: the listener keeps 32, so the others come again at once."""
     port = broker.ports.http
@@ -273,6 +319,8 @@ ROWS: dict[str, tuple[str, Flood]] = {
     "unknown-scram": ("The same, of users that do not exist", guesses("SCRAM-SHA-512", "nobody", 0)),
     "client-ids": ("Requests with a new client id each, under a quota for each client id", client_ids),
     "throttled": ("200 connections of a throttled user that go on sending", throttled),
+    "tiny-records": ("20 connections that send TLS records of one byte, before the login", tiny_records),
+    "long-names": ("Requests without a permission about names of 32,000 letters, each another", long_names),
     "slow-http": ("100 slow clients of /metrics", slow_http),
 }  # fmt: skip
 
@@ -298,7 +346,7 @@ def measure(name: str, seconds: float, broker: Secured) -> dict[str, Any]:
     began = time.monotonic()
     timer.start()
     tried = flood(broker, ended)
-    until = time.monotonic()
+    until = min(time.monotonic(), began + seconds)  # some attacks wait for what is left
     cpu = cpu_seconds(broker.pid) - cpu
     out, _ = guest.communicate("", timeout=120)
     before, peak, _ = memory.stop()
