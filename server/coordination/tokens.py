@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.errors import ErrorCode
 
 from ..security.delegation_tokens import DelegationTokens, TokenInfo, TokenRefused
-from ..security.identity import NotAPrincipal, parse_principal
+from ..security.identity import NotAPrincipal
 from . import paths
 from .change_queue import ChangeFollower
 from .commit import commit
@@ -75,8 +75,12 @@ def decode_token(data: bytes | None, path: str) -> TokenInfo:
 
 
 def principal_of(sanitized: str) -> str:
-    """A principal in a node. Errors: NotAPrincipal."""
-    return ":".join(parse_principal(paths.desanitize(sanitized)))
+    """A principal in a node, whose name may be empty, as in Apache Kafka. Errors: NotAPrincipal."""
+    principal = paths.desanitize(sanitized)
+    kind, colon, _ = principal.partition(":")
+    if not (kind and colon):
+        raise NotAPrincipal(f"{principal!r} is no principal")
+    return principal
 
 
 class TokenStore(ChangeFollower):

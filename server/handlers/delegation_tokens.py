@@ -4,6 +4,8 @@ Behavior: a token may be asked for where the client has proved who it is: on a S
 and not if it has logged in with a token itself. Whoever may, may have tokens of its own; CREATE_TOKENS and
 DESCRIBE_TOKENS on a user are needed for that user's, or DESCRIBE on a token. Owner and renewers may renew a token and
 let it expire. Without `delegation.token.secret.key` all of it is refused with DELEGATION_TOKEN_AUTH_DISABLED.
+Bounds that Apache Kafka does not have: the names of a token's renewers (INVALID_REQUEST), and the tokens that one user has
+asked for (POLICY_VIOLATION), because every user may ask, and tokens are kept in memory.
 Versions: 0-3 and 0-2: v3 tokens for other users (KIP-373).
 Source: KafkaApis and DelegationTokenManager of 3.9; KIP-48.
 """
@@ -34,6 +36,7 @@ from kwire.messages.renew_delegation_token import (
 )
 
 from ..security.acl import AclOperation, ResourceType
+from ..security.delegation_tokens import MAX_RENEWERS_CHARACTERS
 from ..security.identity import ANONYMOUS, USER_TYPE
 from .context import Later, RequestContext
 from .registry import handles
@@ -92,13 +95,19 @@ def create_delegation_token(
     if owner != requester and not ctx.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
         return answer(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
     renewers: list[str] = []
+    left = MAX_RENEWERS_CHARACTERS
     for renewer in request.renewers:
         yield
         if renewer.principal_type != USER_TYPE:
             return answer(ErrorCode.INVALID_PRINCIPAL_TYPE)
         renewers.append(f"{renewer.principal_type}:{renewer.principal_name}")
+        left -= len(renewers[-1])
+        if left < 0:
+            return answer(ErrorCode.INVALID_REQUEST)
     if tokens is None:
         return answer(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    if tokens.tokens.has_too_many(requester):
+        return answer(ErrorCode.POLICY_VIOLATION)
     made = tokens.create(owner, requester, tuple(renewers), request.max_lifetime_ms)
     return ctx.later(made, lambda info: answer(ErrorCode.NONE, info))
 

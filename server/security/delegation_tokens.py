@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from secrets import token_hex
@@ -21,6 +22,11 @@ from .sasl.scram_numbers import MIN_ITERATIONS
 
 #: Runs a call in a thread.
 InThread: TypeAlias = Callable[..., Awaitable[Any]]
+
+#: How many tokens one user may have asked for, of those that have not been removed; each takes about 1 KB of memory.
+MAX_REQUESTED = 10_000
+#: How long the names of a token's renewers may be together; ZooKeeper's nodes have 1 MiB at most.
+MAX_RENEWERS_CHARACTERS = 100_000
 
 
 class TokenInfo(NamedTuple):
@@ -71,6 +77,7 @@ class DelegationTokens:
         self._times = times
         self._tokens: dict[str, TokenInfo] = {}
         self._by_hmac: dict[bytes, str] = {}
+        self._requested: Counter[str] = Counter()  # tokens by requester
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
 
     def __repr__(self) -> str:
@@ -84,12 +91,18 @@ class DelegationTokens:
 
     def keep(self, info: TokenInfo) -> None:
         """Add a token, or replace what is known of it."""
+        if info.token_id not in self._tokens:
+            self._requested[info.requester] += 1
         self._tokens[info.token_id] = info
         self._by_hmac[self.hmac_of(info.token_id)] = info.token_id
 
     def forget(self, token_id: str) -> None:
         """Remove a token, if it is known."""
-        if self._tokens.pop(token_id, None) is not None:
+        info = self._tokens.pop(token_id, None)
+        if info is not None:
+            self._requested[info.requester] -= 1
+            if not self._requested[info.requester]:
+                del self._requested[info.requester]
             del self._by_hmac[self.hmac_of(token_id)]
             for mechanism in [key[0] for key in self._credentials if key[1] == token_id]:
                 del self._credentials[mechanism, token_id]
@@ -104,6 +117,10 @@ class DelegationTokens:
 
     def __iter__(self) -> Iterator[TokenInfo]:
         return iter(list(self._tokens.values()))
+
+    def has_too_many(self, requester: str) -> bool:
+        """Whether a user has asked for so many tokens that there may be no more."""
+        return self._requested[requester] >= MAX_REQUESTED
 
     def expired(self, now_ms: int) -> list[TokenInfo]:
         """The tokens that have to be removed."""

@@ -241,6 +241,56 @@ def test_renewer_that_is_no_user_is_refused(run: Any) -> None:
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("length", "error"), [(1, ErrorCode.NONE), (30_000, ErrorCode.INVALID_REQUEST)]
+)
+def test_renewers_with_too_long_names_are_refused(run: Any, length: int, error: ErrorCode) -> None:
+    async def body(room: Room) -> None:
+        renewer = CreatableRenewers(principal_type="User", principal_name="b" * length)
+        asked = CreateDelegationTokenRequest(
+            owner_principal_type=None,
+            owner_principal_name=None,
+            renewers=[renewer] * 4,
+            max_lifetime_ms=-1,
+        )
+        answer = await room.call("alice", create_delegation_token, asked)
+        assert answer.error_code == error
+
+    run(body)
+
+
+def test_user_with_too_many_tokens_gets_no_more_until_some_are_gone(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.security.delegation_tokens.MAX_REQUESTED", 2)
+
+    async def body(room: Room) -> None:
+        made = [await room.call("alice", create_delegation_token, CREATE) for _ in range(3)]
+        assert [one.error_code for one in made] == [0, 0, ErrorCode.POLICY_VIOLATION]
+        end = ExpireDelegationTokenRequest(hmac=made[0].hmac, expiry_time_period_ms=-1)
+        assert (await room.call("alice", expire_delegation_token, end)).error_code == 0
+        assert (await room.call("alice", create_delegation_token, CREATE)).error_code == 0
+
+    run(body)
+
+
+def test_token_whose_renewer_has_no_name_is_read_again(run: Any) -> None:
+    async def body(room: Room) -> None:
+        asked = CreateDelegationTokenRequest(
+            owner_principal_type=None,
+            owner_principal_name=None,
+            renewers=[CreatableRenewers(principal_type="User", principal_name="")],
+            max_lifetime_ms=-1,
+        )
+        assert (await room.call("alice", create_delegation_token, asked)).error_code == 0
+        assert room.tokens is not None
+        await room.tokens.read_all()
+        (row,) = (await room.call("alice", describe_delegation_token, EVERYTHING)).tokens
+        assert [renewer.principal_name for renewer in row.renewers] == [""]
+
+    run(body)
+
+
 def test_tokens_of_others_are_seen_with_a_permission_only(run: Any) -> None:
     async def body(room: Room) -> None:
         for user in ("alice", "bob"):
