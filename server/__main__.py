@@ -84,6 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         arguments = in_order(arguments)
     options, unknown = make_parser(chosen).parse_known_args(arguments)
+    last = getattr(options, "optional_last", None)
+    if last and len(unknown) == 1 and not unknown[0].startswith("-") and not getattr(options, last):
+        # argparse gives up on an argument that may be left out when an option stands before it.
+        setattr(options, last, unknown.pop())
     if unknown:
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:

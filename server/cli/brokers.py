@@ -43,7 +43,8 @@ class Brokers:
 
     def __init__(self, bootstrap: str, arguments: Mapping[str, Any]) -> None:
         self._arguments = arguments
-        self._first = first_contact(bootstrap, arguments)
+        self._bootstrap = bootstrap
+        self._first: Wire | None = first_contact(bootstrap, arguments)
         self._wires: dict[int, Wire] = {}
         self.nodes: dict[int, Any] = {}
         """Brokers by id, as Metadata has them; empty until that was asked for."""
@@ -52,7 +53,8 @@ class Brokers:
     def close(self) -> None:
         """Close every connection."""
         for wire in (self._first, *self._wires.values()):
-            wire.close()
+            if wire is not None:
+                wire.close()
 
     def learn_nodes(self) -> None:
         """Ask who is in the cluster. Errors: Unavailable."""
@@ -67,7 +69,15 @@ class Brokers:
         try:
             return wire.ask(request, version)
         except (OSError, WireError) as error:
+            self._lost(to)
             raise Unavailable(f"{self.place(to)}: {reason(error)}") from None
+
+    def _lost(self, node: int | None) -> None:
+        if node is not None:
+            self.forget(node)
+        elif self._first is not None:
+            self._first.close()
+            self._first = None
 
     def ask_controller(self, request: object, max_version: int = 100) -> Any:
         """The response of the controller. Errors: Unavailable."""
@@ -96,6 +106,8 @@ class Brokers:
     def wire(self, node: int | None) -> Wire:
         """The connection to a broker. Errors: Unavailable."""
         if node is None:
+            if self._first is None:
+                self._first = first_contact(self._bootstrap, self._arguments)
             return self._first
         if node not in self._wires:
             if node not in self.nodes:
@@ -111,6 +123,12 @@ class Brokers:
                 said = error if isinstance(error, ContactError) else reason(error)
                 raise Unavailable(f"{self.place(node)}: {said}") from None
         return self._wires[node]
+
+    def forget(self, node: int) -> None:
+        """Close the connection to a broker, so that the next request makes a new one."""
+        wire = self._wires.pop(node, None)
+        if wire is not None:
+            wire.close()
 
     def place(self, node: int | None) -> str:
         """A broker in words."""
@@ -144,27 +162,11 @@ class Unreached(Unavailable):
     """A broker refuses connections, so that nothing was sent to it: it has died, and others do not know it yet."""
 
 
-def with_brokers(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
-    """Run a command that asks brokers; a failure or refusal becomes one line and exit code 1, wrong use 2.
-
-    Shape: if it was sent to a broker that has just died, it is run again; it prints at its end, so that nothing is
-    printed twice.
-    """
+def in_words(action: Callable[[], int]) -> int:
+    """Do something; a failure or refusal becomes one line and exit code 1, wrong use 2."""
     before = signal.signal(signal.SIGTERM, terminate)
     try:
-        give_up = time.monotonic() + DEAD_BROKER_S
-        while True:
-            printed = io.StringIO()
-            try:
-                with redirect_stdout(printed):
-                    return run_once(command, options)
-            except Unreached as error:
-                if time.monotonic() > give_up:
-                    raise CommandError(str(error)) from None
-                printed = io.StringIO()
-                time.sleep(0.1)
-            finally:
-                print(printed.getvalue(), end="")
+        return action()
     except UsageError as error:
         print(f"kwire: {error}", file=sys.stderr)
         return 2
@@ -173,6 +175,31 @@ def with_brokers(command: Callable[[Brokers, Namespace], int], options: Namespac
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def with_brokers(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
+    """Run a command that asks brokers, as `in_words` does.
+
+    Shape: if it was sent to a broker that has just died, it is run again; it prints at its end, so that nothing is
+    printed twice.
+    """
+    return in_words(lambda: until_reached(command, options))
+
+
+def until_reached(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
+    give_up = time.monotonic() + DEAD_BROKER_S
+    while True:
+        printed = io.StringIO()
+        try:
+            with redirect_stdout(printed):
+                return run_once(command, options)
+        except Unreached:
+            if time.monotonic() > give_up:
+                raise
+            printed = io.StringIO()
+            time.sleep(0.1)
+        finally:
+            print(printed.getvalue(), end="")
 
 
 def run_once(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:

@@ -165,7 +165,7 @@ NOT_AUTHORIZED = {
 
 
 def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
-    """Run a client command; a failure or refusal becomes one line and exit code 1."""
+    """Run a command that uses kafka-python; a failure or refusal becomes one line and exit code 1."""
     import logging
 
     from kafka.errors import KafkaError

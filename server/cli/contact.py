@@ -19,6 +19,7 @@ from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.messages.sasl_handshake import SaslHandshakeRequest
 
 TIMEOUT_S = 10.0
+CLIENT_ID = "kwire-cli"
 
 
 class ContactError(Exception):
@@ -34,7 +35,7 @@ def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -
     sock.settimeout(TIMEOUT_S)
     if protocol in ("SSL", "SASL_SSL"):
         sock = encrypted(sock, host, arguments)
-    wire = Wire(sock)
+    wire = Wire(sock, arguments.get("client_id", CLIENT_ID))
     try:
         wire.learn_versions()
     except (OSError, WireError) as error:
@@ -53,11 +54,11 @@ def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -
 class Wire:
     """Requests, one after the other, on a blocking socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, client_id: str = CLIENT_ID) -> None:
         self.sock = sock
         self.versions: dict[int, tuple[int, int]] = {}
         """The versions that the broker serves, by API key."""
-        self._client = ClientConnection("kwire-cli")
+        self._client = ClientConnection(client_id)
 
     def learn_versions(self) -> None:
         """Ask for the versions that the broker serves. Errors: OSError, WireError."""
@@ -72,9 +73,17 @@ class Wire:
 
     def ask(self, request: object, version: int) -> Any:
         """Send a request and return the response. Errors: OSError, WireError."""
+        self.send(request, version)
+        return self.receive()
+
+    def send(self, request: object, version: int, *, answered: bool = True) -> None:
+        """Send a request. Errors: OSError."""
+        self._client.request(request, version, answered=answered)
+        self.sock.sendall(b"".join(self._client.take_output()))
+
+    def receive(self) -> Any:
+        """The response to the oldest request without one. Errors: OSError, WireError."""
         client = self._client
-        client.request(request, version)
-        self.sock.sendall(b"".join(client.take_output()))
         while (response := client.next_response()) is None:
             with client.get_buffer() as buffer:
                 count = self.sock.recv_into(buffer)

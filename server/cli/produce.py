@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import io
+import select
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from .client import (
     CommandError,
     Progress,
     add_bootstrap,
-    connection,
+    arguments_of,
     key_value,
-    reporting,
     whole_number,
 )
 from .client_properties import UsageError
 from .record_format import FormatError, from_json
 
-#: How many sends may be unconfirmed; more would only use memory.
-IN_FLIGHT = 10_000
-#: The longest wait for acknowledgements.
-DELIVERY_TIMEOUT_MS = 30_000
+if TYPE_CHECKING:
+    from .brokers import Brokers
+
+#: What is read at a time. Unit: bytes.
+CHUNK = 256 * 1024
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire produce`."""
     add_bootstrap(parser)
+    parser.set_defaults(optional_last="file")
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
         "file",
@@ -81,7 +84,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Send every line, and wait until all are acknowledged."""
-    return reporting(produce, options)
+    from .brokers import in_words
+
+    return in_words(lambda: produce(options))
+
+
+class BadLine(CommandError):
+    """A line that is no record; those before it are sent."""
 
 
 class Line(NamedTuple):
@@ -127,88 +136,143 @@ def take_properties(options: Namespace) -> None:
 
 
 def send(options: Namespace, lines: IO[bytes], size: int | None) -> int:
-    """Send lines; the first that is refused ends this. Errors: CommandError, KafkaError."""
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
+    """Send lines; the first that is refused ends this. Errors: CommandError."""
+    from .brokers import Brokers
 
-    producer = KafkaProducer(
-        **{
-            "delivery_timeout_ms": DELIVERY_TIMEOUT_MS,
-            "request_timeout_ms": DELIVERY_TIMEOUT_MS // 2,
-            "max_block_ms": DELIVERY_TIMEOUT_MS,
-            "linger_ms": 5,
-            **connection(options, KafkaProducer),
-            "acks": options.acks if options.acks == "all" else int(options.acks),
-            **({"compression_type": options.compression} if options.compression else {}),
-        }
-    )
-    pending: list[Any] = []
-    written = 0
+    settings = sender_settings(options)
+    brokers = Brokers(options.bootstrap, arguments_of(options))
+    try:
+        return send_to(brokers, settings, options, lines, size)
+    finally:
+        brokers.close()
+
+
+def sender_settings(options: Namespace) -> dict[str, Any]:
+    """The arguments for a Sender that options and client properties give. Errors: UsageError."""
+    from kwire.records.compression import Codec
+
+    arguments = arguments_of(options)
+    if "transactional_id" in arguments:
+        raise UsageError("transactional.id: kwire produce does not write in transactions")
+    names = {
+        "batch_size": "batch_bytes",
+        "request_timeout_ms": "request_timeout_ms",
+        "delivery_timeout_ms": "delivery_timeout_ms",
+    }
+    settings = {new: arguments[old] for old, new in names.items() if old in arguments}
+    idle = [
+        name.replace("_", ".")
+        for name in arguments
+        if name not in (*names, "client_id", "compression_type", "security_protocol")
+        and not name.startswith(("sasl_", "ssl_"))
+    ]
+    if idle:
+        print(f"kwire: no effect here: {', '.join(sorted(idle))}", file=sys.stderr)
+    compression = options.compression or arguments.get("compression_type") or "none"
+    try:
+        settings["codec"] = Codec[compression.upper()]
+    except KeyError:
+        known = ", ".join(each.config_name for each in Codec)
+        raise UsageError(f"compression.type={compression}: none of {known}") from None
+    settings["acks"] = -1 if options.acks == "all" else int(options.acks)
+    return settings
+
+
+def send_to(
+    brokers: Brokers,
+    settings: dict[str, Any],
+    options: Namespace,
+    lines: IO[bytes],
+    size: int | None,
+) -> int:
+    """Send lines over connections."""
+    from .sender import Outgoing, Sender
+
+    plain = is_plain(options)
+    sender = Sender(brokers, options.topic, plain=plain, **settings)
     typed = size is None and sys.stdin.isatty()
     try:
+        if options.partition is not None:
+            sender.check_partition(options.partition)
         with Progress(
             f"to {options.topic}", size, "B", bytes_too=True, shown=not typed
         ) as progress:
-            for line in records(lines, options):
-                try:
-                    future = producer.send(
-                        options.topic,
-                        line.value,
-                        line.key,
-                        line.headers,
-                        line.partition,
-                        line.timestamp,
-                    )
-                except ValueError as error:  # refused by kafka-python itself: names, partitions
-                    raise CommandError(f"{options.topic}: {error}") from None
-                pending.append(future)
-                if len(pending) >= IN_FLIGHT:
-                    written += settle(pending)
-                progress.advance(line.length)
-            settle(pending)
-    except (CommandError, KafkaError):
-        written += acknowledged(producer, pending)
+            chunks = whole_lines(lines, sender.flush)
+            if plain:
+                for chunk in chunks:
+                    sender.add_values(values_of(chunk), len(chunk), options.partition)
+                    progress.advance(len(chunk))
+            else:
+                split = (line for chunk in chunks for line in io.BytesIO(chunk))
+                for line in records(split, options):
+                    record = Outgoing(line.key, line.value, line.headers, line.timestamp)
+                    sender.add(record, line.partition)
+                    progress.advance(line.length)
+        sender.flush()
+    except CommandError as error:
+        if isinstance(error, BadLine):
+            sender.flush()
+        sender.settle_quietly()
+        written = sender.acknowledged
         if written and options.acks != "0":
             said = "1 record was" if written == 1 else f"{written} records were"
             print(f"kwire: {said} written before this:", file=sys.stderr)
         raise
-    finally:
-        end(producer)
     return 0
 
 
-def settle(pending: list[Any]) -> int:
-    """Wait for all sends, and return how many there were. Errors: KafkaError of the first that failed."""
-    for future in pending:
-        future.get(timeout=DELIVERY_TIMEOUT_MS / 1000 + 5)
-    count = len(pending)
-    pending.clear()
-    return count
+def is_plain(options: Namespace) -> bool:
+    """Whether a record is a line's value, and nothing else."""
+    return (
+        options.format == "value"
+        and not options.key_separator
+        and options.key is None
+        and not options.header
+        and not options.null
+        and options.null_marker is None
+    )
 
 
-def acknowledged(producer: Any, pending: list[Any]) -> int:
-    """Wait for what is on its way, for a short time, and count what was acknowledged."""
-    from kafka.errors import KafkaError
+def whole_lines(lines: IO[bytes], idle: Callable[[], None]) -> Iterator[bytes]:
+    """What there is to read, in pieces that end with a line; `idle` is called before waiting for more."""
+    left = b""
+    while True:
+        if not is_ready(lines):
+            idle()
+        # A file is read whole pieces at a time, a pipe or terminal as far as it has something.
+        chunk = getattr(lines, "read1", lines.read)(CHUNK)
+        if not chunk:
+            break
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield left + chunk[:end]
+            left = chunk[end:]
+        else:
+            left += chunk
+    if left:
+        yield left
 
+
+def is_ready(lines: IO[bytes]) -> bool:
+    """Whether reading gives something at once; True for what is not a file of the system."""
     try:
-        producer.flush(timeout=2)
-    except KafkaError:
-        pass
-    return sum(future.succeeded() for future in pending)
+        return bool(select.select([lines], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
 
 
-def end(producer: Any) -> None:
-    """Close without waiting for a dead broker, as kafka-python itself would, for ever."""
-    from kafka.errors import KafkaError
+def values_of(chunk: bytes) -> list[bytes]:
+    """The lines of a piece, without their ends."""
+    values = chunk.split(b"\n")
+    if not values[-1]:
+        values.pop()
+    if b"\r" in chunk:
+        values = [value.removesuffix(b"\r") for value in values]
+    return values
 
-    try:
-        producer.close(timeout=2)
-    except KafkaError:
-        producer._closed = True  # otherwise its __del__ tries again and logs an error
 
-
-def records(lines: IO[bytes], options: Namespace) -> Iterator[Line]:
-    """The records of lines. Errors: CommandError, which names the line."""
+def records(lines: Iterable[bytes], options: Namespace) -> Iterator[Line]:
+    """The records of lines. Errors: BadLine."""
     headers: list[tuple[str, bytes | None]] = [
         (key, value.encode()) for key, value in options.header
     ]
@@ -220,7 +284,7 @@ def records(lines: IO[bytes], options: Namespace) -> Iterator[Line]:
             try:
                 read = from_json(text)
             except FormatError as error:
-                raise CommandError(f"line {number}: {error}") from None
+                raise BadLine(f"line {number}: {error}") from None
             yield Line(
                 default_key if read.key is None else read.key,
                 None if options.null and not read.value else read.value,
@@ -244,7 +308,7 @@ def records(lines: IO[bytes], options: Namespace) -> Iterator[Line]:
 
 
 def split_lines(
-    lines: IO[bytes], separator: bytes | None
+    lines: Iterable[bytes], separator: bytes | None
 ) -> Iterator[tuple[bytes | None, bytes, int]]:
     """Key, value and length of each line; a line without the separator has no key."""
     for line in lines:

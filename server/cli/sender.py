@@ -1,0 +1,435 @@
+"""Sends records to a topic with kwire's own codec: batches are encoded in bulk, and one request is on its way to each
+leader while the next batch is read and encoded.
+
+Batches carry a producer id and sequence numbers where the broker gives one, so that a batch that is sent again is
+stored once. Source: KIP-98; BuiltInPartitioner, Utils.murmur2 (Java).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from struct import iter_unpack
+from typing import Any, NamedTuple
+
+from kwire.errors import ErrorCode, WireError
+from kwire.messages.init_producer_id import InitProducerIdRequest
+from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.records.builder import write_batch
+from kwire.records.compression import Codec, compress
+from kwire.records.record import Header, write_record
+from kwire.varint import varint
+
+from ..controller.topics import invalid_topic_name
+from ..explain.live import Unavailable, metadata_of, partitions_of, words_of
+from .brokers import Brokers, version_for
+from .client import NOT_AUTHORIZED, CommandError
+from .contact import Wire, reason
+
+#: The size of a batch before compression, below the default of max.message.bytes (1048588). Unit: bytes.
+BATCH_BYTES = 900_000
+#: What a record takes beyond its key, value and headers, at most, if it is small.
+OVERHEAD = 16
+#: From version 13 on, topics are named by id.
+MAX_VERSION = 9
+RETRY_S = 0.1
+#: How long a topic that a broker does not know may be on the way (auto.create.topics.enable).
+UNKNOWN_S = 5.0
+RETRIABLE = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+SAID = {
+    ErrorCode.MESSAGE_TOO_LARGE: "a record is larger than the topic takes (max.message.bytes)",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "a record is larger than a segment (segment.bytes)",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "too few replicas are in sync (min.insync.replicas)",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "too few replicas are in sync (min.insync.replicas)",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic, and the broker does not create it",
+    ErrorCode.LEADER_NOT_AVAILABLE: "no leader",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "no leader",
+}
+
+
+class Outgoing(NamedTuple):
+    """A record to send. Unit: timestamp in ms, None for now."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    timestamp: int | None
+
+
+# -- bytes, pure -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def small_varints() -> tuple[bytes, ...]:
+    """The varints of small numbers, which are most."""
+    return tuple(varint(number) for number in range(16384))
+
+
+def encode_values(values: Sequence[bytes]) -> bytes:
+    """The records of a batch that have nothing but a value, at the batch's time.
+
+    Record: length, attributes 0, timestamp delta 0, offset delta, key -1, value, no headers.
+    """
+    table = small_varints()
+    limit = len(table) - OVERHEAD
+    parts: list[bytes] = []
+    extend = parts.extend
+    for delta, value in enumerate(values):
+        size = len(value)
+        if size < limit and delta < limit:
+            offset, length = table[delta], table[size]
+            body = table[len(offset) + len(length) + size + 4]
+        else:
+            offset, length = varint(delta), varint(size)
+            body = varint(len(offset) + len(length) + size + 4)
+        extend((body, b"\0\0", offset, b"\x01", length, value, b"\0"))
+    return b"".join(parts)
+
+
+def encode_records(records: Sequence[Outgoing], base_timestamp: int) -> tuple[bytes, int]:
+    """The records of a batch, and the largest timestamp."""
+    largest = base_timestamp
+    parts = []
+    for delta, (key, value, headers, timestamp) in enumerate(records):
+        at = base_timestamp if timestamp is None else timestamp
+        largest = max(largest, at)
+        parts.append(write_record(delta, at - base_timestamp, key, value, headers))
+    return b"".join(parts), largest
+
+
+@lru_cache(maxsize=65536)
+def murmur2(data: bytes) -> int:
+    """The hash by which Kafka's clients choose a partition for a key, as an unsigned number. Source: Utils.murmur2."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) & ~3
+    for (k,) in iter_unpack("<I", data[:whole]):
+        k = k * m & mask
+        k ^= k >> 24
+        h = (h * m & mask) ^ (k * m & mask)
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h ^= h >> 13
+    h = h * m & mask
+    return h ^ h >> 15
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+# -- sending ---------------------------------------------------------------------------------------
+
+
+class Batch:
+    """Records of one partition, until they are acknowledged."""
+
+    __slots__ = ("count", "data", "partition", "records", "sequence")
+
+    def __init__(self, partition: int, records: list[Any], sequence: int) -> None:
+        self.partition = partition
+        self.records = records
+        self.count = len(records)
+        self.sequence = sequence
+        self.data = b""
+
+
+class Sender:
+    """Sends records to one topic. Errors: CommandError when a batch is refused for good."""
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: str,
+        *,
+        acks: int = -1,
+        codec: Codec = Codec.NONE,
+        plain: bool = False,
+        batch_bytes: int = BATCH_BYTES,
+        request_timeout_ms: int = 15_000,
+        delivery_timeout_ms: int = 30_000,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """Shape: with `plain`, records are values alone, as bytes; otherwise they are `Outgoing`."""
+        self.acknowledged = 0
+        """Records that are stored; with acks=0, those that were sent."""
+        self._brokers = brokers
+        self._topic = topic
+        self._acks = acks
+        self._codec = codec
+        self._plain = plain
+        self._batch_bytes = batch_bytes
+        self._request_timeout_ms = request_timeout_ms
+        self._patience_s = delivery_timeout_ms / 1000
+        self._now_ms = now_ms
+        self._open: dict[int, list[Any]] = {}
+        self._open_bytes: dict[int, int] = {}
+        self._sequences: dict[int, int] = {}
+        self._waiting: dict[int, Batch] = {}
+        self._leaders: dict[int, int] = {}
+        self._producer = (-1, -1)
+        self._sticky = 0
+        problem = invalid_topic_name(topic)
+        if problem is not None:
+            raise CommandError(f"{topic}: {problem}")
+        self._learn(time.monotonic() + self._patience_s)
+        self._sticky = random.randrange(self.partitions)
+        if acks == -1:
+            self._get_producer_id()
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self._leaders)
+
+    def _learn(self, deadline: float) -> None:
+        """Ask who leads the topic's partitions. Errors: CommandError, when the deadline is over."""
+        begun = time.monotonic()
+        while True:
+            request = metadata_of([self._topic])
+            request.allow_auto_topic_creation = True
+            try:
+                row = self._brokers.ask(request).topics[0]
+                error = row.error_code
+                if not error:
+                    self._leaders = {
+                        number: placed.leader for number, placed in partitions_of(row).items()
+                    }
+                    if self._leaders and all(leader >= 0 for leader in self._leaders.values()):
+                        self._brokers.learn_nodes()
+                        return
+                    error = ErrorCode.LEADER_NOT_AVAILABLE
+            except Unavailable as failure:
+                if time.monotonic() > deadline:
+                    raise CommandError(f"{self._topic}: {failure}") from None
+                error = ErrorCode.NETWORK_EXCEPTION
+            now = time.monotonic()
+            unknown = error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - begun > UNKNOWN_S
+            if error not in RETRIABLE or unknown or now > deadline:
+                raise CommandError(f"{self._topic}: {said_of(error)}")
+            if self._leaders and now - begun > RETRY_S:
+                return  # partitions without a leader do not keep the others waiting
+            time.sleep(RETRY_S)
+
+    def _get_producer_id(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        try:
+            for _ in range(50):
+                response = self._brokers.ask(request)
+                if not response.error_code:
+                    self._producer = (response.producer_id, response.producer_epoch)
+                if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    return
+                time.sleep(RETRY_S)
+        except Unavailable:
+            pass  # a broker without producer ids; then a repeated batch is stored twice
+
+    # -- taking records
+
+    def check_partition(self, partition: int) -> None:
+        """Errors: CommandError if the topic has no such partition."""
+        if partition not in self._leaders:
+            raise CommandError(f"{self._topic}: no partition {partition}; it has {self.partitions}")
+
+    def add(self, record: Outgoing, partition: int | None) -> None:
+        """Take a record; without a partition, its key chooses one."""
+        if partition is None:
+            key = record.key
+            partition = self._sticky if key is None else partition_of(key, self.partitions)
+        elif partition not in self._leaders:
+            self.check_partition(partition)
+        size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
+        for name, value in record.headers:
+            size += len(name) + len(value or b"") + 4
+        filled = self._open_bytes.get(partition, 0)
+        if filled + size > self._batch_bytes:
+            self._close_batch(partition)
+            filled = 0
+        self._open.setdefault(partition, []).append(record)
+        self._open_bytes[partition] = filled + size
+
+    def add_values(self, values: list[bytes], size: int, partition: int | None) -> None:
+        """Take values without anything else. Unit: `size` of all, in bytes."""
+        pieces = (size + OVERHEAD * len(values)) // self._batch_bytes + 1
+        step = -(-len(values) // pieces)
+        for at in range(0, len(values), step):
+            piece = values if pieces == 1 else values[at : at + step]
+            to = self._sticky if partition is None else partition
+            filled = self._open_bytes.get(to, 0)
+            more = size // pieces + OVERHEAD * len(piece)
+            if filled + more > self._batch_bytes:
+                self._close_batch(to)
+                filled = 0
+                to = self._sticky if partition is None else partition
+            self._open.setdefault(to, []).extend(piece)
+            self._open_bytes[to] = self._open_bytes.get(to, 0) + more
+
+    def flush(self) -> None:
+        """Send everything, and wait until it is acknowledged. Errors: CommandError."""
+        for partition in list(self._open):
+            self._close_batch(partition)
+        for leader in list(self._waiting):
+            self._settle(leader)
+
+    def settle_quietly(self) -> None:
+        """Take the answers that are still to come after an error."""
+        for leader in list(self._waiting):
+            try:
+                self._settle(leader, again=False)
+            except CommandError:
+                pass
+
+    # -- sending batches
+
+    def _close_batch(self, partition: int) -> None:
+        records = self._open.pop(partition, None)
+        self._open_bytes.pop(partition, None)
+        if partition == self._sticky and self.partitions > 1:
+            self._sticky = (self._sticky + 1) % self.partitions
+        if not records:
+            return
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = sequence + len(records) & 0x7FFFFFFF
+        self._send(Batch(partition, records, sequence))
+
+    def _encode(self, batch: Batch) -> bytes:
+        now = self._now_ms()
+        if self._plain:
+            body, largest = encode_values(batch.records), now
+        else:
+            body, largest = encode_records(batch.records, now)
+        producer_id, epoch = self._producer
+        return write_batch(
+            compress(self._codec, 2, body) if self._codec else body,
+            attributes=self._codec,
+            base_offset=0,
+            last_offset_delta=batch.count - 1,
+            base_timestamp=now,
+            max_timestamp=largest,
+            records_count=batch.count,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=batch.sequence if producer_id >= 0 else -1,
+        )
+
+    def _send(self, batch: Batch) -> None:
+        """Send a batch after the one that is on its way to the same leader."""
+        if not batch.data:
+            batch.data = self._encode(batch)
+        leader = self._leaders[batch.partition]
+        if leader in self._waiting:
+            self._settle(leader)
+            leader = self._leaders[batch.partition]
+        try:
+            wire = self._wire(leader)
+            version = version_for(wire, EMPTY, MAX_VERSION)
+            wire.send(self._request(batch), version, answered=self._acks != 0)
+        except (Unavailable, OSError):
+            self._send_again(batch, ErrorCode.NETWORK_EXCEPTION)
+            return
+        if self._acks:
+            self._waiting[leader] = batch
+        else:
+            self.acknowledged += batch.count
+
+    def _request(self, batch: Batch) -> ProduceRequest:
+        row = PartitionProduceData(index=batch.partition, records=memoryview(batch.data))
+        return ProduceRequest(
+            acks=self._acks,
+            timeout_ms=self._request_timeout_ms,
+            topic_data=[TopicProduceData(name=self._topic, partition_data=[row])],
+        )
+
+    def _wire(self, leader: int) -> Wire:
+        wire = self._brokers.wire(leader)
+        wire.sock.settimeout(self._request_timeout_ms / 1000 + 5)
+        return wire
+
+    def _settle(self, leader: int, *, again: bool = True) -> None:
+        """Take the answer to the batch that is on its way to a leader."""
+        batch = self._waiting.pop(leader)
+        error, message = self._answer(leader)
+        if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self.acknowledged += batch.count
+        elif error in RETRIABLE and again:
+            self._send_again(batch, error)
+        elif error in TOO_LARGE and batch.count > 1 and again:
+            self._send_halves(batch)
+        else:
+            raise CommandError(f"{self._topic}: {message or said_of(error)}")
+
+    def _answer(self, leader: int) -> tuple[int, str | None]:
+        """Error code and message of the answer."""
+        try:
+            response = self._wire(leader).receive()
+        except (Unavailable, OSError, WireError):
+            self._brokers.forget(leader)
+            return ErrorCode.NETWORK_EXCEPTION, None
+        row = response.responses[0].partition_responses[0]
+        return row.error_code, row.error_message
+
+    def _send_again(self, batch: Batch, error: int) -> None:
+        """Send a batch until it is acknowledged. Errors: CommandError when that has taken too long."""
+        deadline = time.monotonic() + self._patience_s
+        message: str | None = None
+        while error in RETRIABLE and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
+            self._learn(deadline)
+            leader = self._leaders[batch.partition]
+            if leader in self._waiting:
+                self._settle(leader)
+                leader = self._leaders[batch.partition]
+            try:
+                wire = self._wire(leader)
+                version = version_for(wire, EMPTY, MAX_VERSION)
+                wire.send(self._request(batch), version, answered=self._acks != 0)
+            except (Unavailable, OSError) as failure:
+                self._brokers.forget(leader)
+                error, message = ErrorCode.NETWORK_EXCEPTION, reason(failure)
+                continue
+            error, message = self._answer(leader) if self._acks else (ErrorCode.NONE, None)
+        if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self.acknowledged += batch.count
+        elif error in TOO_LARGE and batch.count > 1:
+            self._send_halves(batch)
+        else:
+            raise CommandError(f"{self._topic}: {message or said_of(error)}")
+
+    def _send_halves(self, batch: Batch) -> None:
+        """Send the halves of a batch that is too large for the topic."""
+        half = batch.count // 2
+        for records, sequence in (
+            (batch.records[:half], batch.sequence),
+            (batch.records[half:], batch.sequence + half & 0x7FFFFFFF),
+        ):
+            self._send(Batch(batch.partition, records, sequence))
+            self._settle_partition(batch.partition)
+
+    def _settle_partition(self, partition: int) -> None:
+        leader = self._leaders[partition]
+        if leader in self._waiting:
+            self._settle(leader)
+
+
+EMPTY = ProduceRequest(acks=0, timeout_ms=0, topic_data=[])
+
+
+def said_of(error: int) -> str:
+    """An error code in words."""
+    return SAID.get(error) or NOT_AUTHORIZED.get(error) or words_of(error)  # type: ignore[call-overload]
