@@ -89,7 +89,15 @@ class RequestDispatcher:
         if handler is None:
             return self._not_served(request, connection)
         observer = self._observer
-        began_us = 0 if observer is None else observer.begin(handler.api_key, version)
+        began_us = 0
+        if observer is not None:
+            # Counted here, not in a call, since it is a part of each request.
+            counter = observer.apis[handler.api_key]
+            versions = counter.versions
+            before = versions[version]
+            versions[version] = before + 1
+            if not before & counter.mask:
+                began_us = self._clock.monotonic_us()
         quotas = self._quotas
         charge = None
         if quotas is not None and quotas.active:

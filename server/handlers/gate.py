@@ -5,7 +5,7 @@ Without them, requests pay nothing for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from kwire.api import ApiKey
@@ -38,14 +38,19 @@ class Durations(NamedTuple):
     encode_us: int
 
 
+class Counter(Protocol):
+    """The requests of one API. Shape: `versions` counts them by version; one in `mask` + 1 of a version is timed."""
+
+    versions: list[int]
+    mask: int
+
+
 class Observer(Protocol):
-    """Called for each request that is served: when it arrives, and right before its reply goes to the network."""
+    """Counts each request that is served, and is called right before its reply goes to the network."""
 
-    def begin(self, api_key: int, version: int) -> int:
-        """Count a request, and return the time at which it arrived; 0 if it is not timed.
-
-        Unit: microseconds, of the clock's `monotonic_us`.
-        """
+    @property
+    def apis(self) -> Mapping[int, Counter]:
+        """A counter for each API, made when it is asked for."""
         ...
 
     def observe(

@@ -60,7 +60,7 @@ class LocalClient:
         handler = dispatcher.handlers.by_key[int(key)]
         observer = self._observer
         if observer is not None:
-            observer.begin(handler.api_key, version)
+            observer.apis[handler.api_key].versions[version] += 1
         ctx = RequestContext(
             handler,
             version,

@@ -7,45 +7,47 @@ from typing import Any, NamedTuple
 from kwire.schema import schema_of
 from kwire.types import Array
 
-ERROR_CODE = "error_code"
+ERROR_CODES = ("error_code", "partition_error_code")
 
 
 class Places(NamedTuple):
-    """Where a message has error codes: in itself, and in the rows of which lists."""
+    """Where a message has error codes: in itself, by the field's name, and in the rows of which lists."""
 
-    own: bool
+    own: str | None
     rows: tuple[str, ...]
 
 
-_places: dict[type, Places] = {}
+_places: dict[tuple[type, int], Places] = {}
 
 
-def places(message_class: type) -> Places:
-    """Where messages of a class have error codes."""
-    found = _places.get(message_class)
+def places(message_class: type, version: int) -> Places:
+    """Where messages of a class have error codes in a version."""
+    found = _places.get((message_class, version))
     if found is None:
-        found = _places[message_class] = _look(message_class)
+        found = _places[message_class, version] = _look(message_class, version)
     return found
 
 
-def _look(message_class: type) -> Places:
-    own, rows = False, []
+def _look(message_class: type, version: int) -> Places:
+    own, rows = None, []
     for field in schema_of(message_class).fields:
-        if field.name == ERROR_CODE:
-            own = True
+        if version not in field.versions:
+            continue
+        if field.name in ERROR_CODES:
+            own = field.name
         elif isinstance(field.type, Array) and isinstance(field.type.element, type):
-            below = places(field.type.element)
+            below = places(field.type.element, version)
             if below.own or below.rows:
                 rows.append(field.name)
     return Places(own, tuple(rows))
 
 
-def count_errors(message: Any, counts: dict[int, int]) -> None:
+def count_errors(message: Any, counts: dict[int, int], version: int) -> None:
     """Count the error codes of a message, 0 among them, into `counts`."""
-    own, rows = places(type(message))
-    if own:
-        code = int(message.error_code)
+    own, rows = places(type(message), version)
+    if own is not None:
+        code = int(getattr(message, own))
         counts[code] = counts.get(code, 0) + 1
     for name in rows:
         for row in getattr(message, name) or ():
-            count_errors(row, counts)
+            count_errors(row, counts, version)

@@ -6,6 +6,7 @@ timed, and each stands for as many: reading the clock five times for each would 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
 PRODUCE, FETCH = int(ApiKey.PRODUCE), int(ApiKey.FETCH)
 #: From so many requests a second on, one in so many is timed; the first that holds counts. Powers of two.
-SAMPLES = ((200, 32), (20, 8), (0, 1))
-#: As long as the rate is not known.
-FIRST_SAMPLE = 32
+SAMPLES = ((1000, 128), (200, 32), (20, 8), (0, 1))
+#: As long as the rate is not known, so many requests are timed at each step: a slow one must not stand for most of all.
+TIMED_AT_EACH_STEP = 64
+STEPS = (1, 8, 32, 128)
 #: Names of topics that are counted between two scrapes; each scrape forgets those that do not exist.
 MOST_TOPICS = 50_000
 #: Versions are below this.
@@ -33,31 +35,39 @@ MOST_VERSIONS = 32
 #: Errors that are no failures of the broker, by Apache Kafka's counting. Source: ReplicaManager.appendToLocalLog,
 #: readFromLog.
 EXPECTED_OF_PRODUCE = frozenset({2, 3, 6, 10, 18, 56, 100})
+#: Errors of partitions that no replica is asked for, which do not count as requests of their topics. Source:
+#: KafkaApis.handleProduceRequest.
+NOT_OF_TOPIC = frozenset({3, 29})
 EXPECTED_OF_FETCH = frozenset({1, 3, 6, 9, 56, 74, 76, 100, 103})
 
 
 class ApiMetrics:
     """One API, or one of the two kinds of Fetch.
 
-    Shape: `versions` counts requests by version; one in `mask` + 1 of a version is timed.
+    Shape: `versions` counts requests by version; one in `mask` + 1 of a version is timed. `steps` are the next values of
+    that, while the rate is not known, each after `left` more requests that are timed.
     """
 
     __slots__ = (
         "errors",
+        "left",
         "local",
         "mask",
         "queue",
         "remote",
         "response_queue",
         "send",
+        "steps",
         "total",
         "versions",
     )
 
-    def __init__(self, sample: int = 1) -> None:
+    def __init__(self, steps: tuple[int, ...] = (1,)) -> None:
         self.versions = [0] * MOST_VERSIONS
         self.errors: dict[int, int] = {0: 0}
-        self.mask = sample - 1
+        self.mask = steps[0] - 1
+        self.steps = steps[1:]
+        self.left = TIMED_AT_EACH_STEP
         self.total = Histogram()
         self.local = Histogram()
         self.remote = Histogram()
@@ -85,8 +95,8 @@ class ApiMetrics:
 class TopicMetrics:
     """What requests did to one topic, counted by partition of each request.
 
-    Shape: `refused_produce` counts all errors, `failed_produce` those that are failures of the broker; what was produced
-    is counted by the partitions.
+    Shape: `refused_produce` counts what a replica refused, `failed_produce` the failures of the broker among that; what
+    was produced is counted by the partitions.
     """
 
     __slots__ = ("bytes_out", "failed_fetch", "failed_produce", "fetch", "refused_produce")
@@ -131,10 +141,7 @@ class RequestMetrics:
     def __init__(
         self, now_us: Callable[[], int], turn_began_us: Callable[[], int] | None = None
     ) -> None:
-        self.apis: dict[int, ApiMetrics] = {
-            PRODUCE: ApiMetrics(FIRST_SAMPLE),
-            FETCH: ApiMetrics(FIRST_SAMPLE),
-        }
+        self.apis = defaultdict(ApiMetrics, {PRODUCE: ApiMetrics(STEPS), FETCH: ApiMetrics(STEPS)})
         self.produce = self.apis[PRODUCE]
         #: Only followers' requests have versions of their own; the rest of Fetch's are consumers'.
         self.fetch_follower = ApiMetrics()
@@ -146,23 +153,11 @@ class RequestMetrics:
         self.now_us = now_us
         self._turn_began_us = turn_began_us
 
-    def begin(self, api_key: int, version: int) -> int:
-        """Count a request, and return the time if it is to be timed; otherwise 0."""
-        try:
-            api = self.apis[api_key]
-        except KeyError:
-            api = self.apis[api_key] = ApiMetrics()
-        versions = api.versions
-        before = versions[version]
-        versions[version] = before + 1
-        if before & api.mask:
-            return 0
-        return self.now_us()
-
     def adapt(self, api_key: int, per_second: float) -> None:
         """Time as many requests of an API as is right for its rate."""
         sample = next(sample for least, sample in SAMPLES if per_second >= least)
-        self.apis[api_key].mask = sample - 1
+        api = self.apis[api_key]
+        api.mask, api.steps = sample - 1, ()
 
     def observe(
         self,
@@ -173,7 +168,9 @@ class RequestMetrics:
     ) -> None:
         """Note the errors of a response, and what a timed request took."""
         api_key = ctx.handler.api_key
-        if api_key == PRODUCE:
+        if api_key == FETCH:
+            api = self._fetched(ctx, response, error)
+        elif api_key == PRODUCE:
             api = self.produce
             try:
                 good = 0
@@ -186,13 +183,17 @@ class RequestMetrics:
                 api.errors[0] += good
             except AttributeError:  # no reply, or none that was made
                 count(api.errors, error)
-        elif api_key == FETCH:
-            api = self._fetched(ctx, response, error)
         else:
             api = self.apis[api_key]
-            note(api.errors, response, error, api_key)
+            note(api.errors, response, error, api_key, ctx.version)
         if durations is not None:
-            self._timed(ctx, api, self.apis[api_key].mask + 1, durations)
+            counter = self.apis[api_key]
+            self._timed(ctx, api, counter.mask + 1, durations)
+            if counter.steps:
+                counter.left -= 1
+                if not counter.left:
+                    counter.mask, counter.left = counter.steps[0] - 1, TIMED_AT_EACH_STEP
+                    counter.steps = counter.steps[1:]
 
     def _timed(
         self, ctx: RequestContext, api: ApiMetrics, weight: int, durations: Durations
@@ -209,6 +210,8 @@ class RequestMetrics:
 
     def _not_produced(self, topic: Any, code: int) -> None:
         count(self.produce.errors, code)
+        if code in NOT_OF_TOPIC:
+            return
         found = self._topic(topic.name or topic.topic_id)
         found.refused_produce += 1
         if code not in EXPECTED_OF_PRODUCE:
@@ -217,8 +220,7 @@ class RequestMetrics:
     def _fetched(self, ctx: RequestContext, response: Any, error: ErrorCode) -> ApiMetrics:
         # One function without further calls: it is a part of each fetch.
         message = ctx.message
-        of_replica = message is not None and (message.replica_id >= 0 or message.replica_state)
-        if of_replica:
+        if message is not None and (message.replica_id >= 0 or message.replica_state):
             api = self.fetch_follower
             api.versions[ctx.version] += 1
         else:
@@ -228,16 +230,12 @@ class RequestMetrics:
         except AttributeError:
             count(api.errors, error)
             return api
-        good = 1
-        if response.error_code:
-            count(api.errors, response.error_code)
-            good = 0
         known = self.topics
+        good = 0
         for topic in topics:
             key = topic.topic or topic.topic_id
             found = known[key] if key in known else self._topic(key)
             rows = topic.partitions
-            found.fetch += len(rows)
             size = 0
             for row in rows:
                 if row.error_code:
@@ -247,10 +245,15 @@ class RequestMetrics:
                 records = row.records
                 if records is not None:
                     size += len(records)
-            if of_replica:
-                self.replication_bytes_out += size
-            else:
+            found.fetch += len(rows)
+            if api is self.fetch_consumer:
                 found.bytes_out += size
+            else:
+                self.replication_bytes_out += size
+        if response.error_code:
+            count(api.errors, response.error_code)
+        else:
+            good += 1
         api.errors[0] += good
         return api
 
@@ -269,10 +272,12 @@ class RequestMetrics:
         return found
 
 
-def note(errors: dict[int, int], response: Any, error: ErrorCode, api_key: int) -> None:
+def note(
+    errors: dict[int, int], response: Any, error: ErrorCode, api_key: int, version: int
+) -> None:
     """Count the errors of a response; what replaces one has the error that the gate gave."""
     if type(response) is response_class(api_key):
-        count_errors(response, errors)
+        count_errors(response, errors, version)
     else:
         count(errors, error)
 

@@ -196,6 +196,8 @@ def request_counts(view: View) -> Iterator[Sample]:
 def request_errors(view: View) -> Iterator[Sample]:
     requests = view.sources.requests
     for name, api in apis(view):
+        if api is requests.fetch_consumer or api is requests.fetch_follower:
+            continue  # these are counted as Fetch's, and must not be twice in a sum
         errors = api.errors
         if api is requests.apis[FETCH]:
             errors = dict(requests.fetch_consumer.errors)

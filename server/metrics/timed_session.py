@@ -17,17 +17,19 @@ class TimedSession(Session):
     __slots__ = ("_sending",)
 
     def _send(self) -> None:
-        if READY:
+        if READY and READY[0].connection is self.info:
             self._send_timed()
-        else:
-            SEND(self)
+            return
+        # What Session._send does, without a further call: this is a part of each request.
+        output = self._connection.take_output()
+        if output and not self.closed:
+            transport = self.transport
+            transport.send(output)
+            if transport.unsent_bytes or self._held:
+                self._hold(output)
 
     def _send_timed(self) -> None:
-        ready = READY[0]
-        if ready.connection is not self.info:
-            SEND(self)
-            return
-        READY.clear()
+        ready = READY.pop()
         began_us = ready.now_us()
         SEND(self)
         ready.api.response_queue.add(max(0, began_us - ready.at_us), ready.weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import NO_REPLY, NoReply, RequestContext
 from server.handlers.dispatch import RequestDispatcher, take_apart
 from server.handlers.registry import HandlerTable, handles
+from server.metrics.requests import ApiMetrics
 from server.net.session import Session
 from server.quotas.clients import ClientQuotas
 from server.quotas.entities import Entity
@@ -373,8 +375,8 @@ def test_long_generator_is_observed_and_throttled_once() -> None:
         observed: list[ErrorCode] = []
 
         class Notes:
-            def begin(self, api_key: int, version: int) -> int:
-                return 0
+            def __init__(self) -> None:
+                self.apis = defaultdict(lambda: ApiMetrics((2,)))
 
             def observe(self, ctx: Any, response: Any, error: ErrorCode, durations: Any) -> None:
                 observed.append(error)

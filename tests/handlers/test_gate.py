@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from server.handlers.dispatch import RequestDispatcher
 from server.handlers.gate import Durations
 from server.handlers.registry import HandlerTable, handles
 from server.handlers.table import HANDLERS
+from server.metrics.requests import ApiMetrics
 from server.net.connection_info import ConnectionInfo
 from server.net.dispatcher import Close, Later
 from server.quotas.clients import ClientQuotas
@@ -371,10 +373,8 @@ class Notes:
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
+        self.apis = defaultdict(ApiMetrics)
         self.seen: list[tuple[str, str, ErrorCode, Durations | None]] = []
-
-    def begin(self, api_key: int, version: int) -> int:
-        return self.clock.monotonic_us()
 
     def observe(
         self, ctx: RequestContext, response: object, error: ErrorCode, durations: Durations | None
@@ -393,6 +393,7 @@ def test_request_is_observed_with_what_it_took() -> None:
 
     dispatch(handler, HeartbeatRequest(), 4, clock=clock, observer=notes)
     assert notes.seen == [("Heartbeat", "HeartbeatResponse", ErrorCode.NONE, (3000, 0, 0))]
+    assert notes.apis[12].versions[4] == notes.apis[12].requests == 1
 
 
 def test_request_that_waits_is_observed_once_when_it_is_answered() -> None:

@@ -36,6 +36,7 @@ def session_of(unsent: int = 0) -> TimedSession:
     session = TimedSession.__new__(TimedSession)
     session.info = SimpleNamespace()  # type: ignore[assignment]
     session.transport = SimpleNamespace(unsent_bytes=unsent)  # type: ignore[assignment]
+    session._connection = SimpleNamespace(take_output=list)  # type: ignore[assignment]
     return session
 
 
