@@ -5,6 +5,7 @@ Source: kafka.admin.AclCommand (3.9), for the operations that --producer and --c
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from argparse import ArgumentParser, Namespace
@@ -26,7 +27,7 @@ from ..security.acl import (
     ResourceType,
 )
 from ..security.identity import NotAPrincipal, parse_principal
-from .client import add_bootstrap, admin_client, administering, ask, error_text
+from .client import CommandError, add_bootstrap, admin_client, administering, ask, error_text
 from .client_properties import UsageError
 from .output import add_output, show_rows
 
@@ -57,6 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     _add_resources(verb, "literal (default), prefixed, match or any", "literal")
     _add_entries(verb, "(default: whatever the operation)")
+    verb.add_argument("--force", action="store_true", help="remove without asking")
 
 
 def _add_resources(parser: ArgumentParser, types: str, default: str) -> None:
@@ -381,8 +383,19 @@ def add_acls(options: Namespace) -> int:
     return code
 
 
+def agreed(options: Namespace, found: list[AclBinding]) -> bool:
+    """Show what would be removed, and ask whether it is to be. Errors: CommandError if there is nobody to answer."""
+    with contextlib.redirect_stdout(sys.stderr):
+        show(options, found)
+        print("Remove these ACLs? (y/n) ", end="", flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        raise CommandError("there was no answer, so nothing is removed; --force does not ask")
+    return answer.strip().lower() in ("y", "yes")
+
+
 def remove_acls(options: Namespace) -> int:
-    """Remove ACLs, and print them."""
+    """Remove ACLs, and print them; without --force, ask first, as kafka-acls.sh does."""
     from kafka.protocol.admin import DeleteAclsRequest
 
     wanted = filters(options)
@@ -404,6 +417,11 @@ def remove_acls(options: Namespace) -> int:
     removed: list[AclBinding] = []
     code = 0
     with admin_client(options) as admin:
+        if not options.force:
+            found = [binding for each in wanted for binding in described(admin, each)]
+            if found and not agreed(options, found):
+                print("kwire: nothing is removed", file=sys.stderr)
+                return 0
         response = ask(admin, request)
     for result in response.filter_results:
         if result.error_code:

@@ -340,8 +340,15 @@ def test_acls_are_added_listed_and_removed(tmp_path: Path) -> None:
             broker, "acls", "add", "--allow-principal", "User:a", "--topic", "a/b", code=1
         )
         assert refused == "kwire: a/b: ACL binding contains invalid resource name.\n"
-        assert len(kwire(broker, "acls", "remove", "--topic", "t").splitlines()) == 3
+        remove = ("acls", "remove", "--topic", "t")
+        assert "--force does not ask" in kwire(broker, *remove, code=1)
+        kept = kwire(broker, *remove, text="n\n")
+        assert "Remove these ACLs? (y/n)" in kept and "nothing is removed" in kept
+        assert kwire(broker, "acls", "list").count("Topic") == 2
+        assert len(kwire(broker, *remove, "--operation", "Read", "--force").splitlines()) == 2
+        kwire(broker, *remove, text="y\n")
         assert "Topic" not in kwire(broker, "acls", "list")
+        assert kwire(broker, *remove) == "kwire: no ACLs\n"  # there is nothing to ask
 
 
 @pytest.mark.e2e
