@@ -84,6 +84,12 @@ class TlsListener:
             own.subject.rfc4514_string() or "nobody",
             f"{ends:%Y-%m-%d %H:%M} UTC",
         )
+        if credentials.trusts_anybody:
+            logger.warning(
+                "listener %s: clients may connect with a certificate of any authority that this system trusts, such as"
+                " those of web sites: ssl.client.auth is set without ssl.truststore.location",
+                self.name,
+            )
         left = ends - datetime.fromtimestamp(now_ms / 1000, UTC)
         if left < ENDS_SOON:
             what = "has expired" if left < timedelta(0) else f"expires in {left.days} days"

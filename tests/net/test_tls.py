@@ -574,6 +574,26 @@ def test_certificate_that_ends_soon_is_named_in_the_log(
     assert said == warnings
 
 
+@pytest.mark.parametrize(
+    ("auth", "truststore", "warns"),
+    [
+        ("required", False, True),
+        ("requested", False, True),
+        ("none", False, False),
+        ("required", True, False),
+    ],
+)
+def test_client_certificates_of_any_authority_are_warned_of(
+    authority: Authority, caplog: pytest.LogCaptureFixture, auth: str, truststore: bool, warns: bool
+) -> None:
+    settings = settings_of(authority, authority.issue("CN=broker"), ssl_client_auth=auth)
+    if not truststore:
+        del settings["ssl.truststore.certificates"]
+    listener = tls.TlsListener(BrokerConfig(settings), Endpoint("SSL", "", 0, "SSL"))
+    listener.take(listener.credentials, 0)
+    assert ("any authority that this system trusts" in caplog.text) == warns
+
+
 @on_loop
 async def test_change_at_run_time_is_checked_and_taken_up(
     authority: Authority, tmp_path: Path

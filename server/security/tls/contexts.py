@@ -40,6 +40,11 @@ class Credentials(NamedTuple):
     rules: PrincipalRules
 
     @property
+    def trusts_anybody(self) -> bool:
+        """Whether clients are known by certificates of authorities that nobody has chosen for this. As in Apache Kafka."""
+        return self.trusted is None and self.server.verify_mode != ssl.CERT_NONE
+
+    @property
     def own(self) -> Certificate | None:
         """This broker's certificate."""
         return None if self.identity is None else self.identity.chain[0]
