@@ -9,22 +9,15 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TextIO, cast
 
 from .client import Progress
 from .serve import DEFAULT_DATA_DIR
-
-if TYPE_CHECKING:
-    from ..coordination.store import Store
-
+from .stores import NoStore, add_broker_settings, choose_store, embedded_path, open_store
 
 #: The new file that an import writes, and the name of the old one it replaces.
 NEW_STORE = "coordination.db.new"
 OLD_STORE = "coordination.db.old"
-
-
-class NoStore(Exception):
-    """There is no store in the expected place."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -41,12 +34,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         where.add_argument(
             "--data-dir",
             metavar="DIR",
-            default=DEFAULT_DATA_DIR,
             help=f"data directory of the embedded store (default ./{DEFAULT_DATA_DIR}); its broker must be stopped",
         )
         where.add_argument(
             "--zookeeper", metavar="HOSTS", help="host:port,.../chroot of a ZooKeeper ensemble"
         )
+        add_broker_settings(command, "for its store, and for the login and TLS at ZooKeeper")
         if verb == "import":
             command.add_argument(
                 "--replace",
@@ -67,6 +60,7 @@ def run(options: Namespace) -> int:
 
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what matters is in the StoreError
     try:
+        choose_store(options)
         count = asyncio.run(export(options) if options.verb == "export" else import_(options))
     except BrokenPipeError:
         raise
@@ -183,25 +177,3 @@ def open_file(path: str | None, mode: str, default: TextIO) -> AbstractContextMa
         return os.open(name, flags, 0o600)
 
     return cast(TextIO, open(path, mode, encoding="utf-8", opener=for_the_owner))
-
-
-async def open_store(options: Namespace, must_exist: bool) -> Store:
-    """The store the options name. Errors: NoStore, StoreError."""
-    if options.zookeeper is not None:
-        from ..coordination.zookeeper import ZooKeeperStore
-
-        return await ZooKeeperStore.connect(options.zookeeper)
-    from ..clock import SystemClock
-    from ..coordination.embedded import EmbeddedStore
-
-    return await EmbeddedStore.open(embedded_path(options.data_dir, must_exist), SystemClock())
-
-
-def embedded_path(data_dir: str, must_exist: bool) -> Path:
-    """The store's file. Errors: NoStore."""
-    from ..coordination.store import EMBEDDED_STORE
-
-    path = Path(data_dir, EMBEDDED_STORE)
-    if must_exist and not path.exists():
-        raise NoStore(f"{path}: no store here; name its folder with --data-dir")
-    return path

@@ -19,6 +19,8 @@ OF_COMMAND = (
     "--zookeeper",
     "--output",
 )
+#: The same, for single commands; others have options of these names for their verbs.
+OF_ONE = {"users": ("--config", "-o", "--override")}
 #: Command -> the option of Kafka's tool for what is an argument here, if there is one.
 NAMES = {
     "topics": "--topic",
@@ -47,6 +49,7 @@ def in_order(words: Sequence[str]) -> list[str]:
     command, left = words[0], list(words[1:])
     if command not in NAMES:
         return [command, *left]
+    own = (*OF_COMMAND, *OF_ONE.get(command, ()))
     bootstrap: list[str] = []
     of_command: list[str] = []
     verb: list[str] = []
@@ -63,9 +66,9 @@ def in_order(words: Sequence[str]) -> list[str]:
                 bootstrap = [BOOTSTRAP[0], value]
             else:
                 names.append(value)
-        elif word in OF_COMMAND and left:
+        elif word in own and left:
             of_command += [word, left.pop(0)]
-        elif option in OF_COMMAND or option.startswith("-X"):
+        elif option in own or option.startswith("-X"):
             of_command.append(word)
         elif word in VERBS.get(command, ()) and not verb:
             verb = [word.removeprefix("--")]

@@ -22,6 +22,7 @@ from .client import (
     error_text,
 )
 from .output import add_output, show_rows
+from .stores import add_broker_settings
 
 if TYPE_CHECKING:
     from ..coordination.cluster import Cluster
@@ -53,6 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="HOSTS",
         help="instead of asking a broker, use host:port,.../chroot of a ZooKeeper ensemble",
     )
+    add_broker_settings(parser, "for the login and TLS at ZooKeeper")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verbs.add_parser("list", help="users who can log in with SCRAM")
     verb = verbs.add_parser("add", help="set the password of a user, who is added if need be")
@@ -105,6 +107,9 @@ def iterations(text: str) -> int:
 
 def run(options: Namespace) -> int:
     """Run the verb."""
+    if (options.config or options.overrides) and options.zookeeper is None:
+        print("kwire: --config and -o go with --zookeeper", file=sys.stderr)
+        return 2
     if options.verb == "add":
         try:
             options.password = password(options)
@@ -247,7 +252,7 @@ def in_store(
     from ..clock import SystemClock
     from ..coordination.cluster import Cluster
     from ..coordination.store import StoreError
-    from .coordination import open_store
+    from .stores import open_store
 
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what matters is in the StoreError
 
