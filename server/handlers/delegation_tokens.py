@@ -36,7 +36,6 @@ from kwire.messages.renew_delegation_token import (
 )
 
 from ..security.acl import AclOperation, ResourceType
-from ..security.delegation_tokens import MAX_RENEWERS_CHARACTERS
 from ..security.identity import ANONYMOUS, USER_TYPE
 from .context import Later, RequestContext
 from .registry import handles
@@ -94,6 +93,10 @@ def create_delegation_token(
         return answer(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if owner != requester and not ctx.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
         return answer(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    from ..security.delegation_tokens import (
+        MAX_RENEWERS_CHARACTERS,
+    )  # its hashes are not needed before
+
     renewers: list[str] = []
     left = MAX_RENEWERS_CHARACTERS
     for renewer in request.renewers:
