@@ -407,7 +407,13 @@ class Session:
     # -- housekeeping
 
     def check_idle(self, now_ms: int) -> None:
-        """Close if nothing was sent or received for `connections.max.idle.ms`."""
+        """Close if nothing was sent or received for `connections.max.idle.ms`, or if its peer reads too slowly.
+
+        Too slowly is if a segment was removed meanwhile (`file.delete.delay.ms`), as with Apache Kafka.
+        """
+        if self.transport.unsent_bytes and self.transport.holds_removed_file():
+            self.close("has not read records before they were deleted", "deleted")
+            return
         idle_ms = now_ms - self.last_active_ms
         if idle_ms < self._limits.idle_ms or self._waits & WAITS_FOR_QUOTA:
             return

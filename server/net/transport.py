@@ -12,8 +12,10 @@ the disk and every connection with it.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from . import platform
@@ -34,6 +36,8 @@ BUFFER_OVERHEAD = 64
 #: How many bytes are logged of a stream that is not what it should be: those of Kafka's length. What follows may be a
 #: password.
 SHOWN_BYTES = 4
+#: How many stored slices that wait to be sent are looked at, for whether their files were removed.
+SLICES_SEEN = 100
 BUFFERS = (bytes, memoryview, bytearray)
 
 
@@ -97,6 +101,10 @@ class Transport(Protocol):
         """The memory of what the kernel has not taken; stored slices cost none."""
         ...
 
+    def holds_removed_file(self) -> bool:
+        """Whether the peer has yet to read from a file that was removed, and whose room on the disk it holds."""
+        ...
+
     def start(self, receiver: Receiver) -> None: ...
     def send(self, parts: Sequence[Any]) -> None: ...
     def pause_reading(self) -> None: ...
@@ -151,6 +159,11 @@ class SocketTransport:
     def unsent_memory(self) -> int:
         """The memory of what the kernel has not taken; stored slices cost none."""
         return self.unsent_bytes - self._slice_bytes + BUFFER_OVERHEAD * len(self._queue)
+
+    def holds_removed_file(self) -> bool:
+        """As Transport says; looks at what is sent next."""
+        slices = (part for part in self._queue if not isinstance(part, BUFFERS))
+        return any(os.fstat(part.fileno()).st_nlink == 0 for part in islice(slices, SLICES_SEEN))
 
     def start(self, receiver: Receiver) -> None:
         """Begin to read."""

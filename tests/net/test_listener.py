@@ -409,6 +409,27 @@ async def test_slice_whose_file_was_cut_ends_the_connection(tmp_path: Path) -> N
         peer.close()
 
 
+@on_loop
+async def test_reader_that_has_not_read_a_file_when_it_is_removed_is_disconnected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = stored(tmp_path, 3_000_000)
+    echo = Echo()
+    async with listening(echo) as listener:
+        peer = await Peer.connect(listener)
+        echo.prefix = [FileSlice(path, 0, 3_000_000) for _ in range(10)]
+        await peer.send(request(1))
+        (session,) = listener.sessions
+        await until(lambda: bool(session.transport.unsent_bytes))
+        session.check_idle(session.last_active_ms)
+        assert not session.closed
+        path.unlink()
+        session.check_idle(session.last_active_ms)
+        assert session.closed
+        assert "has not read records before they were deleted" in caplog.text
+        peer.close()
+
+
 def test_page_cache_is_asked_about_real_files(tmp_path: Path) -> None:
     path = stored(tmp_path, 1_000_000)
     with path.open("rb") as file:

@@ -278,6 +278,9 @@ class SimulatedTransport:
     def unsent_memory(self) -> int:
         return self.unsent_bytes
 
+    def holds_removed_file(self) -> bool:
+        return False
+
     @property
     def taken_bytes(self) -> int:
         return self.sent_bytes - self.unsent_bytes

@@ -42,6 +42,9 @@ class MemoryTransport:
     def unsent_memory(self) -> int:
         return len(self.unsent)
 
+    def holds_removed_file(self) -> bool:
+        return False
+
     # -- the session's side
 
     def start(self, receiver: Receiver) -> None:
