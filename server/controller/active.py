@@ -36,6 +36,9 @@ from .messages import NOTHING, ControlRequest, Extra, Sender, messages_for
 if TYPE_CHECKING:
     from ..metadata.publisher import MetadataPublisher
 
+#: How many writes to the store may wait for its answer. Apache Kafka has ten (zookeeper.max.in.flight.requests).
+WRITES_IN_FLIGHT = 32
+
 logger = logging.getLogger(__name__)
 
 #: The new state of a partition; None to leave it.
@@ -147,10 +150,12 @@ class ActiveController:
     async def publish(self, after: MetadataImage, extra: Extra = NOTHING) -> None:
         """Publish `after` here and to all brokers; await nothing between making and publishing it.
 
-        This broker's own replicas take their roles first. If they are many, other requests are answered
+        This broker's own replicas take their roles first. If there are many partitions, other requests are answered
         meanwhile, from the image before.
         """
-        made = messages_for(self.sender, self.image, after, self.context, extra)
+        made = await self.services.turns.run(
+            messages_for(self.sender, self.image, after, self.context, extra), "controller"
+        )
         own = made.pop(self.services.broker_id, [])
         try:
             if extra.starting and not any(isinstance(each, LeaderAndIsrRequest) for each in own):
@@ -230,6 +235,7 @@ class ActiveController:
         while asked:
             wanted: dict[TopicPartition, LeaderAndIsr] = {}
             for tp, partition in asked.items():
+                await self.pause()
                 state = state_of(partition)
                 decided = None if state is None else rule(tp, partition, state)
                 if decided is None:
@@ -248,19 +254,17 @@ class ActiveController:
         self, wanted: Mapping[TopicPartition, LeaderAndIsr]
     ) -> tuple[dict[TopicPartition, LeaderAndIsr], list[TopicPartition]]:
         """Write states whose partition epoch still holds; returns those written, and the others."""
-
-        async def write(tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr | None:
-            try:
-                return await self.writes.cas_partition_state(tp, state)
-            except (BadVersion, NoNode):
-                return None
-
-        results = await asyncio.gather(*(write(tp, state) for tp, state in wanted.items()))
         written: dict[TopicPartition, LeaderAndIsr] = {}
         overtaken: list[TopicPartition] = []
-        for tp, state in zip(wanted, results, strict=True):
-            if state is None:
-                overtaken.append(tp)
-            else:
-                written[tp] = state
+        left = iter(wanted.items())
+
+        async def write() -> None:
+            for tp, state in left:
+                try:
+                    written[tp] = await self.writes.cas_partition_state(tp, state)
+                except (BadVersion, NoNode):
+                    overtaken.append(tp)
+                await self.pause()
+
+        await asyncio.gather(*(write() for _ in range(min(len(wanted), WRITES_IN_FLIGHT))))
         return written, overtaken

@@ -253,7 +253,7 @@ class Controller:
         """The ongoing reassignments, of these partitions or all. Errors: NOT_CONTROLLER."""
 
         async def find(epoch: ActiveEpoch) -> Listed | Refusal:
-            found = epoch.reassignments.going_on()
+            found = await epoch.reassignments.going_on()
             if partitions is None:
                 return found
             asked: Listed = {}

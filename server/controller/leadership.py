@@ -102,11 +102,12 @@ class Leadership:
     async def _take_brokers(self, brokers: Mapping[int, BrokerRegistration]) -> None:
         active = self._active
         moved = active.image.brokers.keys() ^ brokers.keys()
-        touched = {
-            tp: partition
-            for tp, partition in all_partitions(active.image.topics)
-            if moved.intersection(partition.replicas)
-        }
+        touched: dict[TopicPartition, PartitionImage] = {}
+        for topic in active.image.topics.values():
+            await active.pause()
+            for number, partition in topic.partitions.items():
+                if moved.intersection(partition.replicas):
+                    touched[TopicPartition(topic.name, number)] = partition
         states = await self.settled(touched, brokers)
         edit = active.image.edit().put_brokers(brokers)
         back: dict[str, list[PartitionImage]] = {}
@@ -217,6 +218,7 @@ class Leadership:
         failed: dict[TopicPartition, PartitionImage] = {}
         back: dict[str, list[PartitionImage]] = {}
         for row in response.topics:
+            await active.pause()
             topic = active.image.topic_by_id(row.topic_id)
             if topic is None:
                 continue

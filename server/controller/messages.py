@@ -16,7 +16,7 @@ fetch, then LeaderAndIsr for each of its replicas.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from kwire.messages.leader_and_isr import (
@@ -102,8 +102,8 @@ def messages_for(
     after: MetadataImage,
     context: ControllerContext,
     extra: Extra = NOTHING,
-) -> dict[int, list[ControlRequest]]:
-    """The messages that follow from a change, for each broker in the order of sending."""
+) -> Generator[None, None, dict[int, list[ControlRequest]]]:
+    """The messages that follow from a change, for each broker in the order of sending; made in steps."""
     newcomers = {
         broker_id
         for broker_id, broker in after.brokers.items()
@@ -120,6 +120,7 @@ def messages_for(
     delta = after.changes_since(before)
     names: Iterable[str] = after.topics if full or moved else delta.changed
     for name in names:
+        yield
         topic = after.topics[name]
         old = before.topics.get(name) if name in delta.changed else topic
         if old is not None and old.topic_id != topic.topic_id:
@@ -149,7 +150,7 @@ def messages_for(
     for deleted in delta.deleted.values():
         batch.update_deleted(deleted)
     changed = bool(batch.updates) or moved or delta.brokers or extra.starting
-    return batch.finish(newcomers, bool(changed), stops, before)
+    return (yield from batch.finish(newcomers, bool(changed), stops, before))
 
 
 def _differs(was: PartitionImage | None, now: PartitionImage) -> bool:
@@ -243,14 +244,15 @@ class Batch:
         changed: bool,
         stops: Mapping[int, Mapping[TopicPartition, bool]],
         before: MetadataImage,
-    ) -> dict[int, list[ControlRequest]]:
-        """The messages for each broker."""
+    ) -> Generator[None, None, dict[int, list[ControlRequest]]]:
+        """The messages for each broker, in steps."""
         brokers = self._image.brokers
         live = [self._live_broker(broker_id) for broker_id in brokers]
         topics = self._topics(self.updates)
-        everything = self._everything() if newcomers else []
+        everything = (yield from self._everything()) if newcomers else []
         made: dict[int, list[ControlRequest]] = {}
         for broker_id, broker in brokers.items():
+            yield
             messages: list[ControlRequest] = []
             update = self._update_request(broker.epoch, topics, live) if changed else None
             if broker_id in newcomers:
@@ -266,17 +268,16 @@ class Batch:
                 made[broker_id] = messages
         return made
 
-    def _everything(self) -> list[UpdateMetadataTopicState]:
-        states = {
-            topic.name: [
+    def _everything(self) -> Generator[None, None, list[UpdateMetadataTopicState]]:
+        states = {}
+        for topic in self._image.topics.values():
+            yield
+            self._ids[topic.name] = topic.topic_id
+            states[topic.name] = [
                 self._metadata(partition)
                 for partition in topic.partitions.values()
                 if partition.partition_epoch >= 0
             ]
-            for topic in self._image.topics.values()
-        }
-        for topic in self._image.topics.values():
-            self._ids[topic.name] = topic.topic_id
         for deletion in self._context.deleting.values():
             topic = deletion.topic
             if topic.name not in states:

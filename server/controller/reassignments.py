@@ -20,7 +20,7 @@ from ..coordination.store import BadVersion
 from ..metadata.image import PartitionImage
 from ..metadata.topic_partition import TopicPartition
 from .active import ActiveController
-from .context import all_partitions, online_replicas
+from .context import online_replicas
 from .election import elect_for_reassignment, reassignment_step
 from .images import state_of, with_partitions, with_states
 from .reassignment import (
@@ -125,7 +125,7 @@ class Reassignments:
 
     async def resume(self) -> None:
         """Continue the moves that an earlier controller began; it may not have told any broker."""
-        plans = self.going_on()
+        plans = await self.going_on()
         if plans:
             logger.info("Continuing the moves of %d partitions", len(plans))
         await self._step({tp: plan for tp, plan in plans.items() if not self._is_done(tp, plan)})
@@ -133,18 +133,23 @@ class Reassignments:
 
     async def in_sync(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """End the moves, of these partitions or all, whose target replicas are all in sync."""
-        plans = self.going_on()
-        if partitions is not None:
-            plans = {tp: plans[tp] for tp in partitions if tp in plans}
+        if partitions is None:
+            plans = await self.going_on()
+        else:
+            image = self._active.image
+            found = {tp: image.partition(*tp) for tp in partitions}
+            plans = {tp: assignment_of(p) for tp, p in found.items() if p and is_moving(p)}
         await self._finish({tp: plan for tp, plan in plans.items() if self._is_done(tp, plan)})
 
-    def going_on(self) -> Assignments:
+    async def going_on(self) -> Assignments:
         """The ongoing moves."""
-        return {
-            tp: assignment_of(partition)
-            for tp, partition in all_partitions(self._active.image.topics)
-            if partition.adding or partition.removing
-        }
+        found: Assignments = {}
+        for topic in self._active.image.topics.values():
+            await self._active.pause()
+            for number, partition in topic.partitions.items():
+                if is_moving(partition):
+                    found[TopicPartition(topic.name, number)] = assignment_of(partition)
+        return found
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -274,3 +279,8 @@ class Reassignments:
             await active.cluster.inbox.reassignments()  # sets the watch for the next request
         elif len(left) < len(wanted):
             await active.writes.replace_node(REASSIGN_PARTITIONS, encode_reassignments(left))
+
+
+def is_moving(partition: PartitionImage) -> bool:
+    """Whether its replicas are being moved."""
+    return bool(partition.adding or partition.removing)

@@ -22,6 +22,7 @@ from server.controller.messages import (
 )
 from server.metadata.image import MetadataImage
 from server.metadata.topic_partition import TopicPartition
+from server.turns import exhaust
 
 from .images import broker, image, part, topic, topic_id
 
@@ -36,7 +37,7 @@ def told(
     extra: Extra = NOTHING,
     context: ControllerContext | None = None,
 ) -> dict[int, list[ControlRequest]]:
-    return messages_for(SENDER, before, after, context or ControllerContext(), extra)
+    return exhaust(messages_for(SENDER, before, after, context or ControllerContext(), extra))
 
 
 def the(kind: type[M], messages: list[ControlRequest]) -> M:
