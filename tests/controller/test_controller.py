@@ -506,13 +506,13 @@ def test_equal_events_are_one_look() -> None:
     asyncio.run(asyncio.wait_for(body(), 10))
 
 
-def test_start_takes_less_than_50_ms(tmp_path: Path) -> None:
+def test_start_takes_less_than_50_ms_of_cpu(tmp_path: Path) -> None:
     async def start() -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         store = await EmbeddedStore.open(tmp_path / "coordination.db", SystemClock())
         member = Member(store)
         await member.controller.start()
-        took = time.perf_counter() - started
+        took = time.process_time() - started
         await member.stop()
         return took
 
