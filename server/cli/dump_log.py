@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -12,29 +13,96 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "files",
         metavar="FILE",
-        nargs="+",
-        help="segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots, checkpoints",
+        nargs="*",
+        help="segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots, checkpoints; of a"
+        " directory, all such files",
+    )
+    parser.add_argument(
+        "--files",
+        dest="more",
+        metavar="FILE,FILE",
+        help="the same, as for kafka-dump-log.sh",
     )
     parser.add_argument(
         "-b", "--batches-only", action="store_true", help="show batches without their records"
+    )
+    parser.add_argument(
+        "--print-data-log",
+        "--deep-iteration",
+        action="store_true",
+        help="show records, which is done without this",
+    )
+    decoders = parser.add_mutually_exclusive_group()
+    decoders.add_argument(
+        "--offsets-decoder",
+        dest="topic",
+        action="store_const",
+        const="__consumer_offsets",
+        help="read records as those of __consumer_offsets (default: told by the name of the directory)",
+    )
+    decoders.add_argument(
+        "--transaction-log-decoder",
+        dest="topic",
+        action="store_const",
+        const="__transaction_state",
+        help="read records as those of __transaction_state (default: likewise)",
+    )
+    decoders.add_argument(
+        "--raw", action="store_true", help="show the bytes of internal topics, too"
     )
 
 
 def run(options: Namespace) -> int:
     """Print every file; an unreadable file causes exit code 1, but the others are still printed."""
-    from ..log.dump import UnknownFile, dump_file
+    names = options.files + [name for name in (options.more or "").split(",") if name]
+    if not names:
+        print("kwire: dump-log: name a file or directory", file=sys.stderr)
+        return 2
+    return max([dump(path, options) for name in names for path in files_of(Path(name))])
 
-    code = 0
-    for path in options.files:
+
+def files_of(path: Path) -> Iterator[Path]:
+    """The files to show: those of a directory that are a log's, else the path itself."""
+    from ..log.dump import UnknownFile, expect_known
+
+    if not path.is_dir():
+        yield path
+        return
+    try:
+        entries = sorted(path.iterdir())
+    except OSError:
+        yield path
+        return
+    for entry in entries:
+        if entry.is_dir():
+            yield from files_of(entry)
+            continue
         try:
-            Path(path).stat()
-            dump_file(path, not options.batches_only, sys.stdout)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            print(f"kwire: {path}: {error.strerror or error}", file=sys.stderr)
-            code = 1
-        except UnknownFile as error:
-            print(f"kwire: {error}", file=sys.stderr)
-            code = 1
-    return code
+            expect_known(str(entry))
+        except UnknownFile:
+            continue
+        yield entry
+
+
+def dump(path: Path, options: Namespace) -> int:
+    """Print a file."""
+    from ..log.dump import UnknownFile, dump_file
+    from ..log.log_directory import parse_directory_name
+    from .stored_records import decoder_of
+
+    topic = options.topic
+    if topic is None and not options.raw:
+        tp = parse_directory_name(path.absolute().parent.name)
+        topic = None if tp is None else tp.topic
+    try:
+        path.stat()
+        dump_file(str(path), not options.batches_only, sys.stdout, text_of=decoder_of(topic))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"kwire: {path}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except UnknownFile as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 1
+    return 0

@@ -29,19 +29,27 @@ SHOWN_BYTES = 2000
 """The longest part of a key or value that is shown."""
 
 
+TextOf = Callable[[Record], str | None]
+
+
 class UnknownFile(ValueError):
     """The name is not that of a file in a log directory."""
 
 
-def dump_file(path: str, deep: bool, out: TextIO, layer: FileLayer | None = None) -> None:
+def dump_file(
+    path: str,
+    deep: bool,
+    out: TextIO,
+    layer: FileLayer | None = None,
+    text_of: TextOf | None = None,
+) -> None:
     """Write a file of a log directory as text; deep shows each record of a segment.
 
+    Shape: `text_of` makes text of key and value of a record, or None where bytes are to be shown.
     Errors: UnknownFile, OSError. Damaged content is reported in the text.
     """
     layer = layer or FileLayer()
-    name = os.path.basename(path)
-    for suffix in (".deleted", ".cleaned", ".swap"):
-        name = name.removesuffix(suffix)
+    name = _plain_name(path)
     if not name.endswith(".log"):
         dump = _dumper(name, path)
         data = layer.read_file(path)
@@ -56,8 +64,24 @@ def dump_file(path: str, deep: bool, out: TextIO, layer: FileLayer | None = None
     segment = LogSegment(layer, os.path.dirname(path), base_offset, file.size(), created_ms=0)
     segment.log = file
     out.write(f"Dumping {path}\nLog starting offset: {base_offset}\n")
-    _dump_segment(segment, deep, out)
+    _dump_segment(segment, deep, out, text_of)
     file.close()
+
+
+def expect_known(path: str) -> None:
+    """Errors: UnknownFile, if the name is not that of a file in a log directory."""
+    name = _plain_name(path)
+    if name.endswith(".log"):
+        _base_offset(name, path)
+    else:
+        _dumper(name, path)
+
+
+def _plain_name(path: str) -> str:
+    name = os.path.basename(path)
+    for suffix in (".deleted", ".cleaned", ".swap"):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def _dumper(name: str, path: str) -> Callable[[bytes, TextIO], None]:
@@ -90,7 +114,7 @@ def _base_offset(name: str, path: str) -> int:
 # -- segments --------------------------------------------------------------------------------------
 
 
-def _dump_segment(segment: LogSegment, deep: bool, out: TextIO) -> None:
+def _dump_segment(segment: LogSegment, deep: bool, out: TextIO, text_of: TextOf | None) -> None:
     valid = 0
     try:
         for position, header in segment.headers(0):
@@ -102,7 +126,7 @@ def _dump_segment(segment: LogSegment, deep: bool, out: TextIO) -> None:
                 valid_crc = False
             out.write(_batch_line(header, position, valid_crc) + "\n")
             if deep:
-                _dump_records(batch, out)
+                _dump_records(batch, out, text_of)
             valid = position + header.size
     except CorruptRecord as e:
         out.write(f"Corrupt batch at position {valid}: {e}\n")
@@ -135,15 +159,15 @@ def _batch_line(header: BatchHeader, position: int, valid: bool) -> str:
     )
 
 
-def _dump_records(batch: RecordBatch, out: TextIO) -> None:
+def _dump_records(batch: RecordBatch, out: TextIO, text_of: TextOf | None) -> None:
     try:
         for record in batch.records():
-            out.write(_record_line(batch, record) + "\n")
+            out.write(_record_line(batch, record, text_of) + "\n")
     except RecordError as e:
         out.write(f"| the batch's records cannot be read: {e}\n")
 
 
-def _record_line(batch: RecordBatch, record: Record) -> str:
+def _record_line(batch: RecordBatch, record: Record, text_of: TextOf | None) -> str:
     header = batch.header
     timestamp = "LogAppendTime" if header.is_log_append_time else "CreateTime"
     line = (
@@ -155,6 +179,9 @@ def _record_line(batch: RecordBatch, record: Record) -> str:
         line += f" sequence: {batch.sequence_of(record.offset)} headerKeys: [{keys}]"
     if header.is_control:
         return f"{line} {_control(record)}"
+    decoded = text_of(record) if text_of is not None else None
+    if decoded is not None:
+        return f"{line} {decoded}"
     if record.key is not None:
         line += f" key: {_text(record.key)}"
     if record.value is not None:

@@ -1,0 +1,120 @@
+"""Records of the coordinators' topics as JSON, for `kwire dump-log`, in the form of Apache Kafka's tool.
+
+    key: {"type":"1","data":{...}} payload: {"version":"3","data":{...}}
+
+Names are Kafka's. Bytes are base64, except what members of classic groups subscribe to and get.
+Source: CoordinatorRecordMessageParser, GroupMetadataMessageFormatter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from kwire.codec import decode
+from kwire.errors import WireError
+from kwire.messages.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kwire.records.record import Record
+from kwire.schema import Struct, schema_of
+
+#: Internal topic -> modules of kwire.messages.internal with its records.
+TOPICS = {
+    "__consumer_offsets": (
+        "offset_commit",
+        "group_metadata",
+        "consumer_group",
+        "share_group",
+        "streams_group",
+    ),
+    "__transaction_state": ("transaction_log",),
+    "__share_group_state": ("share_state",),
+}
+#: Fields with bytes of another message inside, in groups of the protocol type `consumer`.
+INSIDE: dict[str, type[Any]] = {
+    "subscription": ConsumerProtocolSubscription,
+    "assignment": ConsumerProtocolAssignment,
+}
+INSIDE_VERSIONS = 3
+
+
+@cache
+def classes_of(topic: str) -> dict[tuple[str, int], type[Any]]:
+    """The messages of a topic, by kind and type of key."""
+    found = {}
+    for name in TOPICS[topic]:
+        for each in vars(import_module(f"kwire.messages.internal.{name}")).values():
+            if isinstance(each, type) and issubclass(each, Struct) and each is not Struct:
+                schema = schema_of(each)
+                if schema.key_type is not None:
+                    found[schema.kind, schema.key_type] = each
+    return found
+
+
+def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
+    """What makes text of a topic's records; None for topics with data of users.
+
+    Shape: the function gives None for a record that it does not understand.
+    """
+    if topic not in TOPICS:
+        return None
+    classes = classes_of(topic)
+
+    def text_of(record: Record) -> str | None:
+        if record.key is None or len(record.key) < 2:
+            return None
+        key_type = int.from_bytes(record.key[:2], "big")
+        try:
+            key_class = classes["coordinator-key", key_type]
+            key = decode(key_class, record.key, schema_of(key_class).versions.lowest, 2)
+            said = f"key: {compact({'type': str(key_type), 'data': as_json(key)})}"
+            if record.value is None:
+                return f"{said} payload: <DELETE>"
+            version = int.from_bytes(record.value[:2], "big")
+            value = decode(classes["coordinator-value", key_type], record.value, version, 2)
+        except (KeyError, WireError):
+            return None
+        return f"{said} payload: {compact({'version': str(version), 'data': as_json(value)})}"
+
+    return text_of
+
+
+def compact(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+
+
+def as_json(message: Any, *, classic: bool = False) -> dict[str, Any]:
+    """A message with Kafka's names. Shape: `classic` is for members of a group of consumers."""
+    classic = classic or getattr(message, "protocol_type", None) == "consumer"
+    return {
+        camel(each.name): value_of(each.name, getattr(message, each.name), classic)
+        for each in schema_of(type(message)).fields
+    }
+
+
+def value_of(name: str, value: Any, classic: bool) -> Any:
+    if isinstance(value, bytes | memoryview):
+        if classic and name in INSIDE and value:
+            version = min(int.from_bytes(bytes(value[:2]), "big"), INSIDE_VERSIONS)
+            try:
+                return as_json(decode(INSIDE[name], bytes(value), version, 2))
+            except WireError:
+                pass
+        return base64.b64encode(value).decode()
+    if isinstance(value, Struct):
+        return as_json(value, classic=classic)
+    if isinstance(value, list):
+        return [value_of(name, each, classic) for each in value]
+    return value
+
+
+def camel(name: str) -> str:
+    """A name as Kafka's JSON has it: commit_timestamp is commitTimestamp."""
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
