@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import gc
 import logging
 import os
+import shutil
 import signal
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +34,11 @@ GC_THRESHOLDS = (10_000, 4, 1_000_000)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: How many of the largest partitions are named when a disk is full.
+LARGEST = 3
+MIB = 1024 * 1024
+
 #: A signal this soon after the first counts as the same one: a terminal, `timeout` and service
 #: managers send it both to the process and to its group.
 AGAIN_S = 0.5
@@ -47,9 +55,10 @@ def run(config: BrokerConfig) -> int:
 
 
 def run_until_stopped(broker: Broker) -> int:
-    """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or SIGHUP.
+    """Start the broker, print `kwire ready HOST:PORT`, and stop it on SIGTERM, SIGINT or the end of its terminal.
 
-    A broker with TLS that has no terminal reads its certificates again on SIGHUP instead.
+    Without a terminal, SIGHUP has it open its log file again and read its certificates again. A service manager
+    that wants to know is told when the broker is ready and when it stops (sd_notify).
 
     Shape: returns 0 after a clean stop, 1 if the broker could not start or continue. A second
     signal at least AGAIN_S after the first ends the process at once.
@@ -101,6 +110,80 @@ def say_ready(line: str) -> None:
         sys.stdout = None  # otherwise Python would try to flush it again at exit
 
 
+def reload(broker: Broker) -> None:
+    """Open log files again, which may have been renamed, and read certificates again."""
+    for handler in logging.getLogger().handlers:
+        reopen = getattr(handler, "reopen", None)
+        if reopen is not None:
+            reopen()
+    logger.info("SIGHUP: log file and certificates are read anew")
+    if broker.tls is not None:
+        broker.tls.reload()
+
+
+def notify_manager(message: str) -> None:
+    """Tell the service manager, if there is one that listens. Source: sd_notify(3)."""
+    name = os.environ.get("NOTIFY_SOCKET")
+    if not name:
+        return
+    address = "\0" + name[1:] if name.startswith("@") else name
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.sendto(message.encode(), address)
+    except OSError as error:
+        logger.warning("cannot tell the service manager at %s: %s", name, error)
+
+
+def what_helps(error: Exception, config: BrokerConfig) -> str:
+    """A hint at what to do about an error at the start, or nothing."""
+    number = getattr(error, "errno", None)
+    full = number in DISK_FULL or "disk is full" in str(error)
+    if full:
+        return f"; {'; '.join(room_on(path) for path in config.log_dirs)}"
+    if number == errno.EADDRINUSE:
+        endpoint = config.listeners[0]
+        free = free_port_after(endpoint.port)
+        return "" if free is None else f"; port {free} is free: --listen {endpoint.host}:{free}"
+    if isinstance(error, StoreError) and config.zookeeper_connect:
+        return "; without ZooKeeper, kwire keeps the metadata itself: --zookeeper ''"
+    return ""
+
+
+def room_on(path: str) -> str:
+    """How much room a directory's disk has, and what takes most of what is in the directory."""
+    try:
+        free = shutil.disk_usage(path).free
+        sizes = {
+            entry.name: sum(file.stat().st_size for file in os.scandir(entry) if file.is_file())
+            for entry in os.scandir(path)
+            if entry.is_dir()
+        }
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:LARGEST]
+    said = f"{path} has {free / MIB:.1f} MiB free"
+    deleted = sum(size for name, size in sizes.items() if name.endswith("-delete"))
+    if largest:
+        names = ", ".join(f"{name} ({sizes[name] / MIB:.1f} MiB)" for name in largest)
+        said += f"; the largest here are {names}"
+    if deleted:
+        said += f"; folders that end in -delete may be removed ({deleted / MIB:.1f} MiB)"
+    return f"{said}; free room on this disk first, from files that are not kwire's"
+
+
+def free_port_after(port: int) -> int | None:
+    """The next port that nobody listens on; None if there is none nearby."""
+    for candidate in range(port + 1, min(port + 100, 65536)):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("", candidate))
+            except OSError:
+                continue
+            return candidate
+    return None
+
+
 async def _run(broker: Broker) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -117,13 +200,14 @@ async def _run(broker: Broker) -> int:
             os._exit(128 + number)
         logger.info("%s: stopping", signal.Signals(number).name)
         told_at = loop.time()
+        notify_manager("STOPPING=1")
         stopping.set()
 
     def received(number: int, _: object) -> None:
         if loop.is_closed():
             return
-        if number == signal.SIGHUP and broker.tls is not None and not has_terminal():
-            loop.call_soon_threadsafe(broker.tls.reload)
+        if number == signal.SIGHUP and not has_terminal():
+            loop.call_soon_threadsafe(reload, broker)
         else:
             loop.call_soon_threadsafe(stop, number)
 
@@ -143,6 +227,7 @@ async def _run(broker: Broker) -> int:
             return 0
         starting.result()
         say_ready(f"kwire ready {broker.address}")
+        notify_manager(f"READY=1\nSTATUS=serving {broker.address}")
         gc.freeze()  # what exists by now stays, so no collection has to look at it again
         assert broker.failed is not None and broker.watchdog is not None
         broker.watchdog.start()
@@ -159,8 +244,8 @@ async def _run(broker: Broker) -> int:
         ConfigError,
         OSError,
     ) as error:
-        said = error.explain() if isinstance(error, ConfigError) else error
-        logger.error("cannot start: %s", said)
+        said = error.explain() if isinstance(error, ConfigError) else str(error)
+        logger.error("cannot start: %s%s", said, what_helps(error, broker.config))
         return 1
     finally:
         told.cancel()

@@ -1,4 +1,4 @@
-"""The broker's log on standard error: text lines, or JSON objects on request."""
+"""The broker's log, on standard error or in a file: text lines, or JSON objects on request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import TextIO
+
+logger = logging.getLogger(__name__)
 
 #: Libraries whose messages below this level are not helpful.
 QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.WARNING}
@@ -14,11 +17,40 @@ QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.
 REPEATED_AFTER = 30.0
 
 
+class LogFile(logging.StreamHandler[TextIO]):
+    """Appends to a file, which is opened again on demand, after it was renamed. Errors: OSError if it cannot be opened."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        super().__init__(self._opened())
+
+    def _opened(self) -> TextIO:
+        return Path(self._path).open("a", encoding="utf-8", errors="backslashreplace")
+
+    def reopen(self) -> None:
+        """Go on in a new file of the same name; if it cannot be opened, in the old one."""
+        try:
+            stream = self._opened()
+        except OSError as error:
+            logger.error("%s: %s; the log goes on in the old file", self._path, error.strerror)
+            return
+        old = self.setStream(stream)
+        if old is not None:
+            old.close()
+
+
 def configure_logging(
-    form: str = "text", level: str = "INFO", stream: TextIO | None = None
+    form: str = "text",
+    level: str = "INFO",
+    stream: TextIO | None = None,
+    file: str | None = None,
 ) -> None:
-    """Send all log records to `stream` (standard error), as `text` or `json`."""
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    """Send all log records to `stream` (standard error) or a file, as `text` or `json`. Errors: OSError for the file."""
+    handler: logging.Handler
+    if file:
+        handler = LogFile(file)
+    else:
+        handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(Repetitions())
     root = logging.getLogger()

@@ -80,15 +80,20 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="let the console change things, for who enters the token that the broker logs at its start",
     )
     add(
+        "--log-file",
+        metavar="FILE",
+        help="append the log to this file (default: standard error); SIGHUP opens it again",
+    )
+    add(
         "--log-format",
         choices=("text", "json"),
-        help="form of the log on standard error (default text)",
+        help="form of the log (default text)",
     )
     add(
         "--log-level",
         type=str.upper,
         choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="(default INFO)",
+        help="(default INFO); DEBUG has a line for each request",
     )
     add(
         "-o",
@@ -114,7 +119,14 @@ def run(options: Namespace) -> int:
     except OSError as error:
         print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
         return 2
-    configure_logging(config.get_str("kwire.log.format"), config.get_str("kwire.log.level"))
+    file = config.get_str("kwire.log.file")
+    try:
+        configure_logging(
+            config.get_str("kwire.log.format"), config.get_str("kwire.log.level"), file=file
+        )
+    except OSError as error:
+        print(f"kwire: {file}: {error.strerror}", file=sys.stderr)
+        return 2
     logger.info("Data in %s", ", ".join(str(Path(path).absolute()) for path in config.log_dirs))
     if servers := config.get_optional_str("zookeeper.connect"):
         hint = "; --zookeeper '' uses the embedded store" if options.zookeeper is None else ""
@@ -171,6 +183,7 @@ def option_properties(options: Namespace) -> dict[str, str]:
         "zookeeper.connect": options.zookeeper,
         "broker.id": options.node_id,
         "kwire.http.listener": options.http,
+        "kwire.log.file": options.log_file,
         "kwire.log.format": options.log_format,
         "kwire.log.level": options.log_level,
     }

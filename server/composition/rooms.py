@@ -105,6 +105,10 @@ def build_rooms(
     """Build the components, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
     clock, executor = seams.clock, seams.executor
+    if config.get_str("kwire.log.level") == "DEBUG":
+        from ..handlers.request_log import RequestLog
+
+        observer = RequestLog(observer)
     alone = config.zookeeper_connect is None
     # The Apache Kafka release that this broker acts as: with ZooKeeper, 3.9 brokers may be in the cluster.
     ceiling = CEILING_4_3 if alone else CEILING_3_9

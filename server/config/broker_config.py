@@ -393,6 +393,13 @@ class BrokerConfig:
         idle = sorted(name for name in self.static if _is_idle(name))
         if idle:
             sentences.append(f"Accepted without effect in kwire: {', '.join(idle)}")
+        if not self.zookeeper_connect and {"process.roles", "controller.quorum.voters"} & set(
+            self.static
+        ):
+            sentences.append(
+                "These are settings for KRaft, which kwire does not have: the embedded store in"
+                f" {self.log_dirs[0]} stands in for the controllers"
+            )
         if not self.http_listener:
             sentences += [
                 f"{name} has no effect without kwire.http.listener"

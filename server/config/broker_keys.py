@@ -334,9 +334,11 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Directory of the schemas by which the console decodes records: TOPIC-value.avsc (Avro), TOPIC-value.desc (Protobuf descriptors), the same with -key."),
     key("kwire.console.principal", STRING, "User:console", LOW,
         doc="The principal as which the console reads; with an authorizer, it shows what this principal may see."),
+    key("kwire.log.file", STRING, "", LOW,
+        doc="File to which the log is appended, and which SIGHUP opens again; empty for standard error."),
     key("kwire.log.format", STRING, "text", LOW, valid=one_of("text", "json"),
-        doc="Format of the log on standard error."),
+        doc="Format of the log."),
     key("kwire.log.level", STRING, "INFO", LOW, valid=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
-        doc="Lowest level that is logged."),
+        doc="Lowest level that is logged; DEBUG has a line for each request."),
 )
 # fmt: on

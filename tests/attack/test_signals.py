@@ -14,7 +14,7 @@ import pytest
 
 from kwire.api import ApiKey
 
-from ..support.broker_process import REPOSITORY, end_process, free_port
+from ..support.broker_process import REPOSITORY, KwireBroker, end_process, free_port
 from .conftest import Target
 
 pytestmark = pytest.mark.e2e
@@ -35,7 +35,7 @@ def hangup_not_ignored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hangup_not_ignored")
-@pytest.mark.parametrize("ask", [lambda pid: os.kill(pid, signal.SIGHUP), terminate_twice])
+@pytest.mark.parametrize("ask", [lambda pid: os.kill(pid, signal.SIGTERM), terminate_twice])
 def test_broker_stops_cleanly(tmp_path: Path, ask: Callable[[int], None]) -> None:
     broker = Target(tmp_path)
     broker.start()
@@ -47,6 +47,20 @@ def test_broker_stops_cleanly(tmp_path: Path, ask: Callable[[int], None]) -> Non
     assert (broker.log_dir / ".kafka_cleanshutdown").exists()
     # On a busy machine, the second signal may meet a process that has stopped the broker and is about to exit.
     assert status == 0 or (ask is terminate_twice and status == -signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("hangup_not_ignored")
+def test_broker_without_terminal_opens_its_log_again_on_sighup(tmp_path: Path) -> None:
+    log = tmp_path / "kwire.log"
+    with KwireBroker(tmp_path / "broker", config={"kwire.log.file": str(log)}) as broker:
+        log.rename(tmp_path / "kwire.log.1")
+        os.kill(broker.pid, signal.SIGHUP)
+        deadline = time.monotonic() + 20
+        while not (log.exists() and "read anew" in log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert "stopped" in log.read_text()
+    assert "Data in" in (tmp_path / "kwire.log.1").read_text()
 
 
 def test_broker_under_nohup_survives_its_terminal(tmp_path: Path) -> None:

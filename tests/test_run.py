@@ -1,0 +1,91 @@
+"""What the process says when it cannot start, and to service managers."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from server.cli.log_output import LogFile
+from server.config import BrokerConfig
+from server.coordination.store import StoreError
+from server.run import free_port_after, notify_manager, reload, what_helps
+
+
+def config_of(tmp_path: Path, **settings: str) -> BrokerConfig:
+    names = {name.replace("_", "."): value for name, value in settings.items()}
+    return BrokerConfig({"log.dirs": str(tmp_path), **names})
+
+
+def test_port_in_use_comes_with_one_that_is_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = config_of(tmp_path, listeners=f"PLAINTEXT://localhost:{port}")
+        free = free_port_after(port)
+        said = what_helps(OSError(errno.EADDRINUSE, "cannot listen"), config)
+    assert said == f"; port {free} is free: --listen localhost:{free}"
+    assert free is not None and free > port
+
+
+def test_zookeeper_that_is_not_there_comes_with_the_way_without(tmp_path: Path) -> None:
+    config = config_of(tmp_path, zookeeper_connect="localhost:1")
+    assert "--zookeeper ''" in what_helps(StoreError("no answer"), config)
+    assert what_helps(StoreError("damaged"), config_of(tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left"), StoreError("database or disk is full")]
+)
+def test_full_disk_comes_with_what_takes_most(tmp_path: Path, error: Exception) -> None:
+    for name, size in (("small-0", 1), ("large-0", 3_000_000), ("old-0.abc-delete", 2_000_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.log").write_bytes(bytes(size))
+    said = what_helps(error, config_of(tmp_path))
+    assert f"{tmp_path} has " in said
+    assert "the largest here are large-0 (2.9 MiB), old-0.abc-delete (1.9 MiB), small-0" in said
+    assert "folders that end in -delete may be removed (1.9 MiB)" in said
+
+
+def test_file_for_kraft_is_told_of_the_embedded_store(tmp_path: Path) -> None:
+    config = config_of(tmp_path, process_roles="broker", controller_quorum_voters="1@a:9093")
+    assert any("embedded store" in sentence for sentence in config.notices())
+    assert not any("embedded store" in sentence for sentence in config_of(tmp_path).notices())
+
+
+def test_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        monkeypatch.setenv("NOTIFY_SOCKET", path)
+        notify_manager("READY=1")
+        assert manager.recv(100) == b"READY=1"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "none"))
+    notify_manager("READY=1")  # nobody there is no reason to stop
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify_manager("READY=1")
+
+
+def test_log_goes_on_in_a_new_file_after_it_was_renamed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    handler = LogFile(str(path))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    reloaded: list[bool] = []
+    broker: Any = SimpleNamespace(tls=SimpleNamespace(reload=lambda: reloaded.append(True)))
+    try:
+        root.warning("first")
+        path.rename(tmp_path / "log.1")
+        root.warning("second")
+        reload(broker)
+        root.warning("third")
+    finally:
+        root.removeHandler(handler)
+        handler.stream.close()
+    assert (tmp_path / "log.1").read_text() == "first\nsecond\n"
+    assert path.read_text().endswith("third\n")
+    assert reloaded == [True]
