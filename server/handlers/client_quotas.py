@@ -6,6 +6,7 @@ filter matches; a strict filter with no others than those that have exactly thes
 of the same node, such as SCRAM credentials. The entries of a request are changed one after the other, and one that is
 refused does not affect the others; an entity that is named twice has one row.
 Versions: 0-1, which differ in their encoding only.
+An operation that removes something else than a quota has no effect; in Apache Kafka 3.9 it removes SCRAM credentials.
 Omitted: host names in place of addresses, which Apache Kafka resolves. Values that are no number (NaN) are refused. Where
 Apache Kafka answers UNKNOWN_SERVER_ERROR (names that no node can have, unknown match types), it is INVALID_REQUEST.
 Source: ZkAdminManager.describeClientQuotas, alterClientQuotas (3.9); KIP-546, KIP-612.
@@ -259,7 +260,9 @@ async def _alter_entity(
         values[op.key] = None if op.remove else _value(op, target.keys)
 
     def change(stored: Properties) -> Properties:
-        after = {key: value for key, value in stored.items() if key not in values}
+        # Only quotas: to remove the credentials of a user, which are there too, takes another permission.
+        gone = values.keys() & set(target.keys)
+        after = {key: value for key, value in stored.items() if key not in gone}
         return after | {key: value for key, value in values.items() if value is not None}
 
     if not validate_only:

@@ -124,6 +124,16 @@ def test_quotas_are_stored_where_apache_kafka_stores_them_beside_credentials(
     assert stored.image.config("users", "a%2Fb") == credentials
 
 
+def test_credentials_are_not_removed_as_quotas(room: Replicas) -> None:
+    """Quotas need ALTER_CONFIGS on the cluster, credentials ALTER."""
+    stored = with_configs(room)
+    credentials = {CREDENTIAL: "salt=..."}
+    stored.image = stored.image.with_config("users", "alice", credentials)
+    answer = ask(room, "alter", alteration({"user": "alice"}, **{CREDENTIAL: None}))
+    assert answer["entries"][0]["error_code"] == ErrorCode.NONE  # as for a quota that is not there
+    assert stored.image.config("users", "alice") == credentials
+
+
 def test_values_that_are_no_number_are_refused(room: Replicas) -> None:
     with_configs(room)
     for key in ("producer_byte_rate", "request_percentage"):
