@@ -97,6 +97,7 @@ async def serve(
         config.subscribe(lambda changed: take_up(changed, config, rooms, quotas, clock))
     )
     for each in logins.values():
+        cleanup.callback(each.close)
         cleanup.callback(config.subscribe(each.take_up))
     if rooms.acls is not None:
         await rooms.acls.load()

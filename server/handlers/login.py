@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from kwire.connection import BARE_TOKEN, Part, RequestReceived
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Close, Dispatcher, Later
 from ..security.sasl.authenticator import Authenticator, IllegalState, LoggedIn, State, Step
-from ..security.sasl.mechanisms import build_mechanisms
+from ..security.sasl.mechanisms import READ_FILES, build_mechanisms, changed_mechanisms
 from .dispatch import api_name
 from .sasl import evaluate, go_on, settled
 
@@ -86,16 +86,56 @@ class SaslLogins:
         self.clock = clock
         self._settings = settings
         self._sources = sources
+        #: The mechanisms that a thread has yet to make again, and the task that waits for it.
+        self._stale: set[str] = set()
+        self._making: asyncio.Task[None] | None = None
         self._deadlines: dict[Session, int] = {}  # in the order in which they were accepted
 
     def take_up(self, changed: frozenset[str]) -> None:
-        """Make the mechanisms again if settings were changed that they may depend on."""
-        if not any("sasl." in name for name in changed):
+        """Make the mechanisms again whose settings were changed; the others keep what they have, such as fetched keys.
+
+        Shape: at once, unless files may have to be read, which a thread does; logins go on with the old ones until then.
+        """
+        stale = changed_mechanisms(self._settings, changed)
+        if not stale:
             return
+        if self._making is None and stale.isdisjoint(READ_FILES):
+            try:
+                self.mechanisms = self._make(stale)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the mechanisms in use go on
+                self._not_taken_up(error)
+            return
+        self._stale |= stale
+        if self._making is None:
+            self._making = asyncio.ensure_future(self._make_in_thread())
+
+    def _make(self, stale: Collection[str]) -> Mapping[str, Mechanism]:
+        kept = {name: made for name, made in self.mechanisms.items() if name not in stale}
+        return build_mechanisms(self._settings, self._sources, kept)
+
+    async def _make_in_thread(self) -> None:
         try:
-            self.mechanisms = build_mechanisms(self._settings, self._sources)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the mechanisms in use go on
-            logger.error("changed settings of logins are not taken up: %s", error)
+            while self._stale:
+                stale, self._stale = self._stale, set()
+                made = await self._sources.in_thread(self._make, stale)
+                if self._stale:
+                    self._stale |= (
+                        stale  # settings have changed again: what was made may be of both
+                    )
+                else:
+                    self.mechanisms = made
+        except Exception as error:  # noqa: BLE001 - as above
+            self._not_taken_up(error)
+        finally:
+            self._making = None
+
+    def _not_taken_up(self, error: Exception) -> None:
+        logger.error("changed settings of logins are not taken up: %s", error)
+
+    def close(self) -> None:
+        """Take up no more changes."""
+        if self._making is not None:
+            self._making.cancel()
 
     # -- Logins, called by the listener
 

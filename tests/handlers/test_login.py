@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from server.net.session import Session
 from server.security.sasl.mechanism import Authenticated, Challenge, LoginFailed, SaslServer
 from server.security.sasl.mechanisms import MECHANISMS
 from server.security.sasl.sources import Sources
+from tests.security.tokens import ec_key, key_set, public_jwk
 from tests.support.clock import ManualClock
 from tests.support.services import services_of
 from tests.support.transport import MemoryTransport, connect
@@ -506,6 +508,42 @@ def test_changed_settings_count_for_new_logins(caplog: pytest.LogCaptureFixture)
     config.set_dynamic(broker=config.passwords.encode({name: other}, {}))
     assert connection.logins.mechanisms is before
     assert "not taken up" in caplog.text and "secret" not in caplog.text
+
+
+def test_change_of_one_mechanism_leaves_the_others_as_they_are() -> None:
+    both = {"sasl__enabled__mechanisms": "PLAIN,SCRAM-SHA-256"}
+    logins = open_connection(**both).logins
+    before = dict(logins.mechanisms)
+    logins.take_up(frozenset({"listener.name.sasl_plaintext.plain.sasl.jaas.config"}))
+    assert logins.mechanisms["PLAIN"] is not before["PLAIN"]
+    assert logins.mechanisms["SCRAM-SHA-256"] is before["SCRAM-SHA-256"]
+    now = dict(logins.mechanisms)
+    logins.take_up(frozenset({"listener.name.other.plain.sasl.jaas.config", "log.retention.ms"}))
+    assert logins.mechanisms == now
+
+
+def test_mechanism_that_may_read_files_is_made_in_a_thread(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_bytes(key_set(public_jwk(ec_key(), "k1")))
+    name = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
+    logins = open_connection(
+        sasl__enabled__mechanisms="PLAIN,OAUTHBEARER",
+        sasl__oauthbearer__jwks__endpoint__url=keys.as_uri(),
+    ).logins
+    before = dict(logins.mechanisms)
+
+    async def main() -> None:
+        logins.take_up(frozenset({name}))
+        assert logins.mechanisms == before  # until the thread is done
+        # What changes in the meantime is taken up, too.
+        logins.take_up(frozenset({"listener.name.sasl_plaintext.plain.sasl.jaas.config"}))
+        assert logins._making is not None
+        await logins._making
+
+    asyncio.run(main())
+    for each in ("PLAIN", "OAUTHBEARER"):
+        assert logins.mechanisms[each] is not before[each]
+    assert logins._making is None
 
 
 def test_dispatcher_of_a_login_is_small() -> None:

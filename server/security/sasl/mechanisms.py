@@ -6,7 +6,8 @@ needs, so that nobody pays for mechanisms that are not enabled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .mechanism import Mechanism
     from .sources import Settings, Sources
 
+NONE: Mapping[str, Mechanism] = MappingProxyType({})
 ENABLED = "sasl.enabled.mechanisms"
 JAAS = "sasl.jaas.config"
 HANDLER = "sasl.server.callback.handler.class"
@@ -87,13 +89,38 @@ MECHANISMS: dict[str, Factory] = {
 }
 
 
-def build_mechanisms(settings: Settings, sources: Sources) -> dict[str, Mechanism]:
+#: Those that may read files when they are made: keytabs and key sets.
+READ_FILES = frozenset({"GSSAPI", "OAUTHBEARER"})
+
+
+def enabled_names(settings: Settings) -> list[str]:
+    """The names in `sasl.enabled.mechanisms`, in order."""
+    return [name.strip() for name in settings.get_list(ENABLED) if name.strip()]
+
+
+def changed_mechanisms(settings: Settings, changed: Collection[str]) -> set[str]:
+    """The enabled mechanisms of a listener that depend on settings of these names; all of them if others were enabled before."""
+    enabled = enabled_names(settings)
+    if any(name in changed for name in settings.names(ENABLED)):
+        return set(enabled or MECHANISMS)
+    keys = {name[name.rindex("sasl.") :] for name in changed if "sasl." in name}
+    return {
+        mechanism
+        for mechanism in enabled
+        if any(name in changed for key in keys for name in settings.mechanism(mechanism).names(key))
+    }
+
+
+def build_mechanisms(
+    settings: Settings, sources: Sources, kept: Mapping[str, Mechanism] = NONE
+) -> dict[str, Mechanism]:
     """The enabled mechanisms of a listener by name, in the order of `sasl.enabled.mechanisms`.
 
+    Shape: those in `kept` are not made again.
     Errors: a ConfigError that names the setting, for a mechanism that kwire does not have and for settings of one
     that cannot work.
     """
-    enabled = [name.strip() for name in settings.get_list(ENABLED) if name.strip()]
+    enabled = enabled_names(settings)
     if not enabled:
         raise settings.refusal(ENABLED, "a SASL listener needs a mechanism", ", ".join(MECHANISMS))
     made: dict[str, Mechanism] = {}
@@ -107,7 +134,7 @@ def build_mechanisms(settings: Settings, sources: Sources) -> dict[str, Mechanis
             raise own.refusal(
                 HANDLER, f"kwire cannot run Java classes, such as this one for {name}"
             )
-        made[name] = factory(own, login_module(own), sources)
+        made[name] = kept[name] if name in kept else factory(own, login_module(own), sources)
     return made
 
 
