@@ -38,6 +38,27 @@ A client has to call the broker by `localhost`, by an address, or, if the listen
 advertised name. For any other name, such as a service of Kubernetes or Docker, set `kwire.http.hosts`. This protects from pages
 in a browser that resolve their own name to this machine (DNS rebinding).
 
+## In a terminal
+
+`kwire top localhost:9644` shows brokers, topics by throughput, groups by lag, requests by API, and clients by software, and looks
+again every two seconds (`--interval`); Ctrl-C ends it. Name every broker of a cluster. `--once` prints one look, and
+`--output json` an object for a program; rates are measured between two looks.
+
+```console
+$ kwire top --once --interval 3 localhost:9644
+broker            state                leads  under replicated  offline  busy  longest turn    memory  messages/s     in/s    out/s
+1 localhost:9644  running, controller      7                 0        0    1%        2.8 ms  43.5 MiB       2,022  1.0 MiB  503 KiB
+
+topic               partitions      size  messages/s     in/s    out/s
+orders                       1  28.0 MiB       1,010  503 KiB  503 KiB
+payments                     1  28.0 MiB       1,010  503 KiB      0 B
+__consumer_offsets           5  13.0 KiB         1.4    162 B      0 B
+
+group    members  topics  lag  committed/s
+billing        1       1  400        1,057
+...
+```
+
 ## Metrics of clients
 
 Clients push metrics of their own to a broker that asks for them (KIP-714): librdkafka since 2.5, Java since 3.7. They need no

@@ -17,6 +17,7 @@ COMMANDS = {
     "consume": ("consume", "print records"),
     "groups": ("groups", "list, describe, reset and delete consumer groups"),
     "explain": ("explain", "say why a record is invisible, what a group or transaction waits for"),
+    "top": ("top", "show live figures of brokers, topics, groups, requests and connections"),
     "configs": (
         "configs",
         "describe and change configs of topics, brokers, groups and client metrics",
