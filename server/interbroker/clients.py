@@ -87,6 +87,8 @@ class InterBrokerClients:
         self._login = login_of(config, clock, in_thread)
         if (advice := missing_super_user(config, self._login)) is not None:
             logger.warning("%s", advice)
+        if self._login is not None:
+            config.subscribe(self._login.take_up)
         #: For fetching: the leader may hold a request, so nothing else uses this connection.
         self._fetching = self._channels("fetcher")
         #: For everything else.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..config import ConfigError
 from ..net.log_limit import LineLimiter
 from ..security.jaas import JaasError, LoginModule, parse_jaas_config
 from ..security.sasl.clients import PlainClient, ScramClient
@@ -33,21 +34,46 @@ NewClient = Callable[[str], Awaitable["SaslClient"]]
 InThread = Callable[..., Awaitable[Any]]
 
 
-class BrokerLogin:
-    """Logins at other brokers; one object for all channels. Shape: `user` is None if the mechanism decides it."""
+class Own(NamedTuple):
+    """What the settings say of this broker's logins at others. Shape: `user` is None if the mechanism decides it."""
 
-    def __init__(
-        self, mechanism: str, user: str | None, new_client: NewClient, clock: Clock
-    ) -> None:
-        self.mechanism = mechanism
-        self.user = user
-        self._new_client = new_client
+    mechanism: str
+    user: str | None
+    new_client: NewClient
+
+
+class BrokerLogin:
+    """Logins at other brokers; one object for all channels. Shape: `read` is called again when settings have changed."""
+
+    def __init__(self, read: Callable[[], Own], clock: Clock) -> None:
+        """Errors: those of `read`."""
+        self._read = read
+        self._own = read()
         self._lines = LineLimiter(logger, clock.monotonic_ms, lines=1, window_ms=LOG_AGAIN_MS)
         self._refused: set[str] = set()
 
+    @property
+    def mechanism(self) -> str:
+        """The mechanism of the next login."""
+        return self._own.mechanism
+
+    @property
+    def user(self) -> str | None:
+        """As whom; None if the mechanism decides it."""
+        return self._own.user
+
+    def take_up(self, changed: frozenset[str]) -> None:
+        """Log in with settings that were changed at run time, from the next connection on."""
+        if not any("sasl." in name for name in changed):
+            return
+        try:
+            self._own = self._read()
+        except ConfigError as error:
+            logger.error("changed settings of logins at other brokers are not taken up: %s", error)
+
     async def client(self, host: str) -> SaslClient:
         """The client's half of a new login at a host. Errors: LoginFailed."""
-        return await self._new_client(host)
+        return await self._own.new_client(host)
 
     def succeeded(self, address: str) -> None:
         """Say once that a login is accepted that was refused before."""
@@ -72,11 +98,16 @@ class BrokerLogin:
 
 def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerLogin | None:
     """The login that the listener between brokers wants; None if it wants none. Errors: ConfigError."""
-    endpoint = config.inter_broker_listener
-    if not endpoint.security_protocol.startswith("SASL_"):
+    if not config.inter_broker_listener.security_protocol.startswith("SASL_"):
         return None
+    config.add_check(lambda proposed: own_of(proposed, clock, in_thread))
+    return BrokerLogin(lambda: own_of(config, clock, in_thread), clock)
+
+
+def own_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> Own:
+    """What the settings say now, for a listener that wants logins. Errors: ConfigError."""
     mechanism = config.get_str(MECHANISM)
-    listener = config.listener(endpoint.listener)
+    listener = config.listener(config.inter_broker_listener.listener)
     if mechanism not in listener.get_list("sasl.enabled.mechanisms"):
         # Apache Kafka's text, from KafkaConfig.validateValues.
         raise listener.refusal(
@@ -87,11 +118,9 @@ def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerL
     settings = listener.mechanism(mechanism)
     module = login_module(settings)
     if mechanism == "GSSAPI":
-        return BrokerLogin(mechanism, None, kerberos_clients(settings, module, in_thread), clock)
+        return Own(mechanism, None, kerberos_clients(settings, module, in_thread))
     if mechanism == "OAUTHBEARER":
-        return BrokerLogin(
-            mechanism, None, token_clients(settings, module, clock, in_thread), clock
-        )
+        return Own(mechanism, None, token_clients(settings, module, clock, in_thread))
     wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     try:
         if module.class_name != wanted:
@@ -106,7 +135,7 @@ def login_of(config: BrokerConfig, clock: Clock, in_thread: InThread) -> BrokerL
             return PlainClient(user, password)
         return ScramClient(mechanism, user, password, by_token=by_token)
 
-    return BrokerLogin(mechanism, user, new_client, clock)
+    return Own(mechanism, user, new_client)
 
 
 def token_clients(

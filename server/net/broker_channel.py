@@ -41,8 +41,10 @@ class LoginRefused(ChannelError):
 class Login(Protocol):
     """How a broker logs in at others, with SASL; one for all of its channels."""
 
-    #: As in `sasl.enabled.mechanisms`.
-    mechanism: str
+    @property
+    def mechanism(self) -> str:
+        """As in `sasl.enabled.mechanisms`."""
+        ...
 
     async def client(self, host: str) -> SaslClient:
         """The client's half of a new login at a host. Errors: LoginFailed."""

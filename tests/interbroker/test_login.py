@@ -78,6 +78,37 @@ def test_login_that_cannot_work_is_refused_at_start_by_its_key(mechanism, jaas, 
     assert "sasl." in str(refused.value.key)
 
 
+def test_login_changed_at_run_time_counts_for_the_next_connection():
+    config = config_of("PLAIN", PLAIN, password_encoder_secret="x")
+    found = login(config)
+    assert found is not None
+    config.subscribe(found.take_up)
+    name = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    new = {name: PLAIN.replace("hush", "shush")}
+    config.check_dynamic(new, per_broker=True)
+    config.set_dynamic(broker=config.to_stored(new, {}))
+    assert asyncio.run(found.client("host")).start() == b"\0broker\0shush"
+    config.set_dynamic(broker={})
+    assert asyncio.run(found.client("host")).start() == b"\0broker\0hush"
+
+
+def test_login_that_cannot_work_is_refused_at_run_time(caplog):
+    config = config_of("PLAIN", PLAIN)
+    found = login(config)
+    assert found is not None
+    for name, text, reason in [
+        ("listener.name.sasl_plaintext.plain.sasl.jaas.config", SCRAM, "not ScramLoginModule"),
+        ("sasl.mechanism.inter.broker.protocol", "SCRAM-SHA-512", "must be included in"),
+    ]:
+        with pytest.raises(ConfigError, match=reason) as refused:
+            config.check_dynamic({name: text}, per_broker=True)
+        assert "hush" not in refused.value.explain() + str(refused.value)
+    config.subscribe(found.take_up)
+    config.set_dynamic(broker={"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512"})
+    assert "not taken up" in caplog.text
+    assert found.mechanism == "PLAIN"
+
+
 def test_mechanism_that_is_not_enabled_is_refused():
     config = config_of("PLAIN", PLAIN, sasl_enabled_mechanisms="SCRAM-SHA-256")
     with pytest.raises(ConfigError) as refused:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kwire.api import ApiKey
+from kwire.errors import ErrorCode
+
 from ...security.tokens import key_set, public_jwk, rsa_key, token
 from ...support.broker_process import free_port
 from ...support.certificates import Authority
 from ...support.kafka_tools import ToolServers
 from ...support.kdc import REALM, Kdc
-from .cluster import KAFKA, KWIRE, MixedCluster, Seat
+from ...support.wire_client import WireClient
+from .cluster import KAFKA, KWIRE, MixedCluster, Seat, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 
@@ -150,6 +155,68 @@ def test_brokers_of_both_kinds_log_in_at_each_other(
             log = seat.log_path.read_text(errors="replace")
             assert "Cannot log in" not in log
             assert "secret" not in log
+
+
+@pytest.mark.timeout(300)
+def test_password_between_brokers_is_changed_while_they_run(tmp_path: Path) -> None:
+    def module(password: str) -> str:
+        return (
+            f'{SECURITY}.plain.PlainLoginModule required username="broker" password="{password}"'
+            f' user_broker="{password}";'
+        )
+
+    internal = {}
+
+    def prepare(seat: Seat) -> None:
+        internal[seat.id] = free_port()
+        seat.settings["listeners"] = (
+            f"CLIENTS://127.0.0.1:{seat.port},INTERNAL://localhost:{internal[seat.id]}"
+        )
+
+    settings = {
+        **SETTINGS,
+        **logins("PLAIN", module("one")),
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,INTERNAL:SASL_PLAINTEXT",
+        "password.encoder.secret": "x",
+        "default.replication.factor": "2",
+        "offsets.topic.replication.factor": "2",
+    }
+    with MixedCluster(tmp_path, (KWIRE, KWIRE), settings, prepare) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        topic = NewTopic("t", 3, replica_assignment=[[0, 1], [1, 0], [0, 1]])
+        admin.create_topics([topic])["t"].result(60)
+        cluster.wait_until_in_sync()
+        written = write(cluster)
+        name = "listener.name.internal.plain.sasl.jaas.config"
+        for seat in cluster.seats:
+            with closing(WireClient("127.0.0.1", seat.port)) as client:
+                change = {"name": name, "config_operation": 0, "value": module("two")}
+                row = {"resource_type": 4, "resource_name": str(seat.id), "configs": [change]}
+                answer = client.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row]})
+                assert answer and answer["responses"][0]["error_code"] == 0, answer
+
+        def errors(password: str) -> set[int]:
+            return {plain_login(internal[seat.id], password) for seat in cluster.seats}
+
+        wait_until(lambda: errors("two") == {0}, "the new password is accepted")
+        assert errors("one") == {ErrorCode.SASL_AUTHENTICATION_FAILED}
+        time.sleep(4)  # all connections have logged in again
+        written += write(cluster)
+        cluster.wait_until_in_sync()
+        cluster.seats[0].kill()  # its connections are new
+        cluster.seats[0].start()
+        cluster.wait_until_in_sync()
+        assert read(cluster, written) == written
+
+
+def plain_login(port: int, password: str) -> int:
+    """The error of a login as broker."""
+    with closing(WireClient("127.0.0.1", port)) as client:
+        client.call(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        message = f"\0broker\0{password}".encode()
+        answer = client.call(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": message})
+        assert answer is not None
+        return int(answer["error_code"])
 
 
 def write(cluster: MixedCluster) -> int:
