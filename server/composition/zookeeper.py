@@ -74,7 +74,8 @@ def login_of(config: BrokerConfig) -> ZooKeeperLogin | None:
         module = parse_jaas_config(text)
         if module.class_name != "DigestLoginModule":
             raise JaasError(
-                f"kwire has no {module.class_name} for ZooKeeper, only DigestLoginModule"
+                f"kwire has no {module.class_name} for ZooKeeper, only DigestLoginModule, here and in the section"
+                " Client of a JAAS file"
             )
         return ZooKeeperLogin(module.require("username"), module.require("password"))
     except JaasError as error:
