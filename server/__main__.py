@@ -34,6 +34,7 @@ COMMANDS = {
     ),
     "zookeeper": ("zookeeper", "serve the embedded store to ZooKeeper's clients, for tests"),
     "pipeline": ("pipeline", "archive, replay, aggregate and audit topics with Spark"),
+    "completion": ("completion", "print a script that completes kwire's words in a shell"),
     "coordination": ("coordination", "export or import cluster metadata"),
 }
 
@@ -68,7 +69,9 @@ def make_parser(chosen: str | None) -> ArgumentParser:
         if name == chosen:
             room = import_module(f".cli.{module}", __package__)
             room.add_arguments(command)
-            command.set_defaults(run=room.run, parser=command)
+            command.set_defaults(
+                run=room.run, parser=command, commands=COMMANDS, make_parser=make_parser
+            )
     return parser
 
 

@@ -8,7 +8,6 @@ import errno
 import gc
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -152,7 +151,8 @@ def what_helps(error: Exception, config: BrokerConfig) -> str:
 def room_on(path: str) -> str:
     """How much room a directory's disk has, and what takes most of what is in the directory."""
     try:
-        free = shutil.disk_usage(path).free
+        disk = os.statvfs(path)
+        free = disk.f_bavail * disk.f_frsize
         sizes = {
             entry.name: sum(file.stat().st_size for file in os.scandir(entry) if file.is_file())
             for entry in os.scandir(path)
