@@ -1,4 +1,4 @@
-"""Nobody gets in who does not belong: the attacks of bench/attack/intruders.py on one secured broker."""
+"""Nobody gets in who does not belong: the attacks of bench/attack/intruders on one secured broker."""
 
 from __future__ import annotations
 

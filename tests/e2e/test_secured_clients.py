@@ -167,8 +167,8 @@ def test_confluent_kafka_without_permission(secured: Secured) -> None:
     ]
 
 
-@refusals("confluent-kafka")
-@pytest.mark.parametrize(
+#: What librdkafka says of a login or a connection that is refused.
+refused_by_librdkafka = pytest.mark.parametrize(
     ("way", "text"),
     [
         (WRONG_PASSWORD, "SASL authentication error: Authentication failed during authentication"),
@@ -177,6 +177,10 @@ def test_confluent_kafka_without_permission(secured: Secured) -> None:
     ],
     ids=["password", "authority", "host"],
 )
+
+
+@refusals("confluent-kafka")
+@refused_by_librdkafka
 def test_confluent_kafka_says_why_it_is_refused(secured: Secured, way: Way, text: str) -> None:
     said: list[str] = []
     callback = {"error_cb": lambda error: said.append(error.str())}
@@ -436,15 +440,7 @@ def test_kcat_without_permission(kcat: Callable[..., subprocess.CompletedProcess
 
 
 @refusals("kcat")
-@pytest.mark.parametrize(
-    ("way", "text"),
-    [
-        (WRONG_PASSWORD, "SASL authentication error: Authentication failed during authentication"),
-        (UNKNOWN_AUTHORITY, "certificate verify failed"),
-        (OTHER_HOST, "certificate verify failed"),
-    ],
-    ids=["password", "authority", "host"],
-)
+@refused_by_librdkafka
 def test_kcat_says_why_it_is_refused(
     kcat: Callable[..., subprocess.CompletedProcess[str]], way: Way, text: str
 ) -> None:
