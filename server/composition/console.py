@@ -118,9 +118,12 @@ class BrokerConsole:
             began_ms=self._began_ms,
         )
         if self.write_token:
+            from ..console.log_lines import SECRET
+
             logger.info(
                 "The console may change things (kwire.console.write). To unlock that in a browser, enter %s",
                 self.write_token,
+                extra=SECRET,  # whoever may read the console's page of the log may not write yet
             )
 
     async def route(self, request: HttpRequest) -> HttpResponse:

@@ -26,8 +26,12 @@ class LogLine(NamedTuple):
         return logging.getLevelName(self.level)
 
 
+#: Records with this attribute are for the log alone: `logger.info(..., extra=SECRET)`.
+SECRET = {"kwire_secret": True}
+
+
 class LogLines(logging.Handler):
-    """A handler that keeps what is logged."""
+    """A handler that keeps what is logged, without what is SECRET."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +41,8 @@ class LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep one record; may be called by any thread."""
+        if getattr(record, "kwire_secret", False):
+            return
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self._formatter.formatException(record.exc_info)

@@ -94,6 +94,8 @@ def test_topic_is_created_written_to_changed_and_deleted(tmp_path: Path) -> None
     async def main() -> None:
         async with console(tmp_path, kwire__console__write="true") as browser:
             assert (await browser.get("/console/write/topic")).status == 303
+            token = browser.broker.console.write_token  # type: ignore[union-attr]
+            assert token and token not in (await browser.get("/console/log?level=DEBUG")).text
             assert (await browser.post("/console/write", {"token": "wrong"})).status == 403
             cookie = await unlocked(browser)
             code = await code_of(browser, "/console/write/topic", cookie)

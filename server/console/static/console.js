@@ -86,7 +86,7 @@ let afterG = 0;
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.matches("input, select, textarea")) {
-    if (event.key === "Escape") event.target.blur();
+    if (event.key === "Escape") { event.preventDefault(); event.target.blur(); } // a search field would be emptied
     return;
   }
   const key = event.key;
