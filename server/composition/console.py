@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ..config import BrokerConfig, ConfigError
 from ..handlers.local_client import LocalClient
-from ..http.asgi import asgi_route
 from ..http.messages import HttpRequest, HttpResponse, Route, text
 from ..metadata.endpoint import WILDCARDS
 from ..net.connection_info import ConnectionInfo
@@ -54,9 +52,12 @@ class BrokerConsole:
         self._route: Route | None = None
         self._building: asyncio.Future[Route] | None = None
         self._cleanup: AsyncExitStack | None = None
-        self.write_token = (
-            secrets.token_urlsafe(18) if config.get_bool("kwire.console.write") else ""
-        )
+        #: Unlocks writing; empty if nothing may be written.
+        self.write_token = ""
+        if config.get_bool("kwire.console.write"):
+            import secrets
+
+            self.write_token = secrets.token_urlsafe(18)
 
     def open(self, routes: dict[str, Route], cleanup: AsyncExitStack) -> None:
         """Add the routes, and keep lines of the log from now on."""
@@ -145,6 +146,7 @@ class BrokerConsole:
         await self._seams.executor.in_thread(load)
         from ..console.app import application
         from ..console.console import Console
+        from ..http.asgi import asgi_route
 
         console = Console(looked)
         assert self._cleanup is not None

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from . import cluster, groups, inside, messages, topics, transactions
+from . import cluster, explaining, groups, inside, messages, topics, transactions
 from .console import FOLDER, MAX_STREAMS, Console, Refused
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ NAVIGATION = (
     ("topics", "Topics", "/console/topics", "t"),
     ("groups", "Groups", "/console/groups", "r"),
     ("transactions", "Transactions", "/console/transactions", "x"),
+    ("explain", "Explain", "/console/explain", "e"),
     ("connections", "Connections", "/console/connections", "o"),
     ("tree", "Coordination", "/console/tree", "d"),
     ("log", "Log", "/console/log", "l"),
@@ -163,6 +164,7 @@ def application(console: Console, write_token: str) -> Starlette:
         Route(
             "/console/transactions", page("transactions", "transactions.html", transactions.gather)
         ),
+        Route("/console/explain", page("explain", "explain.html", explaining.gather)),
         Route(
             "/console/connections",
             page("connections", "connections.html", inside.gather_connections),

@@ -165,3 +165,23 @@ def test_last_lines_of_the_log_are_kept() -> None:
         lines.emit(logging.LogRecord("server.x", logging.INFO, "", 0, "line %d", (number,), None))
     assert len(lines.lines) == LINES
     assert lines.lines[-1].text == f"line {LINES + 4}" and lines.lines[-1].logger == "x"
+
+
+def test_record_and_group_are_explained(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            assert "Ask about a record" in (await browser.get("/console/explain")).text
+            await create_topic(browser, "orders", 1)
+            await produce(browser, "orders", 0, [(b"k", b"v")] * 3)
+            await coordinators(browser, ("readers", 0))
+            await commit(browser, "readers", "orders", 0, 1)
+            path = "/console/explain?topic=orders&partition=0&offset="
+            assert "never_written" in (await browser.get(f"{path}99")).text
+            page = await browser.get(f"{path}1")
+            assert page.status == 200 and "<strong>" in page.text
+            page = await browser.get("/console/explain?group=readers")
+            assert page.status == 200 and "readers" in page.text
+            page = await browser.get("/console/explain?transactional_id=nobody")
+            assert page.status == 200 and "nobody" in page.text
+
+    asyncio.run(main())

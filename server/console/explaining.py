@@ -1,0 +1,89 @@
+"""Why a record is invisible, a group lags or a transaction holds others back: the rules of `kwire explain`, asked in the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..explain.live import (
+    Ask,
+    Asking,
+    Unavailable,
+    group_facts,
+    record_facts,
+    transaction_facts,
+)
+from ..explain.rules import Answer, explain_group, explain_record, explain_transaction
+from .console import Console, Refused
+from .listing import number_in
+from .messages import read_records
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+
+async def gather(console: Console, request: Request) -> dict[str, Any]:
+    """The form, and the answers to what it asks."""
+    query = request.query_params
+    topic, group, transactional_id = (
+        query.get(name, "").strip() for name in ("topic", "group", "transactional_id")
+    )
+    partition, offset = number_in(query.get("partition"), 0), number_in(query.get("offset"), -1)
+    now_ms = console.broker.clock.now_ms()
+    answers: list[Answer] = []
+    try:
+        if group:
+            facts = await run(console, group_facts(group, now_ms))
+            answers = explain_group(facts)
+        elif transactional_id:
+            found = await run(console, transaction_facts(transactional_id, now_ms))
+            answers = [explain_transaction(found)]
+        elif topic and offset >= 0:
+            answers = [
+                explain_record(await run(console, record_facts(topic, partition, offset, now_ms)))
+            ]
+    except Unavailable as error:
+        raise Refused(503, "Cannot be explained here", f"{error}.") from None
+    return {
+        "answers": answers,
+        "topic": topic,
+        "partition": partition,
+        "offset": "" if offset < 0 else str(offset),
+        "group": group,
+        "transactional_id": transactional_id,
+    }
+
+
+async def run(console: Console, asking: Asking[Any]) -> Any:
+    """Answer what the rules ask for; what they do with the answers is done in a thread. Errors: Unavailable."""
+    in_thread = console.broker.executor.in_thread
+    ended, value = await in_thread(step, partial(next, asking))
+    while not ended:
+        try:
+            response = await answer(console, value)
+        except Unavailable as error:
+            ended, value = await in_thread(step, partial(asking.throw, error))
+        else:
+            ended, value = await in_thread(step, partial(asking.send, response))
+    return value
+
+
+def step(go_on: Callable[[], Any]) -> tuple[bool, Any]:
+    """Whether the rules have ended, and what they ask for or return."""
+    try:
+        return False, go_on()
+    except StopIteration as end:
+        return True, end.value
+
+
+async def answer(console: Console, ask: Ask) -> Any:
+    """Ask this broker. Errors: Unavailable if the request is for another one."""
+    if ask.to is not None and ask.to != console.broker.node_id:
+        raise Unavailable(f"that is for broker {ask.to} to say; ask its console, or kwire explain")
+    response = await console.ask(ask.request, ask.max_version)
+    for topic in getattr(response, "responses", ()):
+        for row in getattr(topic, "partitions", ()):
+            if hasattr(row, "records"):
+                row.records = await read_records(console, row)
+    return response
