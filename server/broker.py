@@ -103,7 +103,7 @@ class Broker:
                 from .composition.console import BrokerConsole
 
                 self.console = BrokerConsole(config, self.seams)
-                self.console.open(http.routes, cleanup)
+                self.console.open(endpoint._replace(port=http.port), http.routes, cleanup)
         opened = self.opened = await open_world(
             config, self.seams, cleanup, fail=self._fail, directory_failed=self._directory_failed
         )

@@ -7,19 +7,21 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import BrokerConfig, ConfigError
-from ..handlers.local_client import LocalClient
+from ..handlers.local_client import LocalClient, Unanswered
 from ..http.messages import HttpRequest, HttpResponse, Route, text
 from ..metadata.endpoint import WILDCARDS
 from ..net.connection_info import ConnectionInfo
+from .http import LOOPBACK
 from .opened import Opened, Seams
 from .rooms import Rooms
 
 if TYPE_CHECKING:
     from ..console.broker import Broker as Looked
     from ..console.log_lines import LogLines
+    from ..metadata.endpoint import Endpoint
     from ..metrics.view import Sources
 
 logger = logging.getLogger(__name__)
@@ -59,14 +61,23 @@ class BrokerConsole:
 
             self.write_token = secrets.token_urlsafe(18)
 
-    def open(self, routes: dict[str, Route], cleanup: AsyncExitStack) -> None:
-        """Add the routes, and keep lines of the log from now on."""
+    def open(self, endpoint: Endpoint, routes: dict[str, Route], cleanup: AsyncExitStack) -> None:
+        """Add the routes, and keep lines of the log from now on; `endpoint` is where HTTP is served."""
         self._cleanup = cleanup
         root = logging.getLogger()
         root.addHandler(self._log_lines)
         cleanup.callback(root.removeHandler, self._log_lines)
         routes[PATH] = self.route
         routes["/"] = to_console
+        shown = endpoint._replace(host=LOCAL) if endpoint.host in WILDCARDS else endpoint
+        logger.info("Console at http://%s", shown.address)
+        if endpoint.host not in LOOPBACK:
+            logger.warning(
+                "The console has no login for reading: everybody who can connect to %s sees records"
+                " and what else %s may see",
+                shown.address,
+                self._config.get_str("kwire.console.principal"),
+            )
 
     def begin(
         self,
@@ -101,12 +112,14 @@ class BrokerConsole:
             clock=self._seams.clock,
             executor=self._seams.executor,
             turns=services.turns,
-            client=LocalClient(
-                rooms.dispatcher,
-                connection,
-                "kwire-console",
-                self._seams.clock,
-                sources.requests,
+            client=ConsoleClient(
+                LocalClient(
+                    rooms.dispatcher,
+                    connection,
+                    "kwire-console",
+                    self._seams.clock,
+                    sources.requests,
+                )
             ),
             may=lambda operation, kind, name: services.authorizer.allows(
                 connection, operation, kind, name
@@ -152,6 +165,22 @@ class BrokerConsole:
         assert self._cleanup is not None
         self._cleanup.push_async_callback(console.close)
         return asgi_route(application(console, self.write_token))
+
+
+class ConsoleClient:
+    """Asks the broker, and says on a page what was not answered."""
+
+    def __init__(self, client: LocalClient) -> None:
+        self._client = client
+
+    async def ask(self, request: Any, version: int | None = None) -> Any:
+        """Return the response. Errors: Refused."""
+        from ..console.broker import Refused
+
+        try:
+            return await self._client.ask(request, version)
+        except Unanswered as error:
+            raise Refused(403, "Not answered", f"{error}.") from None
 
 
 def to_console(_: HttpRequest) -> HttpResponse:

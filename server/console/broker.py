@@ -18,11 +18,21 @@ if TYPE_CHECKING:
     from .log_lines import LogLines
 
 
+class Refused(Exception):
+    """The page cannot be shown. Shape: the message is a sentence for its reader; `hint` says what to do."""
+
+    def __init__(self, status: int, title: str, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.title = title
+        self.hint = hint
+
+
 class Client(Protocol):
     """Asks as the console's principal; see `handlers/local_client.py`."""
 
     async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Return the response."""
+        """Return the response. Errors: Refused."""
         ...
 
 

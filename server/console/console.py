@@ -14,6 +14,7 @@ from kwire.errors import ErrorCode
 
 from ..metrics.view import View, look
 from . import units
+from .broker import Refused as Refused
 from .charts import SAMPLE_S, History, Sample
 from .decoders import Decoders
 
@@ -31,16 +32,6 @@ MAX_STREAMS = 8
 BEAT_S = 2.0
 #: Pieces of a page between which others get their turn.
 PIECES = 64
-
-
-class Refused(Exception):
-    """The page cannot be shown. Shape: the message is a sentence for its reader; `hint` says what to do."""
-
-    def __init__(self, status: int, title: str, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.title = title
-        self.hint = hint
 
 
 @dataclass

@@ -207,3 +207,28 @@ def test_records_are_not_shown_to_who_may_not_read_them(tmp_path: Path) -> None:
             assert "secret" not in (await browser.get("/console/topics")).text
 
     asyncio.run(main())
+
+
+def test_console_that_others_can_reach_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with console(tmp_path):
+            assert "no login" not in caplog.text
+        async with console(tmp_path, kwire__http__listener="0.0.0.0:0") as browser:
+            assert f"Console at http://localhost:{browser.port}" in caplog.text
+            assert "has no login for reading" in caplog.text
+
+    caplog.set_level("INFO")
+    asyncio.run(main())
+
+
+def test_page_says_what_was_not_answered(tmp_path: Path) -> None:
+    """What a principal may not ask at all is a page, and no internal error."""
+
+    async def main() -> None:
+        async with console(tmp_path, authorizer__class__name=AUTHORIZER) as browser:
+            for path in ("", "topics", "groups", "group?id=x", "transactions", "explain?group=x"):
+                assert (await browser.get(f"/console/{path}")).status in (200, 403, 404, 503)
+
+    asyncio.run(main())
