@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import re
 import shutil
+import ssl
+import stat
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography.x509 import load_pem_x509_certificate
 
 from server.config import BrokerConfig
 from server.config.endpoints import parse_host_port
+from server.security.tls.contexts import load_credentials
 
 ROOT = Path(__file__).resolve().parents[2]
 BROKERS = ("kwire-1", "kwire-2", "kwire-3")
@@ -155,7 +160,7 @@ def test_image_is_built_from_a_chosen_base_and_runs_as_nobody_special() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("override", ["docker-compose.override.yml", "docker-compose.host.yml"])
+@pytest.mark.parametrize("override", ["override", "host", "override secure"])
 @pytest.mark.parametrize("program", [("docker-compose",), ("docker", "compose")], ids="-".join)
 def test_compose_reads_the_files(program: tuple[str, ...], override: str) -> None:
     if shutil.which(program[0]) is None:
@@ -163,10 +168,21 @@ def test_compose_reads_the_files(program: tuple[str, ...], override: str) -> Non
     version = subprocess.run([*program, "version"], capture_output=True, check=False)
     if version.returncode != 0:
         pytest.skip(f"needs {' '.join(program)}")
-    command = [*program, "-f", "docker-compose.yml", "-f", override, "config"]
+    names = override.split()
+    files = ["docker-compose.yml", *(f"docker-compose.{name}.yml" for name in names)]
+    command = [*program, *(word for name in files for word in ("-f", name)), "config"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert set(yaml.safe_load(ran.stdout)["services"]) == {*BROKERS, *ENSEMBLE}
+    services = yaml.safe_load(ran.stdout)["services"]
+    assert set(services) == {*BROKERS, *ENSEMBLE}
+    for name in BROKERS:
+        mounted = [
+            volume if isinstance(volume, str) else volume["target"]
+            for volume in services[name]["volumes"]
+        ]
+        assert any("/var/lib/kwire" in volume for volume in mounted)
+        assert any("/etc/kwire" in volume for volume in mounted) is ("secure" in names)
+        assert settings(services[name]).listeners[0].is_encrypted is ("secure" in names)
 
 
 def test_secured_brokers_have_the_ids_and_addresses_of_the_others(services: dict[str, Any]) -> None:
@@ -186,3 +202,48 @@ def test_secured_brokers_have_the_ids_and_addresses_of_the_others(services: dict
         assert config.super_users == {"User:CN=broker", "User:admin"}
         (http,) = (word for word in secured[name]["command"] if "http" in word)
         assert http.removeprefix("--http=") in secured[name]["healthcheck"]["test"][-1]
+
+
+def test_secured_brokers_can_use_the_certificate_that_the_documentation_makes(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    text = (ROOT / "docs" / "security.md").read_text()
+    section = text.partition("\n### In compose\n")[2].partition("\n## ")[0]
+    console = section.partition("```console\n")[2].partition("```")[0].replace("\\\n", "")
+    lines = [line.removeprefix("$ ") for line in console.splitlines()]
+    made = [line for line in lines if line.split()[0] in ("mkdir", "openssl", "cat")]
+    script = "umask 022\n" + "\n".join(made)
+    subprocess.run(["sh", "-ec", script], cwd=tmp_path, check=True, capture_output=True)
+    secrets = tmp_path / "secrets"
+    assert stat.S_IMODE((secrets / "broker.pem").stat().st_mode) == 0o600, "it has the key"
+    for name, service in read("docker-compose.secure.yml")["services"].items():
+        assert service["volumes"] == ["./secrets:/etc/kwire:ro"]
+        words = [word.replace("/etc/kwire", str(secrets)) for word in service["entrypoint"]]
+        command = [word for word in service["command"] if "http" not in word]
+        config = settings({"entrypoint": words, "command": command})
+        listener = config.listener("BROKERS")
+        for endpoint in config.listeners:
+            listener = config.listener(endpoint.listener)
+            read_file = lambda path: Path(path).read_bytes()  # noqa: E731
+            made_of = load_credentials(listener, read_file, login=endpoint.has_logins)
+            shake_hands(made_of.server, made_of.client, name)
+        own = load_pem_x509_certificate((secrets / "ca.pem").read_bytes())
+        assert f"User:{own.subject.rfc4514_string()}" in config.super_users
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    """A handshake in memory; both sides present what they have. Errors: SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    for end in ends:
+        assert end.version() is not None
+        end.do_handshake()
