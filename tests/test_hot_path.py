@@ -232,7 +232,12 @@ def kernel_calls(wire: Wire, frame: bytes) -> Counter[str]:
     return calls
 
 
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Wire], None]) -> None:
+def run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: Callable[[Wire], None],
+    **settings: str,
+) -> None:
     async def main() -> None:
         config = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -241,6 +246,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: Callable[[Wire], 
             "broker.id": "1",
             "socket.receive.buffer.bytes": str(4 << 20),
             "socket.send.buffer.bytes": str(4 << 20),
+            **settings,
         }
         broker = Broker(BrokerConfig(config))
         await broker.start()
@@ -360,6 +366,37 @@ def test_quotas_cost_a_request_some_python_functions(
         assert counts[3] - counts[1] <= 32, f"{counts} for Produce, Fetch, and both with quotas"
 
     run(tmp_path, monkeypatch, body)
+
+
+def test_metrics_cost_a_request_one_or_two_python_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is counted and not timed; timed are few of those that come fast."""
+    counts: dict[str, list[int]] = {"Produce": [], "Fetch": []}
+
+    def body(wire: Wire) -> None:
+        observer: Any = wire.broker.rooms.dispatcher._observer  # type: ignore[union-attr]
+        requests = {
+            "Produce": produce_frame(batch_of(4_000), 1),
+            "Fetch": fetch_frame(8_000, PARTITIONS),
+        }
+        for name, request in requests.items():
+            for _ in range(3):
+                wire.request(request)
+                wire.response()
+            if observer is not None:
+                observer.adapt(0 if name == "Produce" else 1, 1_000)
+                timed = observer.apis[0 if name == "Produce" else 1].mask
+                assert timed == 127
+            counts[name].append(python_calls(lambda request=request: wire.request(request)))
+            wire.response()
+
+    (tmp_path / "without").mkdir()
+    (tmp_path / "with").mkdir()
+    run(tmp_path / "without", monkeypatch, body)
+    run(tmp_path / "with", monkeypatch, body, **{"kwire.http.listener": "127.0.0.1:0"})
+    assert counts["Produce"][1] - counts["Produce"][0] <= 1, counts
+    assert counts["Fetch"][1] - counts["Fetch"][0] <= 2, counts
 
 
 def test_records_in_a_batch_cost_no_python_calls(

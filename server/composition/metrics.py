@@ -58,8 +58,7 @@ class BrokerMetrics:
         self, opened: Opened, rooms: Rooms, serving: Serving, stopping: Callable[[], bool]
     ) -> Sources:
         """The broker serves clients: return what is read of it."""
-        sessions = StoreSessions()
-        opened.store.on_session(sessions.changed)
+        sessions = StoreSessions(opened.store)
         self._image, self._stopping = rooms.publisher.current, stopping
         services = rooms.services
         began_s = time.thread_time()

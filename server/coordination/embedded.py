@@ -299,6 +299,11 @@ class EmbeddedStore:
     def session_timeout_ms(self) -> int:
         return self._timeout_ms
 
+    @property
+    def refused_logins(self) -> int:
+        """There are none."""
+        return 0
+
     def on_session(self, callback: Callable[[SessionState], None]) -> None:
         self._callbacks.append(callback)
 

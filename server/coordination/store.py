@@ -170,6 +170,11 @@ class Store(Protocol):
         """How long ephemeral nodes can outlive a killed process."""
         ...
 
+    @property
+    def refused_logins(self) -> int:
+        """How often the servers have refused this client's login."""
+        ...
+
     def on_session(self, callback: Callable[[SessionState], None]) -> None:
         """Call `callback` on every change of the session, on the event loop."""
         ...

@@ -122,6 +122,7 @@ class ZooKeeperStore:
         self._logs_in = False
         #: Why ZooKeeper refused the login, in words; written in kazoo's thread.
         self._refused: str | None = None
+        self.refused_logins = 0
         self._timeout_ms = timeout_ms
         self._loop = asyncio.get_running_loop()
         self._fence = threading.Lock()
@@ -253,6 +254,7 @@ class ZooKeeperStore:
                 log_in(*arguments)
             except AuthFailedError:
                 reason = f"ZooKeeper refused the login of {login.user} ({login.MECHANISM})"
+                self.refused_logins += 1
                 if self._refused is None:
                     logger.error("%s; trying again", reason)
                 self._refused = reason

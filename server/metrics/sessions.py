@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from ..coordination.store import SessionState
+from ..coordination.store import SessionState, Store
 
 
 class StoreSessions:
-    """Counts changes of the session; `changed` is for `Store.on_session`."""
+    """Counts changes of the session; `changed` is called with each."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        store.on_session(self.changed)
         self.connects = 0
         self.disconnects = 0
         self.expires = 0
+
+    @property
+    def auth_failures(self) -> int:
+        """Logins that were refused."""
+        return self._store.refused_logins
 
     def changed(self, state: SessionState) -> None:
         """The session has a new state."""

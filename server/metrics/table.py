@@ -537,6 +537,7 @@ ROWS: tuple[Row, ...] = (
     bean(M, CONTROLLER, "ControllerStats", "UncleanLeaderElectionsPerSec", "Leaders elected that were not in sync.", lambda v: v.sources.controller.unclean_elections),
     bean(M, SERVER, "SessionExpireListener", "ZooKeeperSyncConnectsPerSec", "Times that the store was connected.", lambda v: v.sources.sessions.connects),
     bean(M, SERVER, "SessionExpireListener", "ZooKeeperDisconnectsPerSec", "Times that the connection to the store was lost.", lambda v: v.sources.sessions.disconnects),
+    bean(M, SERVER, "SessionExpireListener", "ZooKeeperAuthFailuresPerSec", "Logins at the store that were refused.", lambda v: v.sources.sessions.auth_failures),
     bean(M, SERVER, "SessionExpireListener", "ZooKeeperExpiresPerSec", "Times that the store's session expired.", lambda v: v.sources.sessions.expires),
     # Coordinators
     bean(G, GROUP, "GroupMetadataManager", "NumGroups", "Groups that this broker coordinates.", lambda v: len(v.groups)),

@@ -144,6 +144,8 @@ class SimulatedStore:
     def session_timeout_ms(self) -> int:
         return self._inner.session_timeout_ms
 
+    refused_logins = 0
+
     def on_session(self, callback: Callable[[SessionState], None]) -> None:
         self._callbacks.append(callback)
 
