@@ -33,6 +33,7 @@ from ..metadata.image import TOPICS
 from ..metadata.updates import updated
 from ..replication.replica_manager import by_topic, stopped_topics
 from ..replication.role_slices import AT_ONCE, stop_replicas, take_roles
+from ..turns import Steps
 from . import refusals
 from .authorization import AclOperation, cluster
 from .context import Later, RequestContext
@@ -41,6 +42,9 @@ from .registry import handles
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
+
+#: How many topics of UpdateMetadata are adopted at once.
+TOPICS_AT_ONCE = 500
 
 #: From this version on a LeaderAndIsr response has its errors by topic id.
 BY_TOPIC_ID_SINCE = 5
@@ -55,14 +59,14 @@ def _obey(
     request: Told,
     refused: Callable[[ErrorCode], Answer],
     take: Callable[[RequestContext, Told], Answer | Coroutine[Any, Any, Answer]],
-) -> Answer | Later[Answer]:
+) -> Steps[Answer | Later[Answer]]:
     """Do what a request says, if it comes from a controller that is in office.
 
     Shape: `refused` makes the response with an error; `take` returns the response, or a coroutine of it.
     """
     if error := _refusal(ctx, request):
         return refused(error)
-    if _is_malformed(request):
+    if (yield from _is_malformed(request)):
         # Names become directories, and paths in the store: "../x" must not.
         logger.warning(
             "%s from %s has an invalid topic name or partition",
@@ -96,25 +100,33 @@ async def _obey_another(
     return await answer if isinstance(answer, Coroutine) else answer
 
 
-def _is_malformed(request: Told) -> bool:
-    """Whether a request has a topic name that no topic can have, or a partition below 0."""
+def _is_malformed(request: Told) -> Steps[bool]:
+    """Whether a request has a topic name that no topic can have, or a partition below 0; in steps."""
     names: set[str] = set()
     partitions: set[int] = set()
     for topic in request.topic_states:
+        yield
         names.add(topic.topic_name)
         partitions.update(state.partition_index for state in topic.partition_states)
     if isinstance(request, StopReplicaRequest):
         for old in request.topics:
+            yield
             names.add(old.name)
             partitions.update(old.partition_indexes)
         for stopped in request.ungrouped_partitions:
+            yield
             names.add(stopped.topic_name)
             partitions.add(stopped.partition_index)
     else:
         for state in request.ungrouped_partition_states:
+            yield
             names.add(state.topic_name)
             partitions.add(state.partition_index)
-    return any(map(invalid_topic_name, names)) or min(partitions, default=0) < 0
+    for name in names:
+        yield
+        if invalid_topic_name(name) is not None:
+            return True
+    return min(partitions, default=0) < 0
 
 
 def _refusal(ctx: RequestContext, request: Told) -> ErrorCode:
@@ -138,7 +150,7 @@ async def _pause() -> None:
 )
 def leader_and_isr(
     ctx: RequestContext, request: LeaderAndIsrRequest
-) -> LeaderAndIsrResponse | Later[LeaderAndIsrResponse]:
+) -> Steps[LeaderAndIsrResponse | Later[LeaderAndIsrResponse]]:
     """Take the roles of partitions."""
     return _obey(ctx, request, _no_roles, _roles)
 
@@ -218,7 +230,7 @@ def as_of(version: int, response: LeaderAndIsrResponse) -> LeaderAndIsrResponse:
 )
 def stop_replica(
     ctx: RequestContext, request: StopReplicaRequest
-) -> StopReplicaResponse | Later[StopReplicaResponse]:
+) -> Steps[StopReplicaResponse | Later[StopReplicaResponse]]:
     """Stop following partitions, and delete those that the request says to delete."""
     return _obey(ctx, request, _not_stopped, _stop)
 
@@ -246,7 +258,7 @@ def _stop(
 )
 def update_metadata(
     ctx: RequestContext, request: UpdateMetadataRequest
-) -> UpdateMetadataResponse | Later[UpdateMetadataResponse]:
+) -> Steps[UpdateMetadataResponse | Later[UpdateMetadataResponse]]:
     """Adopt the controller's view of the cluster; clients are answered from it from now on."""
     return _obey(ctx, request, _not_updated, _update)
 
@@ -255,9 +267,32 @@ def _not_updated(error: ErrorCode) -> UpdateMetadataResponse:
     return UpdateMetadataResponse(error_code=error)
 
 
-def _update(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+def _update(
+    ctx: RequestContext, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse | Coroutine[Any, Any, UpdateMetadataResponse]:
+    if len(request.topic_states) > TOPICS_AT_ONCE:
+        return _update_in_parts(ctx, request)
     if not ctx.services.replica_manager.take_controller_epoch(request.controller_epoch):
         return _not_updated(ErrorCode.STALE_CONTROLLER_EPOCH)
     publisher = ctx.services.publisher
     publisher.publish(updated(publisher.image, request))
+    return UpdateMetadataResponse()
+
+
+async def _update_in_parts(
+    ctx: RequestContext, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """Adopt many topics, some at a time; until the last of them, others are as they were before."""
+    for first in range(0, len(request.topic_states), TOPICS_AT_ONCE):
+        part = UpdateMetadataRequest(
+            controller_id=request.controller_id,
+            controller_epoch=request.controller_epoch,
+            topic_states=request.topic_states[first : first + TOPICS_AT_ONCE],
+            live_brokers=request.live_brokers,
+        )
+        answer = _update(ctx, part)
+        assert isinstance(answer, UpdateMetadataResponse)
+        if answer.error_code:
+            return answer
+        await _pause()
     return UpdateMetadataResponse()

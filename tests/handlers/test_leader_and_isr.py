@@ -31,7 +31,13 @@ from kwire.messages.update_metadata import (
 )
 from server.coordination.store import ConnectionLost, StoreError
 from server.handlers import leader_and_isr as room_of_roles
-from server.handlers.leader_and_isr import AT_ONCE, leader_and_isr, stop_replica, update_metadata
+from server.handlers.leader_and_isr import (
+    AT_ONCE,
+    TOPICS_AT_ONCE,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+)
 from tests.support.replicas import Replicas, finish, topic_id
 from tests.support.services import with_rooms
 
@@ -390,3 +396,37 @@ def test_controller_that_was_followed_by_another_obeys_it(told: Told) -> None:
         assert run(finish(handler(told.context(version), request))).error_code == 0
     assert told.partition("a").is_leader
     assert "a" in told.publisher.image.topics
+
+
+def test_many_topics_are_adopted_without_holding_up_others(told: Told) -> None:
+    number = 4 * TOPICS_AT_ONCE
+    known: list[int] = []
+
+    async def others() -> None:
+        while True:
+            known.append(len(told.publisher.image.topics))
+            await asyncio.sleep(0)
+
+    async def adopt() -> Any:
+        request = UpdateMetadataRequest(
+            controller_id=5,
+            controller_epoch=9,
+            broker_epoch=EPOCH,
+            topic_states=[
+                UpdateMetadataTopicState(
+                    topic_name=f"new-{each}",
+                    topic_id=topic_id(f"new-{each}"),
+                    partition_states=[UpdateMetadataPartitionState(replicas=[0])],
+                )
+                for each in range(number)
+            ],
+        )
+        beside = asyncio.create_task(others())
+        answer = await finish(update_metadata(told.context(8), request))
+        beside.cancel()
+        return answer
+
+    before = len(told.publisher.image.topics)
+    assert run(adopt()).error_code == ErrorCode.NONE
+    assert len(told.publisher.image.topics) == before + number
+    assert max(b - a for a, b in pairwise(known)) <= TOPICS_AT_ONCE
