@@ -1,131 +1,13 @@
-"""The console's pages by path, as a Starlette application; errors as pages, and the headers that all pages have."""
+"""The console's pages by path, as a Starlette application."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from . import cluster, explaining, groups, inside, messages, topics, transactions
-from .console import FOLDER, MAX_STREAMS, Console, Refused
-
-logger = logging.getLogger(__name__)
-
-#: Pages run no script but ours, are framed by nobody, and send nothing anywhere else.
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
-        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Frame-Options": "DENY",
-}
-STATIC = {
-    "console.css": "text/css; charset=utf-8",
-    "console.js": "text/javascript; charset=utf-8",
-    "htmx.min.js": "text/javascript; charset=utf-8",
-}
-STREAM = "text/event-stream"
-#: A static file's address changes with the version, so it may be kept.
-STATIC_HEADERS = HEADERS | {"Cache-Control": "private, max-age=86400"}
-
-#: (section, name in the navigation, path, key that goes there after `g`)
-NAVIGATION = (
-    ("cluster", "Cluster", "/console/", "c"),
-    ("topics", "Topics", "/console/topics", "t"),
-    ("groups", "Groups", "/console/groups", "r"),
-    ("transactions", "Transactions", "/console/transactions", "x"),
-    ("explain", "Explain", "/console/explain", "e"),
-    ("connections", "Connections", "/console/connections", "o"),
-    ("tree", "Coordination", "/console/tree", "d"),
-    ("log", "Log", "/console/log", "l"),
-)
-
-Values = dict[str, Any]
-Gather = Callable[[Console, Request], Awaitable[Values]]
-
-
-class Pages:
-    """Makes the responses of one console."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def page(self, section: str, template: str, gather: Gather) -> Callable[..., Any]:
-        """The endpoint of a page: what `gather` returns, in a template."""
-
-        async def endpoint(request: Request) -> Response:
-            self.console.looked_at()
-            try:
-                values = await gather(self.console, request)
-            except Refused as refused:
-                return await self.refused(section, refused)
-            return await self.html(section, template, values)
-
-        return endpoint
-
-    def live(self, template: str, gather: Gather, every_s: float = 2.0) -> Callable[..., Any]:
-        """The endpoint of the part of a page that is live, as server-sent events."""
-
-        async def endpoint(request: Request) -> Response:
-            console = self.console
-
-            async def render() -> str | None:
-                console.looked_at()
-                try:
-                    return await console.render(template, **await gather(console, request))
-                except Refused:
-                    return None
-
-            return self.stream(render, every_s)
-
-        return endpoint
-
-    async def tail(self, request: Request) -> Response:
-        """The messages of a topic as they are written; the fetch itself waits for them."""
-        return self.stream(messages.follow(self.console, request), 0.05, repeated=True)
-
-    def stream(
-        self, render: Callable[[], Awaitable[str | None]], every_s: float, repeated: bool = False
-    ) -> Response:
-        """Server-sent events, if not too many pages are live already."""
-        console = self.console
-        if console.streams >= MAX_STREAMS:
-            return Response(f"{MAX_STREAMS} pages are live already", 503)
-        return StreamingResponse(
-            console.follow(render, every_s, repeated), media_type=STREAM, headers=HEADERS
-        )
-
-    async def html(
-        self, section: str, template: str, values: Values, status: int = 200
-    ) -> Response:
-        """A page."""
-        text = await self.console.render(template, section=section, navigation=NAVIGATION, **values)
-        return HTMLResponse(text, status, HEADERS)
-
-    async def refused(self, section: str, refused: Refused) -> Response:
-        """A page that says why there is no other."""
-        return await self.html(section, "refused.html", {"refused": refused}, refused.status)
-
-    async def missing(self, request: Request, error: Exception) -> Response:
-        """There is no such page."""
-        return await self.refused(
-            "", Refused(404, "No such page", f"There is nothing at {request.url.path}.")
-        )
-
-    async def static(self, request: Request) -> Response:
-        """One of the console's own files."""
-        name = request.path_params["name"]
-        if name not in STATIC:
-            return Response("no such file", 404)
-        data = await self.console.broker.executor.in_thread((FOLDER / "static" / name).read_bytes)
-        return Response(data, 200, STATIC_HEADERS, STATIC[name])
+from .console import Console
+from .pages import Pages
 
 
 def application(console: Console, write_token: str) -> Starlette:

@@ -45,7 +45,7 @@ from .topics import TOPIC_RESOURCE
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from .app import Pages
+    from .pages import Pages
 
 logger = logging.getLogger(__name__)
 
