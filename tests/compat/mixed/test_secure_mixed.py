@@ -248,7 +248,7 @@ def read(cluster: MixedCluster, count: int) -> int:
     consumer.subscribe(["t"])
     found = 0
     while found < count:
-        messages = consumer.consume(count, timeout=30)
+        messages = consumer.consume(count - found, timeout=60)
         assert messages
         assert all(message.error() is None for message in messages)
         found += len(messages)
