@@ -15,7 +15,7 @@ from contextlib import redirect_stdout
 from typing import Any, TypeVar
 
 from kwire.api import ApiKey
-from kwire.errors import WireError
+from kwire.errors import ErrorCode, WireError
 from kwire.messages.metadata import MetadataRequest
 from kwire.schema import schema_of
 
@@ -36,6 +36,8 @@ from .contact import ContactError, Wire, reason
 T = TypeVar("T")
 
 PATIENCE_S = BOOTSTRAP_TIMEOUT_MS / 1000
+RETRY_S = 0.1
+COMING = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 class Brokers:
@@ -63,7 +65,18 @@ class Brokers:
         self.controller = response.controller_id
 
     def ask(self, request: object, to: int | None = None, max_version: int = 100) -> Any:
-        """The response of a broker, or of any if `to` is None. Errors: Unavailable."""
+        """The response of a broker, or of any if `to` is None. Errors: Unavailable.
+
+        Shape: a coordinator that is on its way, as after the first question about any group, is waited for.
+        """
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            response = self._ask(request, to, max_version)
+            if not coordinator_is_coming(response) or time.monotonic() > give_up:
+                return response
+            time.sleep(RETRY_S)
+
+    def _ask(self, request: object, to: int | None, max_version: int) -> Any:
         wire = self.wire(to)
         version = version_for(wire, request, max_version)
         try:
@@ -136,6 +149,17 @@ class Brokers:
             return "the broker"
         row = self.nodes.get(node)
         return f"broker {node}" + ("" if row is None else f" ({row.host}:{row.port})")
+
+
+def coordinator_is_coming(response: Any) -> bool:
+    """Whether a response, or the first row of one, says that a coordinator will be there in a moment."""
+    rows = [response]
+    for name in ("groups", "results", "transaction_states", "topics"):
+        rows += getattr(response, name, None) or ()
+        if len(rows) > 1:
+            rows += getattr(rows[1], "partitions", None) or ()
+            break
+    return any(getattr(row, "error_code", 0) in COMING for row in rows)
 
 
 def version_for(wire: Wire, request: object, max_version: int) -> int:

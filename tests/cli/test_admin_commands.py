@@ -72,6 +72,23 @@ def test_group_is_described_with_partitions_that_have_no_commit(
     assert rows(run("groups", "list", "--state", "Stable", "--output", "json")) == []
 
 
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
+        ("DescribeGroups", "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("OffsetFetch", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ],
+)
+def test_coordinator_that_is_on_its_way_is_waited_for(
+    kafka: Any, run: Callable[..., str], api: str, error: str
+) -> None:
+    kafka.topic("t")
+    run("groups", "reset", "g", "-t", "t", "--to", "latest")
+    with kafka.fault(api=api, nth=1, error=error):
+        assert run("groups", "describe", "g").startswith("g  Empty")
+
+
 def test_offsets_are_reset_in_every_way(
     kafka: Any, run: Callable[..., str], tmp_path: Path
 ) -> None:
