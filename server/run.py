@@ -245,6 +245,8 @@ async def _run(broker: Broker) -> int:
         OSError,
     ) as error:
         said = error.explain() if isinstance(error, ConfigError) else str(error)
+        if isinstance(error, OSError) and error.strerror and not error.filename:
+            said = error.strerror  # without its number
         logger.error("cannot start: %s%s", said, what_helps(error, broker.config))
         return 1
     finally:
