@@ -51,6 +51,7 @@ TOOLS = {
     "test_topic_configs": "kafka-configs",
     "test_broker_configs": "kafka-configs",
     "test_quotas": "kafka-configs",
+    "test_subscriptions": "kafka-client-metrics",
     "test_api_versions": "kafka-broker-api-versions",
     "test_log_dirs": "kafka-log-dirs",
     "test_dump_log": "kafka-dump-log",
