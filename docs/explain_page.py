@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from server.explain.rules import (
-    CAUSES,
-    Answer,
-    explain_group,
-    explain_record,
-    explain_transaction,
-)
+from server.explain.answers import CAUSES, Answer
+from server.explain.group_rules import explain_group
+from server.explain.record_rules import explain_record
+from server.explain.transaction_rules import explain_transaction
 from tests.explain import examples
 
 INTRO = """# Why is my record invisible?

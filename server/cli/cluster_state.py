@@ -13,7 +13,7 @@ from kwire.messages.list_partition_reassignments import ListPartitionReassignmen
 from kwire.messages.metadata import MetadataRequest
 
 from ..explain.live import Unavailable, partitions_of
-from ..explain.rules import counted, listed
+from ..explain.words import counted, listed
 from .brokers import Brokers
 from .output import show_rows, wants_json
 

@@ -12,7 +12,7 @@ from .client import add_bootstrap
 from .client_properties import UsageError
 
 if TYPE_CHECKING:
-    from ..explain.rules import Answer
+    from ..explain.answers import Answer
     from .brokers import Brokers
 
 #: Causes that are no answer to a name without --group or --transactional-id.
@@ -92,20 +92,21 @@ def now_ms() -> int:
 
 def from_brokers(brokers: Brokers, options: Namespace) -> int:
     """Ask the cluster."""
-    from ..explain import live, rules
+    from ..explain import live
+    from ..explain.group_rules import explain_group
+    from ..explain.record_rules import explain_record
+    from ..explain.transaction_rules import explain_transaction
 
     answers: list[Answer] = []
     words = options.what
     if len(words) == 3:
         key = None if options.key is None else options.key.encode()
         asking = live.record_facts(words[0], int(words[1]), int(words[2]), now_ms(), key)
-        answers.append(rules.explain_record(brokers.run(asking)))
+        answers.append(explain_record(brokers.run(asking)))
     for name in groups(options):
-        answers += rules.explain_group(brokers.run(live.group_facts(name, now_ms())))
+        answers += explain_group(brokers.run(live.group_facts(name, now_ms())))
     for name in transactional_ids(options):
-        answers.append(
-            rules.explain_transaction(brokers.run(live.transaction_facts(name, now_ms())))
-        )
+        answers.append(explain_transaction(brokers.run(live.transaction_facts(name, now_ms()))))
     return show(answers, options)
 
 
@@ -113,7 +114,10 @@ def from_files(options: Namespace) -> int:
     """Read log directories."""
     from kwire.errors import RecordError
 
-    from ..explain import directory, rules
+    from ..explain import directory
+    from ..explain.group_rules import explain_group
+    from ..explain.record_rules import explain_record
+    from ..explain.transaction_rules import explain_transaction
     from ..log.checkpoint import CorruptCheckpoint
 
     answers: list[Answer] = []
@@ -125,12 +129,12 @@ def from_files(options: Namespace) -> int:
             facts = directory.record_facts(
                 files, words[0], int(words[1]), int(words[2]), now_ms(), key
             )
-            answers.append(rules.explain_record(facts))
+            answers.append(explain_record(facts))
         for name in groups(options):
-            answers += rules.explain_group(directory.group_facts(files, name, now_ms()))
+            answers += explain_group(directory.group_facts(files, name, now_ms()))
         for name in transactional_ids(options):
             found = directory.transaction_facts(files, name, now_ms())
-            answers.append(rules.explain_transaction(found))
+            answers.append(explain_transaction(found))
     except OSError as error:
         print(f"kwire: {error.filename or options.log_dir[0]}: {error.strerror}", file=sys.stderr)
         return 1

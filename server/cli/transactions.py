@@ -25,7 +25,8 @@ from ..explain.live import (
     partitions_of,
     transaction_facts,
 )
-from ..explain.rules import explain_transaction, when
+from ..explain.transaction_rules import explain_transaction
+from ..explain.words import when
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap, whole_number
 from .client_properties import UsageError

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..explain.answers import Answer
+from ..explain.group_rules import explain_group
 from ..explain.live import (
     Ask,
     Asking,
@@ -14,7 +16,8 @@ from ..explain.live import (
     record_facts,
     transaction_facts,
 )
-from ..explain.rules import Answer, explain_group, explain_record, explain_transaction
+from ..explain.record_rules import explain_record
+from ..explain.transaction_rules import explain_transaction
 from .console import Console, Refused
 from .listing import number_in
 from .messages import read_records

@@ -36,8 +36,9 @@ from kwire.messages.metadata import (
 )
 from kwire.records.batch import BatchBuilder, read_header
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from server.explain.answers import Answer
 from server.explain.live import EARLIEST, READ_COMMITTED, Asking, Unavailable, record_facts
-from server.explain.rules import Answer, explain_record
+from server.explain.record_rules import explain_record
 
 NOW = 1_795_420_000_000
 

@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
+from server.explain.answers import CAUSES
 from server.explain.facts import Later, Marker, Replica, Transaction
-from server.explain.rules import (
-    CAUSES,
-    duration,
-    explain_group,
-    explain_record,
-    explain_transaction,
-    listed,
-)
+from server.explain.group_rules import explain_group
+from server.explain.record_rules import explain_record
+from server.explain.transaction_rules import explain_transaction
+from server.explain.words import duration, listed
 
 from .examples import (
     DATA,

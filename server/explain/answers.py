@@ -1,0 +1,85 @@
+"""Answers of `kwire explain`: a cause, as a sentence and as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A cause, as a sentence and as data.
+
+    Shape: `cause` is a key of CAUSES; `hidden_from` the isolation levels whose readers do not get the
+    record; `details` can be written as JSON; `advice` is what one can do, or empty.
+    """
+
+    about: str
+    cause: str
+    sentence: str
+    details: dict[str, Any] = field(default_factory=dict)
+    hidden_from: tuple[str, ...] = ()
+    advice: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The answer as a JSON object."""
+        result: dict[str, Any] = {"about": self.about, "cause": self.cause}
+        if self.about == "record":
+            result["hidden_from"] = list(self.hidden_from)
+        result["sentence"] = self.sentence
+        if self.advice:
+            result["advice"] = self.advice
+        return result | self.details
+
+
+#: Every cause, and when it holds. docs/explain.md and the tests have an example of each.
+CAUSES = {
+    # Records.
+    "no_topic": "The cluster has no such topic.",
+    "no_partition": "The topic has fewer partitions.",
+    "not_authorized": "The user may not read the topic.",
+    "no_leader": "No replica that may lead the partition is alive.",
+    "never_written": "The log ends before the offset.",
+    "deleted_by_delete_records": "The log begins after the offset, at a place where only DeleteRecords puts it.",
+    "deleted_by_retention": "The log begins after the offset, and retention or DeleteRecords has removed whole segments.",
+    "above_high_watermark": "Not every in-sync replica has the record yet.",
+    "control_record": "The offset belongs to a marker of a transaction or of the log, which no consumer gets.",
+    "compacted_away": "Compaction has removed the record, because a later one has its key.",
+    "compacted_or_expired": "Compaction has removed the record, and its key is not known any more.",
+    "missing": "The log has no record there, and the topic is not compacted.",
+    "corrupt": "The batch is damaged; consumers stop before it.",
+    "aborted": "The record's transaction was aborted.",
+    "open_transaction": "The record's own transaction is not over.",
+    "above_last_stable_offset": "The transaction of another producer, begun before the record, is not over.",
+    "hanging_transaction": "A transaction that no coordinator knows is open before the record, and will never end.",
+    "tombstone": "Consumers get the record; its value is null, so it deletes its key.",
+    "visible": "Nothing hides the record.",
+    # Groups.
+    "no_group": "There is no such group.",
+    "coordinator_unavailable": "The group's or transaction's coordinator does not answer.",
+    "group_empty": "The group has no members.",
+    "group_preparing_rebalance": "The group waits for members to join again.",
+    "group_completing_rebalance": "The group waits for its leader to hand out partitions.",
+    "group_assigning": "The coordinator works out who gets which partition (consumer protocol).",
+    "group_reconciling": "Members have to give partitions up before others get them (consumer protocol).",
+    "group_dead": "The group is being removed.",
+    "group_stable": "Every member has its partitions.",
+    "partition_without_leader": "The group cannot read a partition, because nobody leads it.",
+    "offset_deleted": "The group's offset lies before the beginning of the log.",
+    "offset_beyond_end": "The group's offset lies behind the end of the log.",
+    "never_committed": "The group has no offset for the partition.",
+    "lag_unassigned": "No member reads the partition.",
+    "lag_transaction": "An open transaction keeps readers with read_committed from going on.",
+    "lag_markers": "Nothing but markers and aborted records is left to read; the lag stays.",
+    "lag_stalled": "The partition's member has not committed for a while.",
+    "lag_behind": "The partition's member is behind.",
+    "caught_up": "The group has read everything.",
+    # Transactional ids.
+    "no_transactional_id": "No coordinator knows the transactional id.",
+    "transaction_empty": "The producer has begun no transaction.",
+    "transaction_ongoing": "A transaction is open, within its timeout.",
+    "transaction_overdue": "A transaction is open beyond its timeout, and the coordinator has not aborted it yet.",
+    "transaction_ending": "The transaction is decided, but partitions lack the marker.",
+    "transaction_complete": "The last transaction is over.",
+    "transaction_dead": "The transactional id is being removed.",
+}
