@@ -81,6 +81,10 @@ def labels_of(instance: ClientInstance, point: Point) -> Labels:
     found = {}
     for key, value in point.attributes:
         name = NOT_IN_NAMES.sub("_", key)
+        if (
+            name[:2] == "__"
+        ):  # reserved by Prometheus: __name__ would replace the name of the series
+            name = name.strip("_")
         if name[:1].isdigit() or not name:
             name = f"_{name}"
         found[name] = value

@@ -153,3 +153,14 @@ def test_rows_without_metrics_are_steps_too(telemetry: Telemetry, instance: Clie
     """A push of a million empty rows must not be one step."""
     empty = b"\x0a\x00" * 10_000
     assert sum(1 for _ in telemetry.take(instance, 0, empty, 0)) > 100
+
+
+def test_attribute_cannot_replace_the_name_of_a_series(
+    telemetry: Telemetry, instance: ClientInstance
+) -> None:
+    forged = gauge(LATENCY, 1.0, **{"__name__": "kafka_server_brokerstate", "__": "x"})
+    assert take(telemetry, instance, payload(forged)) is ErrorCode.NONE
+    ((labels, _),) = telemetry.series.families[
+        "kafka_client_producer_request_latency_avg"
+    ].values.items()
+    assert dict(labels) == {"name": "kafka_server_brokerstate", "_": "x", **ids(instance)}
