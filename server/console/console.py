@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ IDLE_MS = 15 * 60_000
 MAX_STREAMS = 8
 #: A stream says something at least so often, and so notices that its reader has gone.
 BEAT_S = 2.0
+#: What ends a line of a stream of events.
+LINE_BREAK = re.compile("\r\n|\r|\n")
 #: Pieces of a page between which others get their turn.
 PIECES = 64
 
@@ -118,7 +121,8 @@ class Console:
             pieces.append(piece)
             if count % PIECES == 0:
                 await broker.turns.pause(self)
-        return "".join(pieces)
+        # Half of a surrogate pair, from a JSON document or the name of a file, cannot be sent.
+        return "".join(pieces).encode("utf-8", "backslashreplace").decode("utf-8")
 
     # -- what is live
 
@@ -132,19 +136,15 @@ class Console:
 
         Source: HTML Living Standard, 9.2 Server-sent events.
         """
-        self.streams += 1
         before: str | None = None
-        try:
-            while True:
-                text = await render()
-                if text is None or (text == before and not repeated):
-                    yield b": still here\n\n"
-                else:
-                    yield event(text)
-                    before = text
-                await asyncio.sleep(every_s)
-        finally:
-            self.streams -= 1
+        while True:
+            text = await render()
+            if text is None or (text == before and not repeated):
+                yield b": still here\n\n"
+            else:
+                yield event(text)
+                before = text
+            await asyncio.sleep(every_s)
 
     # -- rates
 
@@ -198,8 +198,8 @@ def sample_of(view: View) -> Sample:
 
 
 def event(text: str) -> bytes:
-    """One server-sent event."""
-    lines = "\n".join(f"data: {line}" for line in text.split("\n"))
+    """One server-sent event. Shape: each kind of line break that ends a field is one, so that no text can begin another."""
+    lines = "\n".join(f"data: {line}" for line in LINE_BREAK.split(text))
     return f"{lines}\n\n".encode()
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from . import messages
 from .console import FOLDER, MAX_STREAMS, Console, Refused
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 #: Pages run no script but ours, are framed by nobody, and send nothing anywhere else.
 HEADERS = {
@@ -44,6 +47,21 @@ NAVIGATION = (
 
 Values = dict[str, Any]
 Gather = Callable[[Console, Request], Awaitable[Values]]
+
+
+class Live(StreamingResponse):
+    """A response that goes on. Shape: it counts from when it is made, so that many at once are not more than allowed."""
+
+    def __init__(self, console: Console, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, media_type=STREAM, headers=HEADERS)
+        self._console = console
+        console.streams += 1
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._console.streams -= 1
 
 
 class Pages:
@@ -93,9 +111,7 @@ class Pages:
         console = self.console
         if console.streams >= MAX_STREAMS:
             return Response(f"{MAX_STREAMS} pages are live already", 503)
-        return StreamingResponse(
-            console.follow(render, every_s, repeated), media_type=STREAM, headers=HEADERS
-        )
+        return Live(console, console.follow(render, every_s, repeated))
 
     async def html(
         self, section: str, template: str, values: Values, status: int = 200

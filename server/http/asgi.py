@@ -102,9 +102,12 @@ def asgi_route(application: Application) -> Route:
             elif name.lower() not in OWN_HEADERS:
                 headers.append((name.decode("latin-1"), value.decode("latin-1")))
         first = body.get("body", b"")
-        if body.get("more_body", False):
+        if body.get("more_body", False) and request.method == "HEAD":
+            answering.end()  # nobody will ask for the rest
+        elif body.get("more_body", False):
             return HttpResponse(start["status"], answering.pieces(first), content_type, headers)
-        await answering.task
+        else:
+            await answering.task
         return HttpResponse(start["status"], first, content_type, headers)
 
     return route

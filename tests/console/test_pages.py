@@ -11,6 +11,7 @@ import pytest
 
 from server.broker import Broker
 from server.config import BrokerConfig, ConfigError
+from server.console.console import MAX_STREAMS, event
 from tests.console.browsing import console, create_topic, produce
 
 ROOT = Path(__file__).parents[2]
@@ -232,3 +233,42 @@ def test_page_says_what_was_not_answered(tmp_path: Path) -> None:
                 assert (await browser.get(f"/console/{path}")).status in (200, 403, 404, 503)
 
     asyncio.run(main())
+
+
+def test_requests_for_live_pages_leave_connections_for_probes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            for _ in range(MAX_STREAMS + 1):  # nobody reads what follows the head
+                assert (
+                    await browser.request("HEAD", "/console/live/cluster", b"", {})
+                ).status == 200
+            opened = [
+                await asyncio.open_connection("127.0.0.1", browser.port)
+                for _ in range(2 * MAX_STREAMS)
+            ]
+            for _, writer in opened:
+                writer.write(b"GET /console/live/cluster HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            heads = [await reader.readuntil(b"\r\n\r\n") for reader, _ in opened]
+            assert sum(b" 200 " in head for head in heads) == MAX_STREAMS
+            assert sum(b" 503 " in head for head in heads) == MAX_STREAMS
+            for _, writer in opened:
+                writer.close()
+                await writer.wait_closed()
+
+    asyncio.run(main())
+
+
+def test_half_of_a_surrogate_pair_in_a_record_is_shown(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            await create_topic(browser, "halves")
+            await produce(browser, "halves", 0, [(b"k", b'["\\ud800"]')])
+            page = await browser.get("/console/topics/halves/messages")
+            assert page.status == 200
+            assert "\\ud800" in page.text
+
+    asyncio.run(main())
+
+
+def test_line_breaks_of_a_record_begin_no_field_of_an_event() -> None:
+    assert event("a\rretry: 0\r\nid: 1\nb") == b"data: a\ndata: retry: 0\ndata: id: 1\ndata: b\n\n"

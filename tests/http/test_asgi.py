@@ -113,3 +113,27 @@ def test_page_of_another_name_is_refused_before_the_application() -> None:
 
     answers, _ = served(app, b"GET /app/ HTTP/1.1\r\nHost: evil.example\r\n\r\n")
     assert answers[0][0] == 421
+
+
+def test_application_that_streams_ends_after_the_head_that_was_asked_for() -> None:
+    ended: list[str] = []
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start())
+        try:
+            while True:
+                await send(body(b"x", True))
+                await asyncio.sleep(0)
+        finally:
+            ended.append("yes")
+
+    async def main() -> None:
+        server = Server()
+        server.listener.routes["/app/"] = asgi_route(app)
+        transport = server.connect()
+        transport.receive(b"HEAD /app/ HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await turns(40)
+        assert responses(transport, "HEAD") == [(200, b"")]
+        assert ended == ["yes"]
+
+    asyncio.run(main())
