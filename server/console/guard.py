@@ -93,6 +93,14 @@ def foreign(headers: Mapping[str, str]) -> str | None:
     if not origin:
         return "the request does not say which site it was made by (Origin)"
     host = headers.get("host", "").lower()
-    if not host or urlsplit(origin).netloc.lower() != host:
+    if not host or not is_origin_of(origin, host):
         return f"the request was made by another site ({origin[:100]})"
     return None
+
+
+def is_origin_of(origin: str, host: str) -> bool:
+    """Whether an Origin is of this host and port. Shape: `host` is in lower case."""
+    try:
+        return urlsplit(origin).netloc.lower() == host
+    except ValueError:  # it is no URL
+        return False

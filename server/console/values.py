@@ -66,7 +66,7 @@ def document(kind: str, data: bytes, value: Any) -> Shown:
     try:
         line = json.dumps(value, ensure_ascii=False, default=str)
         whole = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):  # TypeError: a key that JSON cannot have
         return hexadecimal(data)
     return Shown(kind, len(data), shortened(line, MAX_LINE), shortened(whole, MAX_TEXT))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from server.console.values import MAX_LINE, MAX_TEXT, shown
+from server.console.values import MAX_LINE, MAX_TEXT, document, shown
 
 
 def test_form_is_chosen_by_what_the_bytes_are() -> None:
@@ -44,3 +44,7 @@ def test_long_values_are_cut() -> None:
 def test_short_text_has_nothing_more_to_open() -> None:
     assert shown(b"short").whole == ""
     assert shown(b"two\nlines").whole == "two\nlines"
+
+
+def test_document_with_keys_that_json_cannot_have_is_hexadecimal() -> None:
+    assert document("msgpack", b"\x81\xc4\x01a\x01", {b"a": 1}).kind == "hex"

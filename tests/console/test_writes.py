@@ -22,6 +22,7 @@ OWN = {"host": "localhost:9644", "origin": "http://localhost:9644"}
         {"origin": "null"},
         {"origin": "http://evil.example"},
         {"origin": "http://localhost:9645"},
+        {"origin": "http://["},
         {"origin": "http://localhost:9644.evil.example"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
