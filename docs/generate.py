@@ -390,8 +390,8 @@ def _options(parser: ArgumentParser) -> list[str]:
     for action in parser._actions:
         if isinstance(action, _SubParsersAction) or "--help" in action.option_strings:
             continue
-        words = ", ".join(action.option_strings) or str(action.metavar)
-        takes = action.metavar or (("|".join(map(str, action.choices))) if action.choices else "")
+        takes = action.metavar or "|".join(map(str, action.choices or ()))
+        words = ", ".join(action.option_strings) or str(takes or action.dest)
         if action.option_strings and action.nargs != 0:
             words = f"{words} {takes or action.dest.upper()}"
         rows.append(f"- `{words}` {(action.help or '').replace('%%', '%')}".rstrip())
