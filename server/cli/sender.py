@@ -332,14 +332,9 @@ class Sender:
         """Send a batch after the one that is on its way to the same leader."""
         if not batch.data:
             batch.data = self._encode(batch)
-        leader = self._leaders[batch.partition]
-        if leader in self._waiting:
-            self._settle(leader)
-            leader = self._leaders[batch.partition]
+        leader = self._free_leader(batch)
         try:
-            wire = self._wire(leader)
-            version = version_for(wire, EMPTY, MAX_VERSION)
-            wire.send(self._request(batch), version, answered=self._acks != 0)
+            self._write(batch, leader)
         except (Unavailable, OSError):
             self._send_again(batch, ErrorCode.NETWORK_EXCEPTION)
             return
@@ -347,6 +342,20 @@ class Sender:
             self._waiting[leader] = batch
         else:
             self.acknowledged += batch.count
+
+    def _free_leader(self, batch: Batch) -> int:
+        """The leader of a batch's partition, once no other batch is on its way to it."""
+        leader = self._leaders[batch.partition]
+        if leader in self._waiting:
+            self._settle(leader)
+            leader = self._leaders[batch.partition]
+        return leader
+
+    def _write(self, batch: Batch, leader: int) -> None:
+        """Write the request for a batch. Errors: Unavailable, OSError."""
+        wire = self._wire(leader)
+        version = version_for(wire, EMPTY, MAX_VERSION)
+        wire.send(self._request(batch), version, answered=self._acks != 0)
 
     def _request(self, batch: Batch) -> ProduceRequest:
         row = PartitionProduceData(index=batch.partition, records=memoryview(batch.data))
@@ -391,14 +400,9 @@ class Sender:
         while error in RETRIABLE and time.monotonic() < deadline:
             time.sleep(RETRY_S)
             self._learn(deadline)
-            leader = self._leaders[batch.partition]
-            if leader in self._waiting:
-                self._settle(leader)
-                leader = self._leaders[batch.partition]
+            leader = self._free_leader(batch)
             try:
-                wire = self._wire(leader)
-                version = version_for(wire, EMPTY, MAX_VERSION)
-                wire.send(self._request(batch), version, answered=self._acks != 0)
+                self._write(batch, leader)
             except (Unavailable, OSError) as failure:
                 self._brokers.forget(leader)
                 error, message = ErrorCode.NETWORK_EXCEPTION, reason(failure)
