@@ -18,13 +18,17 @@ from .client import CommandError, add_bootstrap, key_value
 from .client_properties import UsageError
 from .output import add_output, show_rows, wants_json
 
-#: Option -> resource type and what its help says. Source: ConfigResource.Type.
+#: Types of resources. Source: ConfigResource.Type.
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+#: Operations of IncrementalAlterConfigs. Source: AlterConfigOp.OpType.
+SET, DELETE, APPEND, SUBTRACT = range(4)
+#: Option -> resource type and what its help says.
 KINDS = {
-    "topic": (2, "a topic"),
-    "broker": (4, "a broker, by its id"),
-    "broker_logger": (8, "the log levels of a broker, by its id"),
-    "client_metrics": (16, "a subscription of client metrics (KIP-714)"),
-    "group": (32, "a group"),
+    "topic": (TOPIC, "a topic"),
+    "broker": (BROKER, "a broker, by its id"),
+    "broker_logger": (BROKER_LOGGER, "the log levels of a broker, by its id"),
+    "client_metrics": (CLIENT_METRICS, "a subscription of client metrics (KIP-714)"),
+    "group": (GROUP, "a group"),
 }
 #: Words of Apache Kafka's --entity-type -> option.
 ENTITY_TYPES = {
@@ -39,7 +43,7 @@ ELSEWHERE = {
     "clients": "kwire quotas",
     "ips": "kwire quotas",
 }
-BROKER, BROKER_LOGGER = 4, 8
+#: Where a value comes from. Source: DescribeConfigsResponse.ConfigSource.
 SOURCES = {
     1: "topic",
     2: "broker",
@@ -51,7 +55,6 @@ SOURCES = {
     8: "group",
 }
 DEFAULTS = ("default", "server.properties")
-SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def add_arguments(parser: ArgumentParser) -> None:

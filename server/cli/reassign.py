@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kwire.errors import ErrorCode
 from kwire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -30,18 +31,16 @@ from ..explain.live import Unavailable, metadata_of, placed_of
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap, whole_number
 from .client_properties import UsageError
+from .configs import BROKER, DELETE, SET, TOPIC
 from .output import add_output, show_rows
 
 Partition = tuple[str, int]
 Plan = dict[Partition, list[int]]
 
-TOPIC, BROKER = 2, 4
-SET, DELETE = 0, 1
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
-NO_REASSIGNMENT = 85
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -351,7 +350,7 @@ def cancel(brokers: Brokers, options: Namespace) -> int:
     code = refused(
         (tp, row)
         for tp, row in reassign(brokers, dict.fromkeys(tps))
-        if row.error_code != NO_REASSIGNMENT
+        if row.error_code != ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     )
     if not options.preserve_throttles and len(tps) == len(ongoing):
         end_throttles(brokers, {topic for topic, _ in tps})

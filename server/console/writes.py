@@ -36,11 +36,11 @@ from kwire.messages.offset_commit import (
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.builder import BatchBuilder
 
+from ..config.changes import Operation, ResourceType
 from . import facts
 from .console import Refused, said
 from .guard import COOKIE, SESSION_MS, Guard
 from .listing import number_in
-from .topics import TOPIC_RESOURCE
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 30_000
-SET, DELETE = 0, 1
 CONCURRENT_TRANSACTIONS = int(ErrorCode.CONCURRENT_TRANSACTIONS)
 #: Where a group's offsets may be set to, with what the form calls it.
 TARGETS = {
@@ -456,7 +455,7 @@ async def show_setting(writes: Writes, values: Values) -> Form:
         DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=TOPIC_RESOURCE,
+                    resource_type=ResourceType.TOPIC,
                     resource_name=topic.name,
                     configuration_keys=[name],
                 )
@@ -496,12 +495,12 @@ async def change_setting(writes: Writes, values: Values) -> str:
         IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
-                    resource_type=TOPIC_RESOURCE,
+                    resource_type=ResourceType.TOPIC,
                     resource_name=topic.name,
                     configs=[
                         AlterableConfig(
                             name=values.get("name", ""),
-                            config_operation=DELETE if removes else SET,
+                            config_operation=Operation.DELETE if removes else Operation.SET,
                             value=None if removes else values.get("value", ""),
                         )
                     ],
