@@ -262,6 +262,17 @@ def label_sets(
             yield tuple((label, given[label]) for label in row.labels if label in given)
 
 
+def around_load(broker: BrokerProcess, values: Callable[[], Any]) -> list[Any]:
+    """What `values` says before and after the load."""
+    load = Load(broker)
+    load.prepare()
+    before = values()
+    load.run()
+    after = values()
+    load.client.close()
+    return [before, after]
+
+
 def main() -> None:
     """Run the load on both brokers, and print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -283,21 +294,10 @@ def main() -> None:
             folder / "kwire", config={**SETTINGS, "kwire.http.listener": f"127.0.0.1:{http}"}
         )
         url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{jmx}/jmxrmi"
-        kafka_found, kwire_found = [], []
         with kafka:
-            load = Load(kafka)
-            load.prepare()
-            kafka_found.append(kafka_values(url))
-            load.run()
-            kafka_found.append(kafka_values(url))
-            load.client.close()
+            kafka_found = around_load(kafka, lambda: kafka_values(url))
         with kwire:
-            load = Load(kwire)
-            load.prepare()
-            kwire_found.append(kwire_values(http))
-            load.run()
-            kwire_found.append(kwire_values(http))
-            load.client.close()
+            kwire_found = around_load(kwire, lambda: kwire_values(http))
     rows = compare(kafka_found, kwire_found)
     for row in rows:
         if row["kafka"] != row["kwire"]:

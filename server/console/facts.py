@@ -22,6 +22,7 @@ from .console import Console
 KEPT_MS = 2_000
 #: Special timestamps of ListOffsets.
 LATEST, EARLIEST = -1, -2
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class Lag(NamedTuple):
@@ -87,15 +88,18 @@ async def sizes(console: Console) -> dict[str, dict[int, int]]:
 
 
 async def offsets(
-    console: Console, partitions: dict[str, list[int]], timestamp: int
+    console: Console,
+    partitions: dict[str, list[int]],
+    timestamp: int,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[str, dict[int, int]]:
-    """Offsets at a time, of partitions that this broker leads: those that have one."""
+    """Offsets at a time, of the partitions that this broker leads and that have such an offset."""
     if not partitions:
         return {}
     response = await console.ask(
         ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=0,
+            isolation_level=isolation_level,
             timeout_ms=5_000,
             topics=[
                 ListOffsetsTopic(

@@ -11,7 +11,7 @@ from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 from . import facts, topics
 from .console import Console, Refused, said
-from .facts import EARLIEST, LATEST
+from .facts import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from .filters import FilterError, parse
 from .listing import number_in
 from .records import Found, RecordRow, Wanted, rows_of
@@ -34,7 +34,6 @@ FIRST_STEP = 200
 MAX_LIVE_ROWS = 100
 #: How long a live page waits for records before it says that it is still there.
 LIVE_WAIT_MS = 1_500
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class Asked(NamedTuple):

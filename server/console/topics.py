@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kwire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire.types import uuid_to_str
 
+from ..config.changes import ResourceType
 from ..config.definitions import to_text
 from ..config.tables import TOPIC
 from . import facts
 from .console import Console, Refused, said
-from .facts import EARLIEST, LATEST, Lag
+from .facts import EARLIEST, LATEST, READ_COMMITTED, Lag
 from .listing import Listing, listing
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 #: Groups named in a row of the list.
 MOST_GROUPS = 3
-TOPIC_RESOURCE = 2
 #: Where a setting's value comes from. Source: DescribeConfigsResponse.ConfigSource.
 SOURCES = {
     1: "the topic",
@@ -30,7 +29,6 @@ SOURCES = {
     4: "the broker's start",
     5: "the default",
 }
-READ_COMMITTED = 1
 
 
 @dataclass
@@ -238,30 +236,10 @@ async def gather_partitions(console: Console, request: Request) -> dict[str, Any
 
 async def stable_offsets(console: Console, topic: str, numbers: list[int]) -> dict[int, int]:
     """The last stable offset of partitions that this broker leads."""
-    if not numbers:
-        return {}
-    response = await console.ask(
-        ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=READ_COMMITTED,
-            timeout_ms=5_000,
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=number, timestamp=LATEST)
-                        for number in numbers
-                    ],
-                )
-            ],
-        )
+    found = await facts.offsets(
+        console, {topic: numbers} if numbers else {}, LATEST, READ_COMMITTED
     )
-    return {
-        row.partition_index: row.offset
-        for found in response.topics
-        for row in found.partitions
-        if not row.error_code
-    }
+    return found.get(topic, {})
 
 
 async def gather_settings(console: Console, request: Request) -> dict[str, Any]:
@@ -271,7 +249,9 @@ async def gather_settings(console: Console, request: Request) -> dict[str, Any]:
         DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
-                    resource_type=TOPIC_RESOURCE, resource_name=topic.name, configuration_keys=None
+                    resource_type=ResourceType.TOPIC,
+                    resource_name=topic.name,
+                    configuration_keys=None,
                 )
             ],
             include_synonyms=False,
