@@ -92,7 +92,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--delete-config", metavar="K,K", help="as in kafka-configs.sh: reset several"
     )
     _add_dry_run(verb)
-    verb = verbs.add_parser("delete", help="reset configs to what holds without them")
+    verb = verbs.add_parser("delete", help="remove configs, so that their defaults count")
     _add_entity(verb)
     verb.add_argument("keys", metavar="KEY", nargs="+")
     _add_dry_run(verb)

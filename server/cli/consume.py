@@ -144,7 +144,7 @@ def check(options: Namespace) -> None:
     except FormatError as error:
         raise UsageError(f"--{'property' if options.property else 'format'}: {error}") from None
     if options.property and (options.format != "value" or options.base64):
-        raise UsageError("--property and --format: only one can be meant")
+        raise UsageError("--property and --format: give only one of them")
     if options.group is not None:
         for name in ("partition", "offset", "until"):
             if getattr(options, name) is not None:
@@ -153,7 +153,7 @@ def check(options: Namespace) -> None:
                     " `kwire groups reset` moves it"
                 )
     if options.from_beginning and options.offset is not None:
-        raise UsageError("--from-beginning and --offset: only one can be meant")
+        raise UsageError("--from-beginning and --offset: give only one of them")
 
 
 def begin(consumer: Any, options: Namespace) -> dict[Any, int | None]:

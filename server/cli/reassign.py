@@ -70,7 +70,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--throttle", type=whole_number, metavar="BYTES", help="most bytes a second for each broker"
     )
     verb.add_argument(
-        "--additional", action="store_true", help="although other partitions are being moved"
+        "--additional", action="store_true", help="begin even if other partitions are being moved"
     )
     verb = verbs.add_parser(
         "verify", help="how far a plan is (exit status 1 until it is done); ends its throttles"
@@ -144,7 +144,7 @@ def parse_plan(text: str) -> Plan:
             raise ValueError(f"{tp[0]}-{tp[1]} is there twice")
         if not plan_row or len(set(plan_row)) < len(plan_row):
             raise ValueError(
-                f"{tp[0]}-{tp[1]}: replicas {plan_row} are none, or name a broker twice"
+                f"{tp[0]}-{tp[1]}: replicas {plan_row} are empty, or name a broker twice"
             )
         plan[tp] = plan_row
     if not plan:
@@ -338,14 +338,14 @@ def verify(brokers: Brokers, options: Namespace) -> int:
 
 
 def cancel(brokers: Brokers, options: Namespace) -> int:
-    """Go back."""
+    """Stop reassignments, so that partitions keep the replicas they had."""
     ongoing = moving(brokers)
     if options.all:
         tps = sorted(ongoing)
     else:
         tps = [tp for tp in sorted(read_plan(options)) if tp in ongoing]
     if not tps:
-        print("kwire: nothing of this is being moved", file=sys.stderr)
+        print("kwire: none of these partitions is being moved", file=sys.stderr)
         return 0
     code = refused(
         (tp, row)

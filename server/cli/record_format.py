@@ -218,7 +218,7 @@ def name_of(header: dict[str, Any]) -> str:
 def data_of(entry: dict[str, Any], name: str) -> bytes | None:
     text, encoded = entry.get(name), entry.get(f"{name}_base64")
     if text is not None and encoded is not None:
-        raise FormatError(f"{name} and {name}_base64: only one can be meant")
+        raise FormatError(f"{name} and {name}_base64: give only one of them")
     if encoded is not None:
         try:
             return base64.b64decode(encoded, validate=True)

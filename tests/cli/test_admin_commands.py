@@ -248,7 +248,9 @@ def test_partitions_are_moved(
     done = rows(run("reassign", "verify", str(plan), "--output", "json"))
     assert [row["state"] for row in done] == ["done", "done"]
     assert "only defaults" in run("configs", "describe", "--topic", "t")
-    assert run("reassign", "cancel", str(plan)) == "kwire: nothing of this is being moved\n"
+    assert (
+        run("reassign", "cancel", str(plan)) == "kwire: none of these partitions is being moved\n"
+    )
     monkeypatch.setattr(
         sys, "stdin", StringIO('{"partitions": [{"topic": "t", "partition": 9, "replicas": [1]}]}')
     )

@@ -101,7 +101,7 @@ def test_printed_json_is_read_back_as_the_same_record(
             b'{"value": {"a": 1}}',
             "value: not a text or null; JSON inside a value is given as a text",
         ),
-        (b'{"value": "a", "value_base64": "YQ=="}', "only one can be meant"),
+        (b'{"value": "a", "value_base64": "YQ=="}', "give only one of them"),
         (b'{"key_base64": "!"}', "key_base64: not base64"),
         (b'{"key_base64": 1}', "key_base64: not base64"),
         (b'{"value": "\\ud800"}', "half of a surrogate pair"),
