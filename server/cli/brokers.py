@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
 from typing import Any, TypeVar
 
@@ -180,6 +180,19 @@ def check(error_code: int, message: str | None = None, about: str = "") -> None:
     if error_code:
         said = message or NOT_AUTHORIZED.get(error_code) or words_of(error_code)
         raise CommandError(f"{about}: {said}" if about else said)
+
+
+def refusals(rows: Iterable[Any], name: str = "name") -> int:
+    """Print the rows of a response that carry an error; returns the exit code. Shape: `name` is what a row is about."""
+    code = 0
+    for row in rows:
+        error = row.error_code
+        if error:
+            message = getattr(row, "error_message", None)
+            said = message or NOT_AUTHORIZED.get(error) or words_of(error)
+            print(f"kwire: {getattr(row, name)}: {said}", file=sys.stderr)
+            code = 1
+    return code
 
 
 class Unreached(Unavailable):

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, NoReturn
@@ -258,22 +258,6 @@ def error_text(row: Any) -> str:
     error: int = row.error_code
     said: str = row.error_message or NOT_AUTHORIZED.get(error) or for_code(error).description
     return said
-
-
-def refusals(rows: Iterable[dict[str, Any]], name: str = "name") -> int:
-    """Print the rows of an answer that carry an error; returns the exit code."""
-    from kafka.errors import for_code
-
-    code = 0
-    for row in rows:
-        if row["error_code"]:
-            error = row["error_code"]
-            said = (
-                row.get("error_message") or NOT_AUTHORIZED.get(error) or for_code(error).description
-            )
-            print(f"kwire: {row[name]}: {said}", file=sys.stderr)
-            code = 1
-    return code
 
 
 class Progress:

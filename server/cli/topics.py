@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import base64
-import sys
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
-from uuid import UUID
 
 from kwire.errors import ErrorCode
-
-from .client import (
-    CommandError,
-    add_bootstrap,
-    admin_client,
-    administering,
-    key_value,
-    refusals,
+from kwire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kwire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
 )
+from kwire.messages.delete_topics import DeleteTopicsRequest
+from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kwire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kwire.messages.metadata import MetadataRequest
+
+from ..explain.live import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_of, metadata_of
+from .brokers import Brokers, refusals, with_brokers
+from .client import CommandError, add_bootstrap, key_value
 from .output import add_output, show_rows, wants_json
+
+#: How long a broker may take for a change, and then until everybody knows a new topic. Unit: s.
+CHANGE_S = 30
+READY_S = 10.0
+RETRY_S = 0.1
+#: From version 6 of DeleteTopics on, topics may also be named by id.
+NAMES_ONLY = 5
+#: Brokers' default, server.properties and default, in DescribeConfigs. Source: DescribeConfigsResponse.ConfigSource.
+UNCHANGED = (3, 4, 5)
+SET, DELETE = 0, 1
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -102,177 +120,261 @@ def run(options: Namespace) -> int:
         "alter": alter_topics,
         "delete": delete_topics,
     }[options.verb]
-    return administering(verb, options)
+    return with_brokers(verb, options)
 
 
-def list_topics(options: Namespace) -> int:
+def list_topics(brokers: Brokers, options: Namespace) -> int:
     """Print names, one per line."""
-    with admin_client(options) as admin:
-        topics = [
-            topic
-            for topic in sorted(admin.describe_topics(), key=lambda topic: str(topic["name"]))
-            if options.all or not topic["is_internal"]
-        ]
+    topics = [topic for topic in described(brokers) if options.all or not topic.is_internal]
     if wants_json(options):
         head = ["topic", "id", "partitions", "replicas", "internal"]
         show_rows(options, head, [summary(topic) for topic in topics])
     else:
         for topic in topics:
-            print(topic["name"])
+            print(topic.name)
     return 0
 
 
-def summary(topic: Mapping[str, Any]) -> list[object]:
+def described(brokers: Brokers, names: Iterable[str] = ()) -> list[Any]:
+    """Metadata's rows of these topics, or of all, in the order of their names. Errors: Unavailable."""
+    request = metadata_of(names)
+    if not request.topics:
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    response = brokers.ask(request)
+    brokers.nodes = {row.node_id: row for row in response.brokers}
+    brokers.controller = response.controller_id
+    return sorted(response.topics, key=lambda topic: str(topic.name))
+
+
+def summary(topic: Any) -> list[object]:
     """A topic's name, id, partitions, replication factor, and whether it is internal."""
-    partitions = topic["partitions"]
     return [
-        topic["name"],
-        as_kafka_writes_it(topic.get("topic_id")),
-        len(partitions),
-        max((len(row["replica_nodes"]) for row in partitions), default=0),
-        topic["is_internal"],
+        topic.name,
+        as_kafka_writes_it(topic.topic_id),
+        len(topic.partitions),
+        max((len(row.replica_nodes) for row in topic.partitions), default=0),
+        topic.is_internal,
     ]
 
 
-def describe_topics(options: Namespace) -> int:
+def describe_topics(brokers: Brokers, options: Namespace) -> int:
     """Print each topic's partitions and the configs that are not defaults."""
-    code = 0
-    with admin_client(options) as admin:
-        described = admin.describe_topics(options.topics or None)
-        for topic in sorted(described, key=lambda topic: str(topic["name"])):
-            if topic["error_code"]:
-                code = refusals([topic])
-                continue
-            if topic["is_internal"] and not (options.topics or options.under_replicated):
-                continue
-            partitions = sorted(topic["partitions"], key=lambda row: int(row["partition_index"]))
-            if options.under_replicated:
-                partitions = [row for row in partitions if is_under_replicated(row)]
-                if not partitions:
-                    continue
-            name, count = topic["name"], len(topic["partitions"])
-            number = as_kafka_writes_it(topic.get("topic_id"))
-            changed: dict[str, str] = {}
-            offsets: dict[int, tuple[int | None, int | None]] = {}
-            # One answer is enough, because brokers may be dying.
-            if not options.under_replicated:
-                changed = _changed_configs(admin, name)
-                offsets = _offsets(admin, name, partitions)
-            header = ["partition", "leader", "replicas", "in sync"]
-            if not options.under_replicated:
-                header += ["first", "end"]
-            rows = [
-                [
-                    row["partition_index"],
-                    row["leader_id"],
-                    row["replica_nodes"],
-                    row["isr_nodes"],
-                    *offsets.get(row["partition_index"], ()),
-                ]
-                for row in partitions
-            ]
-            if wants_json(options):
-                show_rows(
-                    options,
-                    ["topic", "id", *header, "configs"],
-                    [[name, number, *row, changed] for row in rows],
-                )
-            else:
-                configs = " ".join(f"{key}={value}" for key, value in changed.items())
-                title = f"{name}  {count} partitions  id {number}  {configs}".rstrip()
-                show_rows(options, header, rows, title)
+    found = described(brokers, dict.fromkeys(options.topics))
+    code = refusals(found)
+    topics = [
+        topic
+        for topic in found
+        if not topic.error_code
+        and (options.topics or options.under_replicated or not topic.is_internal)
+    ]
+    if options.under_replicated:
+        # One answer is enough, because brokers may be dying.
+        for topic in topics:
+            partitions = [row for row in in_order(topic) if is_under_replicated(row)]
+            if partitions:
+                rows = [placement(row) for row in partitions]
+                show_topic(options, topic, {}, ["partition", "leader", "replicas", "in sync"], rows)
+        return code
+    changed = changed_configs(brokers, topics)
+    first, end = offsets(brokers, topics, EARLIEST), offsets(brokers, topics, LATEST)
+    for topic in topics:
+        rows = []
+        for row in in_order(topic):
+            tp = (topic.name, row.partition_index)
+            rows.append([*placement(row), first.get(tp), end.get(tp)])
+        head = ["partition", "leader", "replicas", "in sync", "first", "end"]
+        show_topic(options, topic, changed.get(topic.name, {}), head, rows)
     return code
 
 
-def _changed_configs(admin: Any, topic: str) -> dict[str, str]:
-    from kafka.admin import ConfigResource, ConfigResourceType
-
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-    configs = admin.describe_configs([resource])["topic"].get(topic, {})
-    return {key: config["value"] for key, config in sorted(configs.items())}
+def in_order(topic: Any) -> list[Any]:
+    """The partitions of a topic, as Metadata describes it, by number."""
+    return sorted(topic.partitions, key=lambda row: int(row.partition_index))
 
 
-def _offsets(
-    admin: Any, topic: str, partitions: Sequence[Mapping[str, Any]]
-) -> dict[int, tuple[int | None, int | None]]:
-    """The first and the end offset of each partition; None for one without a leader."""
-    from kafka.admin import OffsetSpec
-    from kafka.structs import TopicPartition
-
-    led = [
-        TopicPartition(topic, row["partition_index"]) for row in partitions if row["leader_id"] >= 0
+def placement(partition: Any) -> list[object]:
+    """Number, leader, replicas and replicas in sync of a partition."""
+    return [
+        partition.partition_index,
+        partition.leader_id,
+        partition.replica_nodes,
+        partition.isr_nodes,
     ]
-    first = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.EARLIEST))
-    end = admin.list_partition_offsets(dict.fromkeys(led, OffsetSpec.LATEST))
-    found: dict[int, tuple[int | None, int | None]] = {
-        row["partition_index"]: (None, None) for row in partitions
+
+
+def show_topic(
+    options: Namespace,
+    topic: Any,
+    configs: dict[str, str],
+    head: list[str],
+    rows: list[list[object]],
+) -> None:
+    """Print a topic with rows of its partitions."""
+    name, number = topic.name, as_kafka_writes_it(topic.topic_id)
+    if wants_json(options):
+        columns = ["topic", "id", *head, "configs"]
+        show_rows(options, columns, [[name, number, *row, configs] for row in rows])
+        return
+    changed = " ".join(f"{key}={value}" for key, value in configs.items())
+    title = f"{name}  {len(topic.partitions)} partitions  id {number}  {changed}".rstrip()
+    show_rows(options, head, rows, title)
+
+
+def changed_configs(brokers: Brokers, topics: Iterable[Any]) -> dict[str, dict[str, str]]:
+    """By topic, the configs that are not defaults; those that may not be seen are left out."""
+    resources = [
+        DescribeConfigsResource(
+            resource_type=TOPIC_CONFIG, resource_name=topic.name, configuration_keys=None
+        )
+        for topic in topics
+    ]
+    if not resources:
+        return {}
+    response = brokers.ask(DescribeConfigsRequest(resources=resources))
+    return {
+        row.resource_name: {
+            config.name: config.value
+            for config in sorted(row.configs, key=lambda config: str(config.name))
+            if config.config_source not in UNCHANGED
+        }
+        for row in response.results
     }
-    found.update({tp.partition: (first[tp].offset, end[tp].offset) for tp in led if tp in end})
+
+
+def offsets(brokers: Brokers, topics: Iterable[Any], at: int) -> dict[tuple[str, int], int]:
+    """The first or the end offsets of partitions that have a leader. Errors: Unavailable."""
+    led: dict[int, list[tuple[str, int]]] = {}
+    for topic in topics:
+        for row in topic.partitions:
+            if row.leader_id >= 0:
+                led.setdefault(row.leader_id, []).append((topic.name, row.partition_index))
+    found: dict[tuple[str, int], int] = {}
+    for leader, tps in led.items():
+        found |= brokers.run(ends_of(leader, tps, at=at))
     return found
 
 
-def is_under_replicated(partition: Mapping[str, Any]) -> bool:
+def is_under_replicated(partition: Any) -> bool:
     """Whether a partition, as Metadata describes it, has replicas that are not in sync."""
-    return len(partition["isr_nodes"]) < len(partition["replica_nodes"])
+    return len(partition.isr_nodes) < len(partition.replica_nodes)
 
 
-def create_topics(options: Namespace) -> int:
+def changed(brokers: Brokers, request: object, rows: str, max_version: int = 100) -> list[Any]:
+    """The rows of the controller's answer to a change. Errors: Unavailable."""
+    give_up = time.monotonic() + READY_S
+    while True:
+        brokers.learn_nodes()
+        to = brokers.controller if brokers.controller in brokers.nodes else None
+        brokers.wire(to).sock.settimeout(CHANGE_S + 5)
+        answer: list[Any] = getattr(brokers.ask(request, to, max_version), rows)
+        moved = any(row.error_code == ErrorCode.NOT_CONTROLLER for row in answer)
+        if not moved or time.monotonic() > give_up:
+            return answer
+        time.sleep(RETRY_S)
+
+
+def create_topics(brokers: Brokers, options: Namespace) -> int:
     """Create topics; they can be used when this returns."""
-    wanted = {
-        "num_partitions": options.partitions,
-        "replication_factor": options.replicas,
-        "configs": dict(options.configs),
-    }
-    with admin_client(options) as admin:
-        answer = admin.create_topics(dict.fromkeys(options.topics, wanted), raise_errors=False)
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in options.configs]
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=options.partitions,
+                replication_factor=options.replicas,
+                assignments=[],
+                configs=configs,
+            )
+            for name in dict.fromkeys(options.topics)
+        ],
+        timeout_ms=CHANGE_S * 1000,
+    )
+    answer = changed(brokers, request, "topics")
+    await_leaders(brokers, [row.name for row in answer if not row.error_code])
     passed_over = ErrorCode.TOPIC_ALREADY_EXISTS if options.if_not_exists else None
-    return refusals(row for row in answer["topics"] if row["error_code"] != passed_over)
+    return refusals(row for row in answer if row.error_code != passed_over)
 
 
-def alter_topics(options: Namespace) -> int:
+def await_leaders(brokers: Brokers, names: list[str]) -> None:
+    """Wait until new topics can be used. Errors: CommandError."""
+    give_up = time.monotonic() + READY_S
+    while names:
+        try:
+            ready = {topic.name for topic in described(brokers, names) if is_ready(topic)}
+        except Unavailable:
+            ready = set()
+        names = [name for name in names if name not in ready]
+        if names and time.monotonic() > give_up:
+            raise CommandError(f"{', '.join(names)}: created, but still without a leader")
+        if names:
+            time.sleep(RETRY_S)
+
+
+def is_ready(topic: Any) -> bool:
+    """Whether a topic, as Metadata describes it, can be used."""
+    partitions = topic.partitions
+    return bool(partitions) and all(row.leader_id >= 0 and not row.error_code for row in partitions)
+
+
+def alter_topics(brokers: Brokers, options: Namespace) -> int:
     """Change configs, then add partitions."""
-    from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
-
-    changes: dict[str, tuple[Any, str | None]] = {
-        name: (AlterConfigOp.SET, value) for name, value in options.configs
-    }
-    changes |= dict.fromkeys(options.reset, (AlterConfigOp.DELETE, None))
+    changes = [(key, SET, value) for key, value in options.configs]
+    changes += [(key, DELETE, None) for key in options.reset]
     if not changes and options.partitions is None:
         raise CommandError("nothing to change: give -p, -c or --reset")
-    resources = [
-        ConfigResource(ConfigResourceType.TOPIC, topic, changes) for topic in options.topics
-    ]
+    names = list(dict.fromkeys(options.topics))
+    if options.if_exists:
+        there = {topic.name for topic in described(brokers)}
+        names = [name for name in names if name in there]
+        if not names:
+            return 0
     code = 0
-    with admin_client(options) as admin:
-        if options.if_exists:
-            there = {str(topic["name"]) for topic in admin.describe_topics()}
-            resources = [each for each in resources if each.name in there]
-            options.topics = [name for name in options.topics if name in there]
-            if not options.topics:
-                return 0
-        if changes:
-            answer = admin.alter_configs(resources, raise_on_unknown=False)
-            for topic, said in answer["topic"].items():
-                if said != "OK":
-                    print(f"kwire: {topic}: {said}", file=sys.stderr)
-                    code = 1
-        if options.partitions is not None:
-            counts = dict.fromkeys(options.topics, options.partitions)
-            answer = admin.create_partitions(counts, raise_errors=False).to_dict()
-            code = max(code, refusals(answer["results"]))
+    if changes:
+        code = alter_configs(brokers, names, changes)
+    if options.partitions is not None:
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(name=name, count=options.partitions, assignments=None)
+                for name in names
+            ],
+            timeout_ms=CHANGE_S * 1000,
+            validate_only=False,
+        )
+        code = max(code, refusals(changed(brokers, request, "results")))
     return code
 
 
-def delete_topics(options: Namespace) -> int:
+def alter_configs(
+    brokers: Brokers, names: list[str], changes: list[tuple[str, int, str | None]]
+) -> int:
+    """Change configs of topics; returns the exit code. Shape of a change: key, operation, value."""
+    configs = {
+        key: AlterableConfig(name=key, config_operation=operation, value=value)
+        for key, operation, value in changes
+    }
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=TOPIC_CONFIG, resource_name=name, configs=list(configs.values())
+            )
+            for name in names
+        ],
+        validate_only=False,
+    )
+    return refusals(brokers.ask(request).responses, "resource_name")
+
+
+def delete_topics(brokers: Brokers, options: Namespace) -> int:
     """Delete topics."""
-    with admin_client(options) as admin:
-        answer = admin.delete_topics(options.topics, raise_errors=False)
+    names = list(dict.fromkeys(options.topics))
+    request = DeleteTopicsRequest(topics=[], topic_names=names, timeout_ms=CHANGE_S * 1000)
+    answer = changed(brokers, request, "responses", NAMES_ONLY)
     passed_over = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None
-    return refusals(row for row in answer["topics"] if row["error_code"] != passed_over)
+    return refusals(row for row in answer if row.error_code != passed_over)
 
 
-def as_kafka_writes_it(topic_id: object) -> str:
+def as_kafka_writes_it(topic_id: bytes) -> str:
     """A topic id as Kafka's tools and partition.metadata show it; a dash if there is none."""
-    if topic_id is None:
+    if not any(topic_id):
         return "-"
-    return base64.urlsafe_b64encode(UUID(str(topic_id)).bytes).decode().rstrip("=")
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
