@@ -19,8 +19,6 @@ from .listing import Listing, listing
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-#: Groups named in a row of the list.
-MOST_GROUPS = 3
 #: Where a setting's value comes from. Source: DescribeConfigsResponse.ConfigSource.
 SOURCES = {
     1: "the topic",
