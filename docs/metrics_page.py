@@ -115,8 +115,8 @@ Measured on Python 3.11.7 with two cores that other work shared.
 CPU is by `python -m bench.metrics --rounds 9 --blocks 30`: nine pairs of processes, with and without, in turn, 1,500 requests each,
 without the slowest tenth. It gives the medians, and the median of the pairs' ratios; single pairs are from -2.6 to +6.8 %
 (Produce) and from +2.2 to +9.2 % (Fetch), on two cores that other work shared. Seven
-pairs on a busier machine gave +3.8 % and +5.8 %. A counted request calls one Python function more, a
-Fetch two (`tests/test_hot_path.py`). A scrape of 10,000 partitions, all with series of their own (173,000 lines, 11.4 MB), took 0.17 s of CPU with
+pairs on a busier machine gave +3.8 % and +5.8 %. A counted request calls one Python function more
+(`tests/test_hot_path.py`); when these figures were taken, a Fetch called two. A scrape of 10,000 partitions, all with series of their own (173,000 lines, 11.4 MB), took 0.17 s of CPU with
 its reader in the same process; no turn of the loop took more than 9 ms, and the process grew by 7 MB over three scrapes.
 
 ## Limits

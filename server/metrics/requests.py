@@ -159,7 +159,7 @@ class RequestMetrics:
         api = self.apis[api_key]
         api.mask, api.steps = sample - 1, ()
 
-    def observe(
+    def observe(  # noqa: C901 - called for each request: a further call would cost more than the counting
         self,
         ctx: RequestContext,
         response: Any,
@@ -169,7 +169,44 @@ class RequestMetrics:
         """Note the errors of a response, and what a timed request took."""
         api_key = ctx.handler.api_key
         if api_key == FETCH:
-            api = self._fetched(ctx, response, error)
+            request = ctx.message
+            consumer = api = self.fetch_consumer
+            if request is not None and (request.replica_id >= 0 or request.replica_state):
+                api = self.fetch_follower
+                api.versions[ctx.version] += 1
+            try:
+                topics = response.responses
+            except AttributeError:  # no reply that was made
+                count(api.errors, error)
+                topics = ()
+                good = 0
+            else:
+                good = 1
+                if response.error_code:
+                    count(api.errors, response.error_code)
+                    good = 0
+            known = self.topics
+            for topic in topics:
+                try:
+                    found = known[topic.topic or topic.topic_id]
+                except KeyError:
+                    found = self._topic(topic.topic or topic.topic_id)
+                rows = topic.partitions
+                size = 0
+                for row in rows:
+                    if row.error_code:
+                        good -= 1
+                        self._not_fetched(api, found, row.error_code)
+                    elif (records := row.records) is not None:
+                        size += len(records)
+                asked = len(rows)
+                good += asked
+                found.fetch += asked
+                if api is consumer:
+                    found.bytes_out += size
+                else:
+                    self.replication_bytes_out += size
+            api.errors[0] += good
         elif api_key == PRODUCE:
             api = self.produce
             try:
@@ -187,17 +224,16 @@ class RequestMetrics:
             api = self.apis[api_key]
             note(api.errors, response, error, api_key, ctx.version)
         if durations is not None:
-            counter = self.apis[api_key]
-            self._timed(ctx, api, counter.mask + 1, durations)
-            if counter.steps:
-                counter.left -= 1
-                if not counter.left:
-                    counter.mask, counter.left = counter.steps[0] - 1, TIMED_AT_EACH_STEP
-                    counter.steps = counter.steps[1:]
+            self._timed(ctx, api, durations)
 
-    def _timed(
-        self, ctx: RequestContext, api: ApiMetrics, weight: int, durations: Durations
-    ) -> None:
+    def _timed(self, ctx: RequestContext, api: ApiMetrics, durations: Durations) -> None:
+        counter = self.apis[ctx.handler.api_key]
+        weight = counter.mask + 1
+        if counter.steps:
+            counter.left -= 1
+            if not counter.left:
+                counter.mask, counter.left = counter.steps[0] - 1, TIMED_AT_EACH_STEP
+                counter.steps = counter.steps[1:]
         local_us, remote_us, encode_us = durations
         queue_us = 0
         if self._turn_began_us is not None and not remote_us:
@@ -216,46 +252,6 @@ class RequestMetrics:
         found.refused_produce += 1
         if code not in EXPECTED_OF_PRODUCE:
             found.failed_produce += 1
-
-    def _fetched(self, ctx: RequestContext, response: Any, error: ErrorCode) -> ApiMetrics:
-        # One function without further calls: it is a part of each fetch.
-        message = ctx.message
-        if message is not None and (message.replica_id >= 0 or message.replica_state):
-            api = self.fetch_follower
-            api.versions[ctx.version] += 1
-        else:
-            api = self.fetch_consumer
-        try:
-            topics = response.responses
-        except AttributeError:
-            count(api.errors, error)
-            return api
-        known = self.topics
-        good = 0
-        for topic in topics:
-            key = topic.topic or topic.topic_id
-            found = known[key] if key in known else self._topic(key)
-            rows = topic.partitions
-            size = 0
-            for row in rows:
-                if row.error_code:
-                    self._not_fetched(api, found, row.error_code)
-                    continue
-                good += 1
-                records = row.records
-                if records is not None:
-                    size += len(records)
-            found.fetch += len(rows)
-            if api is self.fetch_consumer:
-                found.bytes_out += size
-            else:
-                self.replication_bytes_out += size
-        if response.error_code:
-            count(api.errors, response.error_code)
-        else:
-            good += 1
-        api.errors[0] += good
-        return api
 
     @staticmethod
     def _not_fetched(api: ApiMetrics, found: TopicMetrics, code: int) -> None:
