@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .filters import Searched
+from .filters import MAX_PARSED_BYTES, Searched
 from .values import Shown, document
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class TopicDecoder:
 
     def look(self, record: Searched) -> None:
         """Let filters see the value as it is decoded."""
-        if self.value is not None and record.value is not None:
+        if self.value is not None and record.value is not None and may_parse(record.value):
             try:
                 record.decoded = self.value[1](record.value)
             except Exception:  # noqa: BLE001 - whatever it is, it is not of this schema
@@ -43,9 +43,14 @@ class TopicDecoder:
         return of_schema(self.key, record.key, key), of_schema(self.value, record.value, value)
 
 
+def may_parse(data: bytes) -> bool:
+    """Whether bytes are few enough to be decoded in one go."""
+    return len(data) <= MAX_PARSED_BYTES
+
+
 def of_schema(decoder: tuple[str, Decode] | None, data: bytes | None, plain: Shown) -> Shown:
     """Bytes as their schema reads them, or else as they are."""
-    if decoder is None or data is None:
+    if decoder is None or data is None or not may_parse(data):
         return plain
     kind, decode = decoder
     try:

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 32
+#: The largest value that is parsed as JSON or the like: nothing else runs meanwhile, in whatever thread it is.
+MAX_PARSED_BYTES = 128 * 1024
 
 TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<sign>!=|!~|<=|>=|[=~<>()])|(?P<word>[^\s=~<>()!"']+))"""
@@ -75,8 +77,8 @@ Test = Callable[[Searched], bool]
 
 
 def as_json(data: bytes | None) -> Any:
-    """A JSON document; NO_JSON if it is none."""
-    if data is None or data[:1] not in OPENING:
+    """A JSON document; NO_JSON if it is none, or too large to be parsed in one go."""
+    if data is None or data[:1] not in OPENING or len(data) > MAX_PARSED_BYTES:
         return NO_JSON
     try:
         return json.loads(data)

@@ -15,6 +15,10 @@ from .values import Shown, shown
 
 #: What one batch may take when it is decompressed.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+#: After so much of records, decompressed, the rest is left for the next call: a search can end between calls only.
+MAX_PIECE_BYTES = 16 * 1024 * 1024
+#: What a record counts beside its key and value.
+RECORD_BYTES = 64
 
 
 class Found(NamedTuple):
@@ -62,11 +66,11 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
     """
     rows: list[RecordRow] = []
     problems: list[str] = []
-    looked_at, next_offset = 0, wanted.start
+    looked_at, next_offset, size = 0, wanted.start, 0
     waiting = sorted(aborted, key=lambda each: each[1])
     open_aborts: set[int] = set()
     batches = iter_batches(data)
-    while True:
+    while size < MAX_PIECE_BYTES:
         try:
             batch = next(batches, None)
         except WireError as error:
@@ -82,6 +86,7 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
             continue
         try:
             for record in batch.records(MAX_BATCH_BYTES):
+                size += RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
                 if batch.is_control and control_type(record.key) is ControlType.ABORT:
                     open_aborts.discard(header.producer_id)
                 if not wanted.start <= record.offset < wanted.end:

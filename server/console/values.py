@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from .filters import MAX_PARSED_BYTES
 from .units import shortened
 
 #: Characters of the line in a table, and of the whole when it is opened.
@@ -30,14 +31,16 @@ def shown(data: bytes | None, form: str = "auto") -> Shown:
         return Shown("empty", 0, "")
     if form == "hex":
         return hexadecimal(data)
-    if form == "msgpack":
+    if form == "msgpack" and len(data) <= MAX_PARSED_BYTES:
         return from_msgpack(data)
     text = readable(data)
     if text is None:
         if form == "text":
             return of_text("text", data, data.decode("utf-8", "backslashreplace"))
         return hexadecimal(data)
-    if form == "json" or (form == "auto" and text.lstrip()[:1] in ("{", "[")):
+    if len(data) <= MAX_PARSED_BYTES and (
+        form == "json" or (form == "auto" and text.lstrip()[:1] in ("{", "["))
+    ):
         try:
             return document("json", data, json.loads(text))
         except (ValueError, RecursionError):

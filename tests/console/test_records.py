@@ -11,6 +11,7 @@ import pytest
 from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
+from server.console import records
 from server.console.decoders import Decoders
 from server.console.filters import parse
 from server.console.records import MAX_BATCH_BYTES, Found, Wanted, rows_of
@@ -150,3 +151,15 @@ def test_schema_that_cannot_be_read_is_left_out(tmp_path: object) -> None:
 
     (Path(str(tmp_path)) / "orders-value.avsc").write_text("{")
     assert Decoders(str(tmp_path)).of("orders") is None
+
+
+def test_what_is_large_when_decompressed_is_looked_through_in_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records, "MAX_PIECE_BYTES", 150_000)
+    data = b"".join(batch(n, b"x" * 100_000, codec=Codec.GZIP) for n in range(4))
+    assert len(data) < 10_000
+    for test in (None, parse("nowhere")):
+        found = look(data, test=test)
+        assert (found.looked_at, found.next_offset) == (2, 2)
+        assert look(data, test=test, start=found.next_offset, most=1).next_offset == 4

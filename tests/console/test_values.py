@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from server.console.filters import MAX_PARSED_BYTES, NO_JSON, as_json
 from server.console.values import MAX_LINE, MAX_TEXT, document, shown
 
 
@@ -48,3 +49,9 @@ def test_short_text_has_nothing_more_to_open() -> None:
 
 def test_document_with_keys_that_json_cannot_have_is_hexadecimal() -> None:
     assert document("msgpack", b"\x81\xc4\x01a\x01", {b"a": 1}).kind == "hex"
+
+
+def test_json_that_would_take_long_to_parse_is_text() -> None:
+    large = b"[" + b"0," * (MAX_PARSED_BYTES // 2) + b"0]"
+    assert shown(large).kind == "text" and as_json(large) is NO_JSON
+    assert shown(large[: MAX_PARSED_BYTES - 3] + b"0]").kind == "json"
