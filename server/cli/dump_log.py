@@ -61,8 +61,12 @@ def run(options: Namespace) -> int:
     return max([dump(path, options) for name in names for path in files_of(Path(name))])
 
 
-def files_of(path: Path) -> Iterator[Path]:
-    """The files to show: those of a directory that are a log's, else the path itself."""
+def files_of(path: Path, seen: set[Path] | None = None) -> Iterator[Path]:
+    """The files to show: those of a directory that are a log's, else the path itself.
+
+    Shape: each directory once, whatever links lead to it. Pipes and devices of a directory, which may never end, are
+    passed over. `seen` are the directories that were taken up.
+    """
     from ..log.dump import UnknownFile, expect_known
 
     if not path.is_dir():
@@ -73,9 +77,16 @@ def files_of(path: Path) -> Iterator[Path]:
     except OSError:
         yield path
         return
+    seen = set() if seen is None else seen
+    where = path.resolve()
+    if where in seen:
+        return
+    seen.add(where)
     for entry in entries:
         if entry.is_dir():
-            yield from files_of(entry)
+            yield from files_of(entry, seen)
+            continue
+        if entry.exists() and not entry.is_file():
             continue
         try:
             expect_known(str(entry))

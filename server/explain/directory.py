@@ -63,8 +63,12 @@ class LogFiles:
         return sorted(tp.partition for tp in self.logs if tp.topic == topic)
 
     def segments(self, tp: TopicPartition, suffix: str = LOG) -> list[Path]:
-        """The segments of a log, the oldest first."""
-        return sorted(path for path in self.logs[tp].iterdir() if path.name.endswith(suffix))
+        """The segments of a log, the oldest first. Shape: a pipe of such a name, which may never end, is none."""
+        return sorted(
+            path
+            for path in self.logs[tp].iterdir()
+            if path.name.endswith(suffix) and path.is_file()
+        )
 
     def batches(self, tp: TopicPartition) -> Iterator[RecordBatch]:
         """All batches of a log. Errors: CorruptRecord for a header that is damaged."""
