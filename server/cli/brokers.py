@@ -19,7 +19,7 @@ from kwire.errors import ErrorCode, WireError
 from kwire.messages.metadata import MetadataRequest
 from kwire.schema import schema_of
 
-from ..explain.live import Ask, Asking, Unavailable, words_of
+from ..explain.asking import Ask, Asking, Unavailable, words_of
 from .client import (
     BOOTSTRAP_TIMEOUT_MS,
     DEAD_BROKER_S,

@@ -12,7 +12,7 @@ from kwire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kwire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kwire.messages.metadata import MetadataRequest
 
-from ..explain.live import Unavailable, partitions_of
+from ..explain.asking import Unavailable, partitions_of
 from ..explain.words import counted, listed
 from .brokers import Brokers
 from .output import show_rows, wants_json

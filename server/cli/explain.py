@@ -92,8 +92,10 @@ def now_ms() -> int:
 
 def from_brokers(brokers: Brokers, options: Namespace) -> int:
     """Ask the cluster."""
-    from ..explain import live
     from ..explain.group_rules import explain_group
+    from ..explain.live_groups import group_facts
+    from ..explain.live_records import record_facts
+    from ..explain.live_transactions import transaction_facts
     from ..explain.record_rules import explain_record
     from ..explain.transaction_rules import explain_transaction
 
@@ -101,12 +103,12 @@ def from_brokers(brokers: Brokers, options: Namespace) -> int:
     words = options.what
     if len(words) == 3:
         key = None if options.key is None else options.key.encode()
-        asking = live.record_facts(words[0], int(words[1]), int(words[2]), now_ms(), key)
+        asking = record_facts(words[0], int(words[1]), int(words[2]), now_ms(), key)
         answers.append(explain_record(brokers.run(asking)))
     for name in groups(options):
-        answers += explain_group(brokers.run(live.group_facts(name, now_ms())))
+        answers += explain_group(brokers.run(group_facts(name, now_ms())))
     for name in transactional_ids(options):
-        answers.append(explain_transaction(brokers.run(live.transaction_facts(name, now_ms()))))
+        answers.append(explain_transaction(brokers.run(transaction_facts(name, now_ms()))))
     return show(answers, options)
 
 

@@ -26,9 +26,17 @@ from kwire.messages.offset_delete import (
 )
 from kwire.messages.offset_fetch import OffsetFetchRequest
 
-from ..explain import live
+from ..explain.asking import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    coordinator_of,
+    ends_of,
+    metadata_of,
+    placed_of,
+)
 from ..explain.facts import GroupFacts
-from ..explain.live import GROUP, coordinator_of, ends_of, group_facts, metadata_of
+from ..explain.live_groups import group_facts
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap
 from .client_properties import UsageError
@@ -360,7 +368,7 @@ def plan_of(brokers: Brokers, options: Namespace, group: str, broker: int) -> di
     def at(time_ms: int) -> dict[Partition, int]:
         return offsets_at(brokers, leaders, time_ms)
 
-    starts, ends = at(live.EARLIEST), at(live.LATEST)
+    starts, ends = at(EARLIEST), at(LATEST)
     for topic, partition in tps:
         if (topic, partition) not in ends or (topic, partition) not in starts:
             raise CommandError(f"{topic}-{partition}: its leader does not tell its offsets")
@@ -391,7 +399,7 @@ def chosen(
 
 def leaders_of(brokers: Brokers, tps: Iterable[Partition]) -> dict[int, list[Partition]]:
     """Partitions by their leader. Errors: CommandError for one without a leader."""
-    placed = brokers.run(live.placed_of({topic for topic, _ in tps}))
+    placed = brokers.run(placed_of({topic for topic, _ in tps}))
     leaders: dict[int, list[Partition]] = {}
     for topic, number in tps:
         leader = placed[topic][number].leader if number in placed.get(topic, {}) else -1

@@ -27,7 +27,7 @@ from kwire.messages.list_partition_reassignments import ListPartitionReassignmen
 
 from ..controller.assignment import Place, assign_replicas
 from ..controller.refusal import Refusal
-from ..explain.live import Unavailable, metadata_of, placed_of
+from ..explain.asking import Unavailable, metadata_of, placed_of
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap, whole_number
 from .client_properties import UsageError

@@ -23,7 +23,7 @@ from kwire.records.record import Header, write_record
 from kwire.varint import varint
 
 from ..controller.topics import invalid_topic_name
-from ..explain.live import Unavailable, metadata_of, partitions_of, words_of
+from ..explain.asking import Unavailable, metadata_of, partitions_of, words_of
 from .brokers import Brokers, version_for
 from .client import NOT_AUTHORIZED, CommandError
 from .contact import Wire, reason

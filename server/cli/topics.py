@@ -24,7 +24,7 @@ from kwire.messages.incremental_alter_configs import (
 )
 from kwire.messages.metadata import MetadataRequest
 
-from ..explain.live import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_of, metadata_of
+from ..explain.asking import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_of, metadata_of
 from .brokers import Brokers, refusals, with_brokers
 from .client import CommandError, add_bootstrap, key_value
 from .output import add_output, show_rows, wants_json

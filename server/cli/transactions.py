@@ -17,14 +17,9 @@ from kwire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
+from ..explain.asking import Unavailable, metadata_of, partitions_of
 from ..explain.facts import Transaction
-from ..explain.live import (
-    Unavailable,
-    metadata_of,
-    open_transactions,
-    partitions_of,
-    transaction_facts,
-)
+from ..explain.live_transactions import open_transactions, transaction_facts
 from ..explain.transaction_rules import explain_transaction
 from ..explain.words import when
 from .brokers import Brokers, check, with_brokers

@@ -7,15 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..explain.answers import Answer
+from ..explain.asking import Ask, Asking, Unavailable
 from ..explain.group_rules import explain_group
-from ..explain.live import (
-    Ask,
-    Asking,
-    Unavailable,
-    group_facts,
-    record_facts,
-    transaction_facts,
-)
+from ..explain.live_groups import group_facts
+from ..explain.live_records import record_facts
+from ..explain.live_transactions import transaction_facts
 from ..explain.record_rules import explain_record
 from ..explain.transaction_rules import explain_transaction
 from .console import Console, Refused

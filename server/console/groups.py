@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.messages.describe_groups import DescribeGroupsRequest
 
-from ..explain.live import assigned_partitions, subscribed
+from ..explain.live_groups import assigned_partitions, subscribed
 from . import facts
 from .console import Console, Refused, said
 from .facts import Lag

@@ -29,7 +29,8 @@ from .facts import (
     Transaction,
     TransactionFacts,
 )
-from .live import OPEN_STATES, assigned_partitions
+from .live_groups import assigned_partitions
+from .live_transactions import OPEN_STATES
 from .searches import KeySearch, OffsetSearch, control_of
 from .stored_state import (
     OFFSETS_TOPIC,

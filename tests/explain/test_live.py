@@ -37,7 +37,8 @@ from kwire.messages.metadata import (
 from kwire.records.batch import BatchBuilder, read_header
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.explain.answers import Answer
-from server.explain.live import EARLIEST, READ_COMMITTED, Asking, Unavailable, record_facts
+from server.explain.asking import EARLIEST, READ_COMMITTED, Asking, Unavailable
+from server.explain.live_records import record_facts
 from server.explain.record_rules import explain_record
 
 NOW = 1_795_420_000_000
@@ -261,7 +262,7 @@ def test_marker_of_another_producer_ends_nothing(kind: ControlType, cause: str) 
 def test_marker_that_is_too_far_away_is_taken_from_the_list_of_aborted_transactions(
     monkeypatch: pytest.MonkeyPatch, aborted: list[Aborted], cause: str
 ) -> None:
-    monkeypatch.setattr("server.explain.live.SCAN_BYTES", -1)
+    monkeypatch.setattr("server.explain.asking.SCAN_BYTES", -1)
     log = [batch(0, b"a", producer_id=7), batch(1, b"b"), marker(2, 7, ControlType.ABORT)]
     assert explain(Cluster({1: log}, aborted=aborted), 0).cause == cause
 
