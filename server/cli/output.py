@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def add_output(parser: ArgumentParser) -> None:
@@ -43,8 +46,13 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "-"
-    return str(value)
+        return printable(",".join(map(str, value))) or "-"
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """A text without what a terminal would act on: clients choose the names of groups, and much else."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
