@@ -140,9 +140,11 @@ def what_helps(error: Exception, config: BrokerConfig) -> str:
     if full:
         return f"; {'; '.join(room_on(path) for path in config.log_dirs)}"
     if number == errno.EADDRINUSE:
-        endpoint = config.listeners[0]
+        option, endpoint, http = "--listen", config.listeners[0], config.http_listener
+        if http is not None and f":{http.port}:" in str(error):
+            option, endpoint = "--http", http
         free = free_port_after(endpoint.port)
-        return "" if free is None else f"; port {free} is free: --listen {endpoint.host}:{free}"
+        return "" if free is None else f"; port {free} is free: {option} {endpoint.host}:{free}"
     if isinstance(error, StoreError) and config.zookeeper_connect:
         return "; without ZooKeeper, kwire keeps the metadata itself: --zookeeper ''"
     return ""

@@ -32,6 +32,15 @@ def test_port_in_use_comes_with_one_that_is_free(tmp_path: Path) -> None:
     assert free is not None and free > port
 
 
+def test_port_for_http_in_use_comes_with_one_for_http(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = config_of(tmp_path, kwire_http_listener=f"localhost:{port}")
+        error = OSError(errno.EADDRINUSE, f"cannot listen on 127.0.0.1:{port}: in use")
+        free = free_port_after(port)
+        assert what_helps(error, config) == f"; port {free} is free: --http localhost:{free}"
+
+
 def test_zookeeper_that_is_not_there_comes_with_the_way_without(tmp_path: Path) -> None:
     config = config_of(tmp_path, zookeeper_connect="localhost:1")
     assert "--zookeeper ''" in what_helps(StoreError("no answer"), config)

@@ -28,6 +28,12 @@ class CommandError(Exception):
     """An error message for the user; the command ends with exit code 1."""
 
 
+def no_partition(topic: str, partition: int, count: int) -> CommandError:
+    """The error for a partition that a topic lacks. Shape: its partitions are 0 to `count` - 1."""
+    there = "its only partition is 0" if count == 1 else f"its partitions are 0 to {count - 1}"
+    return CommandError(f"{topic}: no partition {partition}; {there}")
+
+
 def add_bootstrap(parser: ArgumentParser) -> None:
     """Add the option for the cluster's address."""
     parser.add_argument(
@@ -136,7 +142,8 @@ def first_contact(
             except OSError as error:
                 reason = error
         waited = time.monotonic() - begun
-        said = f"{bootstrap}: {reason.strerror or reason}"
+        where = bootstrap if {":", ","} & set(bootstrap) else f"{bootstrap}:9092"
+        said = f"{where}: {reason.strerror or reason}"
         if waited >= patience or isinstance(reason, socket.gaierror):
             raise CommandError(said)
         if waited >= 1 and not told:
@@ -184,7 +191,7 @@ def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
         print(f"kwire: {error}", file=sys.stderr)
     except KafkaError as error:
         said = NOT_AUTHORIZED.get(getattr(error, "errno", 0))
-        print(f"kwire: {options.bootstrap}: {said or error}", file=sys.stderr)
+        print(f"kwire: {options.bootstrap}: {said or without_class(str(error))}", file=sys.stderr)
     finally:
         signal.signal(signal.SIGTERM, before)
         library.setLevel(level)
@@ -258,6 +265,18 @@ def error_text(row: Any) -> str:
     error: int = row.error_code
     said: str = row.error_message or NOT_AUTHORIZED.get(error) or for_code(error).description
     return said
+
+
+def without_class(said: str) -> str:
+    """What kafka-python says of an error, without the number and the class that it begins with.
+
+    A class alone becomes words: KafkaTimeoutError is a kafka timeout.
+    """
+    found = re.match(r"(?:\[Error -?[0-9]+\] )?([A-Z][A-Za-z]*)(?:: (.+)|$)", said, re.DOTALL)
+    if found is None:
+        return said
+    name = found[1].removesuffix("Error").removesuffix("Exception")
+    return found[2] or re.sub("(?<!^)(?=[A-Z])", " ", name).lower()
 
 
 class Progress:

@@ -13,6 +13,7 @@ from .client import (
     add_bootstrap,
     connection,
     key_value,
+    no_partition,
     reporting,
     whole_number,
 )
@@ -185,7 +186,7 @@ def partitions(consumer: Any, options: Namespace) -> list[Any]:
             raise CommandError(f"{topic}: no such topic, or not authorized to see it")
         for partition in options.partition or ():
             if partition not in found:
-                raise CommandError(f"{topic}: no partition {partition}; it has {len(found)}")
+                raise no_partition(topic, partition, len(found))
         tps += [TopicPartition(topic, each) for each in options.partition or sorted(found)]
     return tps
 

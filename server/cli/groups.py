@@ -37,8 +37,9 @@ from ..explain.asking import (
 )
 from ..explain.facts import GroupFacts
 from ..explain.live_groups import group_facts
+from ..explain.words import counted
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap
+from .client import CommandError, add_bootstrap, no_partition
 from .client_properties import UsageError
 from .output import add_output, show_rows, wants_json
 from .reset_target import (
@@ -256,7 +257,7 @@ def describe_groups(brokers: Brokers, options: Namespace) -> int:
 
 
 def title_of(facts: GroupFacts) -> str:
-    return f"{facts.group}  {facts.state}  {len(facts.members)} members"
+    return f"{facts.group}  {facts.state}  {counted(len(facts.members), 'member')}"
 
 
 def show_partitions(options: Namespace, facts: GroupFacts) -> None:
@@ -341,6 +342,8 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
             show_rows(options, ["group", *head], [[group, *row] for row in rows])
         else:
             show_rows(options, head, rows)
+    if options.dry_run:
+        print(f"kwire: {group}: nothing is set: this is a dry run", file=sys.stderr)
     return code
 
 
@@ -392,7 +395,7 @@ def chosen(
     for name, numbers in topics:
         for number in there[name] if numbers is None else numbers:
             if number not in there[name]:
-                raise CommandError(f"{name}: no partition {number}; it has {len(there[name])}")
+                raise no_partition(name, number, len(there[name]))
             tps.append((name, number))
     return sorted(tps)
 

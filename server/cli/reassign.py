@@ -29,7 +29,7 @@ from ..controller.assignment import Place, assign_replicas
 from ..controller.refusal import Refusal
 from ..explain.asking import Unavailable, metadata_of, placed_of
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, whole_number
+from .client import CommandError, add_bootstrap, no_partition, whole_number
 from .client_properties import UsageError
 from .configs import BROKER, DELETE, SET, TOPIC
 from .output import add_output, show_rows
@@ -194,7 +194,7 @@ def replicas_of(brokers: Brokers, tps: Iterable[Partition]) -> Plan:
         if topic not in placed:
             raise CommandError(f"{topic}: no such topic, or not authorized to see it")
         if number not in placed[topic]:
-            raise CommandError(f"{topic}: no partition {number}; it has {len(placed[topic])}")
+            raise no_partition(topic, number, len(placed[topic]))
         result[topic, number] = list(placed[topic][number].replicas)
     return result
 

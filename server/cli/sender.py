@@ -25,7 +25,7 @@ from kwire.varint import varint
 from ..controller.topics import invalid_topic_name
 from ..explain.asking import Unavailable, metadata_of, partitions_of, words_of
 from .brokers import Brokers, version_for
-from .client import NOT_AUTHORIZED, CommandError
+from .client import NOT_AUTHORIZED, CommandError, no_partition
 from .contact import Wire, reason
 
 #: The size of a batch before compression, below the default of max.message.bytes (1048588). Unit: bytes.
@@ -245,7 +245,7 @@ class Sender:
     def check_partition(self, partition: int) -> None:
         """Errors: CommandError if the topic has no such partition."""
         if partition not in self._leaders:
-            raise CommandError(f"{self._topic}: no partition {partition}; it has {self.partitions}")
+            raise no_partition(self._topic, partition, self.partitions)
 
     def add(self, record: Outgoing, partition: int | None) -> None:
         """Take a record; without a partition, its key chooses one."""

@@ -25,6 +25,7 @@ from kwire.messages.incremental_alter_configs import (
 from kwire.messages.metadata import MetadataRequest
 
 from ..explain.asking import EARLIEST, LATEST, TOPIC_CONFIG, Unavailable, ends_of, metadata_of
+from ..explain.words import counted
 from .brokers import Brokers, refusals, with_brokers
 from .client import CommandError, add_bootstrap, key_value
 from .output import add_output, show_rows, wants_json
@@ -216,7 +217,9 @@ def show_topic(
         show_rows(options, columns, [[name, number, *row, configs] for row in rows])
         return
     changed = " ".join(f"{key}={value}" for key, value in configs.items())
-    title = f"{name}  {len(topic.partitions)} partitions  id {number}  {changed}".rstrip()
+    title = (
+        f"{name}  {counted(len(topic.partitions), 'partition')}  id {number}  {changed}".rstrip()
+    )
     show_rows(options, head, rows, title)
 
 

@@ -23,7 +23,7 @@ from ..explain.live_transactions import open_transactions, transaction_facts
 from ..explain.transaction_rules import explain_transaction
 from ..explain.words import when
 from .brokers import Brokers, check, with_brokers
-from .client import CommandError, add_bootstrap, whole_number
+from .client import CommandError, add_bootstrap, no_partition, whole_number
 from .client_properties import UsageError
 from .output import add_output, show_rows, wants_json
 
@@ -162,7 +162,7 @@ def leader_of(brokers: Brokers, topic: str, partition: int) -> int:
     check(row.error_code, None, topic)
     placed = partitions_of(row)
     if partition not in placed:
-        raise CommandError(f"{topic}: no partition {partition}; it has {len(placed)}")
+        raise no_partition(topic, partition, len(placed))
     if placed[partition].leader < 0:
         raise CommandError(f"{topic}-{partition}: no leader")
     return placed[partition].leader

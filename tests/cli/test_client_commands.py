@@ -28,6 +28,7 @@ from server.cli.client import (
     key_value,
     reporting,
     whole_number,
+    without_class,
 )
 from server.cli.consume import follow
 from server.cli.produce import split_lines
@@ -125,6 +126,20 @@ def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
     assert capsys.readouterr().out == "half a table\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("[Error 40] InvalidConfigurationError: Unknown topic", "Unknown topic"),
+        ("KafkaConnectionError: 104 ECONNRESET", "104 ECONNRESET"),
+        ("KafkaTimeoutError", "kafka timeout"),
+        ("Invalid value abc: not a number", "Invalid value abc: not a number"),
+        ("not a class", "not a class"),
+    ],
+)
+def test_error_of_the_library_is_said_without_its_class(said: str, words: str) -> None:
+    assert without_class(said) == words
+
+
 def test_missing_permission_is_said_in_few_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +229,8 @@ def test_topics_are_created_described_changed_and_deleted(broker: KwireBroker) -
     assert "one  4 partitions" in kwire(broker, "topics", "describe")
     assert kwire(broker, "topics", "describe", "--under-replicated") == ""
     assert "nothing to change" in kwire(broker, "topics", "alter", "one", code=1)
+    said = kwire(broker, "topics", "alter", "one", "-c", "nonsense=1", code=1)
+    assert said == "kwire: one: Unknown topic config name: nonsense\n"
     assert "Unknown topic config" in kwire(
         broker, "topics", "create", "x", "-c", "nonsense=1", code=1
     )
@@ -268,7 +285,7 @@ def test_consumer_that_is_terminated_leaves_its_group(broker: KwireBroker) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("narrow", "-p", "77"), "kwire: narrow: no partition 77; it has 1"),
+        (("narrow", "-p", "77"), "kwire: narrow: no partition 77; its only partition is 0"),
         (("bad name",), "kwire: bad name: Topic name"),
     ],
 )
