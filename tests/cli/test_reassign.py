@@ -25,7 +25,7 @@ def test_plan_of_kafkas_tool_is_read() -> None:
         ("[]", "no plan"),
         ('{"partitions": []}', "names no partition"),
         ('{"partitions": [{"topic": "t"}]}', "partition 1 of the list"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "are none"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "are empty"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}', "twice"),
     ],
 )
