@@ -18,7 +18,11 @@ from tests.support.catalogue import all_messages, variants
 ZERO = {"bool": False, "string": "", "float64": 0.0, "bytes": b"", "records": b""}
 
 #: Where the definition says null but Kafka's generated class has an empty list.
-EMPTY_NOT_NULL = {"StreamsGroupCurrentMemberAssignmentValue AssignmentEpochs"}
+EMPTY_NOT_NULL = {
+    "ConsumerGroupCurrentMemberAssignmentValue AssignmentEpochs",
+    "StreamsGroupCurrentMemberAssignmentValue AssignmentEpochs",
+    "StreamsGroupMetadataValue LastAssignmentConfigs",
+}
 
 
 def stated_range(text: str) -> VersionRange:

@@ -161,7 +161,7 @@ class ConsumerGroupCurrentMemberAssignmentKey:
 class TopicPartitions:
     topic_id: bytes = field(Uuid)
     partitions: list[int] = field(Array(Int32))
-    assignment_epochs: list[int] | None = field(Array(Int32), nullable="0+", tag=0, default=None)
+    assignment_epochs: list[int] | None = field(Array(Int32), nullable="0+", tag=0)
 
 
 @message(kind="coordinator-value", key_type=8, versions="0", flexible="0+")

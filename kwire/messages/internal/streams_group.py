@@ -27,7 +27,7 @@ class StreamsGroupMetadataValue:
     metadata_hash: int = field(Int64)
     validated_topology_epoch: int = field(Int32, tag=0, default=-1)
     last_assignment_configs: list[LastAssignmentConfig] | None = field(
-        Array(LastAssignmentConfig), nullable="0+", tag=1, default=None
+        Array(LastAssignmentConfig), nullable="0+", tag=1
     )
 
 
