@@ -1,0 +1,343 @@
+"""A consumer group as its committed records say. Source: ModernGroup, ConsumerGroup.
+
+Everything here changes only by `put_*` and `remove_*`, which the replay of records calls; what can be
+derived from members is counted along. Deadlines and the like are in sessions.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from sys import getsizeof
+from typing import NamedTuple
+
+from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
+from ..offset_store import OffsetStore
+from .member import NO_PARTITIONS, ConsumerGroupMember, PartitionEpochs, Partitions
+from .order import names_in_order
+
+INITIAL_EPOCH = 1
+
+#: A partition in an assignment: the entries of the member and of the group.
+PARTITION_BYTES = 250
+
+
+class ConsumerGroupState(Enum):
+    """The state of a consumer group; the value is Kafka's name on the wire.
+
+    EMPTY: no members. ASSIGNING: the members' wishes are newer than the target. RECONCILING: some members are
+    still on the way. STABLE: all have arrived. DEAD: it does not exist.
+    """
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class SubscriptionType(Enum):
+    """Whether all members read the same topics."""
+
+    HOMOGENEOUS = 1
+    HETEROGENEOUS = 2
+
+
+class Subscribers(NamedTuple):
+    """How many members read a topic by its name, and how many regular expressions match it."""
+
+    by_name: int = 0
+    by_regex: int = 0
+
+
+class ResolvedRegex(NamedTuple):
+    """The topics that a regular expression matched in the image of a version, at a time in ms."""
+
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+Topics = Mapping[str, Subscribers]
+
+
+class ConsumerGroup:
+    """The hard state of one consumer group.
+
+    Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
+    tombstone); `owners` is the target by partition, `partition_epochs` who has which partition now, as the epoch
+    of the member. `has_partition_metadata`: a record of releases before 4.1 is to be deleted.
+    """
+
+    def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
+        self.group_id = group_id
+        self.memory = memory or GroupMemory()
+        self.held_bytes = 0
+        self.offsets = OffsetStore()
+        self.group_epoch = INITIAL_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = INITIAL_EPOCH
+        self.assignment_timestamp_ms = 0
+        self.has_partition_metadata = False
+        self.members: dict[str, ConsumerGroupMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.target: dict[str, Partitions] = {}
+        self.owners: dict[bytes, dict[int, str]] = {}
+        self.partition_epochs: dict[bytes, dict[int, int]] = {}
+        self.topics: dict[str, Subscribers] = {}
+        self.regexes: Counter[str] = Counter()
+        self.resolved: dict[str, ResolvedRegex] = {}
+        self.assignors: Counter[str] = Counter()
+        self.classic_members = 0
+        self.classic_protocols: Counter[str] = Counter()
+        self.hold(GROUP_BYTES + getsizeof(group_id))
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerGroup({self.group_id!r}, {self.state.value}, epoch={self.group_epoch}, "
+            f"members={len(self.members)})"
+        )
+
+    def hold(self, more: int) -> None:
+        """Count more, or less, memory."""
+        self.held_bytes += more
+        self.memory.members += more
+
+    def forget(self) -> None:
+        """Count nothing for the group any more."""
+        self.memory.offsets -= self.offsets.held_bytes
+        self.hold(-self.held_bytes)
+
+    # What is derived
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """The state. Cost: in proportion to the members."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        epoch = self.assignment_epoch
+        if all(member.is_reconciled_to(epoch) for member in self.members.values()):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
+        """The member that has an instance id."""
+        if instance_id is None:
+            return None
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def target_of(self, member: ConsumerGroupMember) -> Partitions:
+        """What a member is to have; one that takes over an instance id, what that had."""
+        if member.instance_id is None:
+            return self.target.get(member.member_id, NO_PARTITIONS)
+        holder = self.static_members.get(member.instance_id)
+        return NO_PARTITIONS if holder is None else self.target.get(holder, NO_PARTITIONS)
+
+    def partition_epoch(self, topic_id: bytes, partition: int) -> int:
+        """The epoch of the member that has a partition; -1 if nobody has it."""
+        return self.partition_epochs.get(topic_id, {}).get(partition, -1)
+
+    def subscription(self, member: ConsumerGroupMember) -> frozenset[str]:
+        """The topics that a member reads, by name and by what its regular expression matches."""
+        resolved = self.resolved.get(member.subscribed_topic_regex or "")
+        if resolved is None:
+            return member.subscribed_topic_names
+        return member.subscribed_topic_names | resolved.topics
+
+    def is_waiting_for_partitions(self, member: ConsumerGroupMember) -> bool:
+        """Whether others still have partitions that a member is to get."""
+        return any(
+            partition not in member.assigned.get(topic_id, {})
+            and self.partition_epoch(topic_id, partition) != -1
+            for topic_id, partitions in self.target.get(member.member_id, NO_PARTITIONS).items()
+            for partition in partitions
+        )
+
+    def preferred_assignor(
+        self, old: ConsumerGroupMember | None = None, new: ConsumerGroupMember | None = None
+    ) -> str | None:
+        """The assignor that most members name, with one member changed; None if nobody names one."""
+        counts = Counter(self.assignors)
+        _count(counts, None if old is None else old.server_assignor, -1)
+        _count(counts, None if new is None else new.server_assignor, 1)
+        best = None
+        for name in names_in_order(list(counts)):
+            if best is None or counts[name] > counts[best]:
+                best = name
+        return best
+
+    def topics_with(self, old: ConsumerGroupMember, new: ConsumerGroupMember) -> Topics:
+        """The subscribed topics if `new` takes the place of `old`."""
+        if old.subscribed_topic_names == new.subscribed_topic_names and (
+            old.subscribed_topic_regex == new.subscribed_topic_regex
+        ):
+            return self.topics
+        topics = dict(self.topics)
+        _subscribe(topics, old.subscribed_topic_names, by_name=-1)
+        _subscribe(topics, new.subscribed_topic_names, by_name=1)
+        regex = old.subscribed_topic_regex
+        if regex and regex != new.subscribed_topic_regex and self.regexes[regex] == 1:
+            self._unresolve(topics, regex)
+        return topics
+
+    def topics_without(
+        self, members: Iterable[ConsumerGroupMember], regexes: Iterable[str]
+    ) -> Topics:
+        """The subscribed topics without some members, and without expressions that were only theirs."""
+        topics = dict(self.topics)
+        for member in members:
+            _subscribe(topics, member.subscribed_topic_names, by_name=-1)
+        for regex in regexes:
+            self._unresolve(topics, regex)
+        return topics
+
+    def _unresolve(self, topics: dict[str, Subscribers], regex: str) -> None:
+        resolved = self.resolved.get(regex)
+        if resolved is not None:
+            _subscribe(topics, resolved.topics, by_regex=-1)
+
+    def subscription_type(
+        self, topics: Topics, old: ConsumerGroupMember, new: ConsumerGroupMember
+    ) -> SubscriptionType:
+        """Whether all members read the same `topics`, if `new` takes the place of `old`."""
+        regexes = Counter(self.regexes)
+        if old.subscribed_topic_regex != new.subscribed_topic_regex:
+            _count(regexes, old.subscribed_topic_regex, -1)
+            _count(regexes, new.subscribed_topic_regex, 1)
+        members = len(self.members)
+        if new.member_id not in self.members and new.instance_id not in self.static_members:
+            members += 1
+        return subscription_type(regexes, topics, members)
+
+    # Replay
+
+    def put_member(self, member: ConsumerGroupMember) -> None:
+        """Set a member."""
+        old = self.members.get(member.member_id)
+        self.members[member.member_id] = member
+        self._count_member(old, -1)
+        self._count_member(member, 1)
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+
+    def remove_member(self, member_id: str) -> None:
+        """Remove a member."""
+        old = self.members.pop(member_id, None)
+        if old is None:
+            return
+        self._count_member(old, -1)
+        if old.instance_id is not None:
+            self.static_members.pop(old.instance_id, None)
+
+    def _count_member(self, member: ConsumerGroupMember | None, change: int) -> None:
+        if member is None:
+            return
+        self.hold(change * member_bytes(member))
+        _subscribe(self.topics, member.subscribed_topic_names, by_name=change)
+        _count(self.regexes, member.subscribed_topic_regex, change)
+        _count(self.assignors, member.server_assignor, change)
+        if member.classic is not None:
+            self.classic_members += change
+            for name, _ in member.classic.protocols:
+                _count(self.classic_protocols, name, change)
+        for partitions in (member.assigned, member.revoking):
+            if change > 0:
+                self._take(partitions, member.member_epoch)
+            else:
+                self._release(partitions, member.member_epoch)
+
+    def _take(self, partitions: PartitionEpochs, epoch: int) -> None:
+        for topic_id, some in partitions.items():
+            epochs = self.partition_epochs.setdefault(topic_id, {})
+            for partition in some:
+                # What an earlier member released later is not taken from the present one.
+                if epochs.get(partition, epoch - 1) < epoch:
+                    epochs[partition] = epoch
+
+    def _release(self, partitions: PartitionEpochs, epoch: int) -> None:
+        for topic_id, some in partitions.items():
+            epochs = self.partition_epochs.get(topic_id)
+            if epochs is None:
+                continue
+            for partition in some:
+                if epochs.get(partition) == epoch:
+                    del epochs[partition]
+            if not epochs:
+                del self.partition_epochs[topic_id]
+
+    def put_target(self, member_id: str, partitions: Partitions | None) -> None:
+        """Set what a member is to have; None removes it."""
+        old = self.target.pop(member_id, NO_PARTITIONS)
+        for topic_id, some in old.items():
+            owners = self.owners.get(topic_id, {})
+            for partition in some:
+                # The record of the next owner may have come first.
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self.owners.pop(topic_id, None)
+        if partitions is not None:
+            self.target[member_id] = partitions
+            for topic_id, some in partitions.items():
+                self.owners.setdefault(topic_id, {}).update(dict.fromkeys(some, member_id))
+        self.hold(PARTITION_BYTES * (_size(partitions or NO_PARTITIONS) - _size(old)))
+
+    def put_resolved(self, regex: str, resolved: ResolvedRegex | None) -> None:
+        """Set the topics that a regular expression matches; None removes it."""
+        self._unresolve(self.topics, regex)
+        self.resolved.pop(regex, None)
+        if resolved is not None:
+            self.resolved[regex] = resolved
+            _subscribe(self.topics, resolved.topics, by_regex=1)
+
+
+def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) -> SubscriptionType:
+    """Whether all members read the same topics: the same names, or nothing but one regular expression."""
+    if regexes:
+        if next(iter(regexes.values())) != members:
+            return SubscriptionType.HETEROGENEOUS
+        alike = all(count.by_regex == 1 and not count.by_name for count in topics.values())
+    else:
+        alike = all(count.by_name == members for count in topics.values())
+    return SubscriptionType.HOMOGENEOUS if alike else SubscriptionType.HETEROGENEOUS
+
+
+def member_bytes(member: ConsumerGroupMember) -> int:
+    """What a member keeps in memory, without its target."""
+    classic = () if member.classic is None else member.classic.protocols
+    return (
+        MEMBER_BYTES
+        + getsizeof(member.member_id)
+        + getsizeof(member.client_id)
+        + getsizeof(member.subscribed_topic_regex)
+        + sum(getsizeof(name) for name in member.subscribed_topic_names)
+        + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in classic)
+        + PARTITION_BYTES * (_size(member.assigned) + _size(member.revoking))
+    )
+
+
+def _size(partitions: Mapping[bytes, Collection[int]]) -> int:
+    return sum(len(some) for some in partitions.values())
+
+
+def _count(counts: Counter[str], name: str | None, change: int) -> None:
+    if name:
+        counts[name] += change
+        if counts[name] <= 0:
+            del counts[name]
+
+
+def _subscribe(
+    topics: dict[str, Subscribers], names: Iterable[str], *, by_name: int = 0, by_regex: int = 0
+) -> None:
+    for name in names:
+        old = topics.get(name, Subscribers())
+        new = Subscribers(max(old.by_name + by_name, 0), max(old.by_regex + by_regex, 0))
+        if any(new):
+            topics[name] = new
+        else:
+            topics.pop(name, None)

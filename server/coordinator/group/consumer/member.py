@@ -1,0 +1,90 @@
+"""A member of a consumer group; immutable. Source: ConsumerGroupMember, MemberState."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+#: The epochs that a member sends to join, to leave, and to leave as a static member that will come back.
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+
+Partitions = Mapping[bytes, frozenset[int]]
+"""Partitions by topic id."""
+
+PartitionEpochs = Mapping[bytes, Mapping[int, int]]
+"""The epoch at which each partition was assigned to its member, by topic id."""
+
+NO_PARTITIONS: Partitions = {}
+NO_EPOCHS: PartitionEpochs = {}
+
+
+class MemberState(IntEnum):
+    """How far a member is on the way to its target; the number is the one stored.
+
+    STABLE: it has what it is to have at its epoch. UNREVOKED_PARTITIONS: it has to give up some first.
+    UNRELEASED_PARTITIONS: others have not given up all that it is to get. UNKNOWN: stored by a later release.
+    """
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+    @classmethod
+    def _missing_(cls, value: object) -> MemberState:
+        return cls.UNKNOWN
+
+
+class ClassicMember(NamedTuple):
+    """What a member that speaks the classic protocol said when it joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMember:
+    """One member.
+
+    Shape: `assigned` is what it may consume, `revoking` what it still has to give up. `classic` is set for
+    a member that speaks the classic protocol.
+    """
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    subscribed_topic_regex: str | None = ""
+    server_assignor: str | None = None
+    assigned: PartitionEpochs = field(default_factory=dict)
+    revoking: PartitionEpochs = field(default_factory=dict)
+    classic: ClassicMember | None = None
+
+    def is_reconciled_to(self, assignment_epoch: int) -> bool:
+        """Whether it has all that it is to have at that epoch."""
+        return self.state is MemberState.STABLE and self.member_epoch == assignment_epoch
+
+    def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
+        """Since which epoch the member has a partition, also one that it has to give up; None if it has not."""
+        epoch = self.assigned.get(topic_id, {}).get(partition)
+        return self.revoking.get(topic_id, {}).get(partition) if epoch is None else epoch
+
+
+def with_epoch(partitions: Partitions, epoch: int) -> PartitionEpochs:
+    """Partitions that are all assigned at one epoch."""
+    return {topic_id: dict.fromkeys(sorted(some), epoch) for topic_id, some in partitions.items()}
+
+
+def without_epochs(partitions: PartitionEpochs) -> Partitions:
+    """The partitions alone."""
+    return {topic_id: frozenset(some) for topic_id, some in partitions.items()}

@@ -1,0 +1,86 @@
+"""The order in which Apache Kafka's assignors meet members and topics.
+
+They iterate over Java's HashMap and HashSet, whose order is that of a table of buckets: it depends only
+on the keys, their number, and in a bucket on who came first. The same order here gives the same
+assignments, so a group that moves between brokers of both kinds keeps its own.
+Source: java.util.HashMap (hash, tableSizeFor, resize), Uuid.hashCode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from struct import Struct
+from typing import TypeVar
+
+from ..partitioner import java_string_hash
+
+K = TypeVar("K")
+
+#: A table has at least so many buckets, and is at most three quarters full.
+BUCKETS = 16
+
+_TWO_LONGS = Struct(">QQ")
+
+
+def _table_size(keys: int, presized: bool) -> int:
+    """How many buckets a table has: filled one by one, or made for a collection of that size."""
+    if presized:
+        wanted, size = max(int(keys / 0.75) + 1, BUCKETS), 1
+        while size < wanted:
+            size *= 2
+        return size
+    size = BUCKETS
+    while keys > size * 3 // 4:
+        size *= 2
+    return size
+
+
+def in_buckets(
+    keys: Collection[K], hash_of: Callable[[K], int], *, presized: bool = False
+) -> list[K]:
+    """Return the keys in the order of a HashMap into which they were put in the given order.
+
+    Shape: `presized` is for a HashSet that was made from a collection.
+    """
+    mask = _table_size(len(keys), presized) - 1
+
+    def bucket(key: K) -> int:
+        hashed = hash_of(key) & 0xFFFFFFFF
+        return (hashed ^ (hashed >> 16)) & mask
+
+    return sorted(keys, key=bucket)
+
+
+@lru_cache(maxsize=16384)
+def hash_of_name(name: str) -> int:
+    """Java's String.hashCode."""
+    return java_string_hash(name)
+
+
+@lru_cache(maxsize=16384)
+def hash_of_uuid(value: bytes) -> int:
+    """Hash an id of 16 bytes as Kafka's Uuid does."""
+    high, low = _TWO_LONGS.unpack(value)
+    both = high ^ low
+    return int((both >> 32) ^ both) & 0xFFFFFFFF
+
+
+def hash_of_int(value: int) -> int:
+    """Java's Integer.hashCode."""
+    return value
+
+
+def names_in_order(names: Collection[str], *, presized: bool = False) -> list[str]:
+    """Member ids, topic names or names of assignors as a HashMap has them."""
+    return in_buckets(names, hash_of_name, presized=presized)
+
+
+def topics_in_order(topic_ids: Collection[bytes], *, presized: bool = False) -> list[bytes]:
+    """Topic ids as a HashMap has them."""
+    return in_buckets(topic_ids, hash_of_uuid, presized=presized)
+
+
+def partitions_in_order(partitions: Collection[int]) -> list[int]:
+    """Partitions as a HashSet made of a sorted list has them: ascending, as long as they fit into the table."""
+    return in_buckets(sorted(partitions), hash_of_int, presized=True)

@@ -1,0 +1,70 @@
+"""What a group remembers of the topics that it reads: one number, which changes when they do.
+
+XXH3 of 64 bits over the id, name, partitions and racks of a topic, then over those of the topics by name.
+Source: Utils.computeTopicHash, computeGroupHash; KIP-1101. Strings are hashed as hash4j does: UTF-16, little
+endian, and then the number of units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+
+from ....metadata.image import BrokerRegistration, MetadataImage, TopicImage
+
+_MAGIC = b"\0"
+_INT32 = Struct("<i")
+_INT64 = Struct("<q")
+
+
+class TopicHashes:
+    """The hashes of topics, kept as long as they stay the same."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[TopicImage, Mapping[int, BrokerRegistration], int]] = {}
+
+    def of_group(self, names: Iterable[str], image: MetadataImage) -> int:
+        """The hash of those of the topics that exist; 0 if none does. Shape: a signed number of 64 bits."""
+        hashes = []
+        for name in sorted(names):
+            topic = image.topics.get(name)
+            if topic is None:
+                self._known.pop(name, None)
+                continue
+            known = self._known.get(name)
+            if known is None or known[0] is not topic or known[1] is not image.brokers:
+                known = self._known[name] = topic, image.brokers, topic_hash(topic, image.brokers)
+            hashes.append(known[2])
+        return _xxh3(b"".join(map(_INT64.pack, hashes))) if hashes else 0
+
+
+def topic_hash(topic: TopicImage, brokers: Mapping[int, BrokerRegistration]) -> int:
+    """The hash of one topic."""
+    partitions = topic.partitions
+    parts = [
+        _MAGIC,
+        topic.topic_id[7::-1],  # two numbers, as little endian as all others
+        topic.topic_id[:7:-1],
+        _string(topic.name),
+        _INT32.pack(len(partitions)),
+    ]
+    racks = {broker_id: broker.rack for broker_id, broker in brokers.items() if broker.rack}
+    for number in range(len(partitions)):
+        parts.append(_INT32.pack(number))
+        if racks and number in partitions:
+            found = sorted(racks[each] for each in partitions[number].replicas if each in racks)
+            for rack in found:
+                parts += (_INT32.pack(len(rack)), _string(rack))
+    return _xxh3(b"".join(parts))
+
+
+def _string(text: str) -> bytes:
+    units = text.encode("utf-16-le", "surrogatepass")
+    return units + _INT32.pack(len(units) // 2)
+
+
+def _xxh3(data: bytes) -> int:
+    import xxhash
+
+    value = xxhash.xxh3_64_intdigest(data)
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,82 @@
+"""The assignor `uniform`: every member gets as many partitions as any other, and keeps what it can.
+
+Source: UniformHomogeneousAssignmentBuilder; for members that read different topics, uniform_mixed.py.
+"""
+
+from __future__ import annotations
+
+from .assignment_input import AssignmentInput, Steps
+from .group import SubscriptionType
+from .member import Partitions
+from .order import partitions_in_order, topics_in_order
+from .uniform_mixed import assign_uniform_mixed
+
+
+def assign_uniform(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
+    """Assign."""
+    if not given.members:
+        return {}
+    if given.subscription_type is SubscriptionType.HOMOGENEOUS:
+        return (yield from assign_uniform_alike(given))
+    return (yield from assign_uniform_mixed(given))
+
+
+def assign_uniform_alike(given: AssignmentInput) -> Steps[dict[str, Partitions]]:
+    """Assign to members that all read the same topics.
+
+    Shape: what a member has beyond its quota is taken from it; then all that nobody has goes to the members with
+    room, in the order of members. Members that already have one more than the others keep it.
+    """
+    members = given.members
+    topics = topics_in_order(next(iter(members.values())).topics, presized=True)
+    if not topics:
+        return {}
+    unassigned: list[tuple[bytes, int]] = []
+    for topic_id in topics:
+        yield
+        owned = given.owners.get(topic_id, {})
+        unassigned += [
+            (topic_id, number)
+            for number in range(given.partitions[topic_id])
+            if number not in owned
+        ]
+    quota, extra = divmod(sum(given.partitions[topic_id] for topic_id in topics), len(members))
+    subscribed = frozenset(topics)
+    assignment: dict[str, dict[bytes, set[int]]] = {}
+    room: list[tuple[str, int]] = []
+    for index, (member_id, member) in enumerate(members.items()):
+        yield
+        left = quota + (extra > 0)
+        has_extra = extra > 0
+        kept: dict[bytes, set[int]] = {}
+        assignment[member_id] = kept
+        for topic_id in topics_in_order(member.assignment):
+            some = member.assignment[topic_id]
+            if topic_id not in subscribed:
+                continue
+            if len(some) <= left:
+                left -= len(some)
+                kept[topic_id] = set(some)
+                continue
+            numbers = partitions_in_order(some)
+            if left:
+                kept[topic_id] = set(numbers[:left])
+            unassigned += [(topic_id, number) for number in numbers[left:]]
+            left = 0
+        if left and has_extra and len(members) - index > extra:
+            # Somebody else may have one more already; the last ones have to take theirs.
+            left -= 1
+            has_extra = False
+        if left:
+            room.append((member_id, left))
+        extra -= has_extra
+    position = 0
+    for member_id, left in room:
+        yield
+        for topic_id, number in unassigned[position : position + left]:
+            assignment[member_id].setdefault(topic_id, set()).add(number)
+        position += left
+    return {
+        member_id: {topic_id: frozenset(some) for topic_id, some in kept.items()}
+        for member_id, kept in assignment.items()
+    }
