@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs import kips
+from docs.control_page import control_page
 from docs.explain_page import explain_page
 from docs.metrics_page import metrics_page
 from kwire.api import ApiKey
@@ -406,6 +407,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configs.md": configs_page,
     "commands.md": commands_page,
     "explain.md": explain_page,
+    "control.md": control_page,
     "metrics.md": metrics_page,
 }
 

@@ -27,6 +27,10 @@ COMMANDS = {
     "acls": ("acls", "list, add and remove access control lists"),
     "quotas": ("quotas", "list and change the quotas of users, clients and addresses"),
     "users": ("users", "list, add and delete users who log in with SCRAM"),
+    "faults": (
+        "faults",
+        "make a broker that was started with --control fail on purpose, for tests",
+    ),
     "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
     "cluster": (
         "cluster",

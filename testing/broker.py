@@ -11,6 +11,7 @@ from .clock import Clock
 from .in_process import InProcess
 
 if TYPE_CHECKING:
+    from .node import Node
     from .thread import LoopThread
 
 
@@ -49,10 +50,7 @@ class Broker(InProcess):
             self._folders[1] = folder
 
         async def start(thread: LoopThread) -> None:
-            from .node import Node, new_tree
-
-            tree = None if self._api == "4.3" else await new_tree(thread.clock)
-            node = Node(thread.loop, thread.clock, self._properties, folder, tree)
+            node = await self._new_node(thread, folder)
             await node.start()
             self._nodes[1] = node
 
@@ -60,6 +58,12 @@ class Broker(InProcess):
         self.clock = Clock(self._running(), self._nodes[1].keep_members, self._changed.set)
         self.bootstrap_servers = self._nodes[1].address
         return self
+
+    async def _new_node(self, thread: LoopThread, folder: Path) -> Node:
+        from .node import Node, new_tree
+
+        tree = None if self._api == "4.3" else await new_tree(thread.clock)
+        return Node(thread.loop, thread.clock, self._properties, folder, tree)
 
     def stop(self) -> None:
         """Stop, and remove the data unless they have a directory of their own; harmless if it does not run."""

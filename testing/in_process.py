@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class InProcess(Helpers, ABC):
     """Brokers on a thread of this process."""
 
+    #: Whether the brokers' log is kept for the report of a failed test, and goes nowhere else.
+    quiet = True
+
     def __init__(self, properties: Mapping[str, Any] | None) -> None:
         super().__init__()
         self._properties = {key: str(value) for key, value in (properties or {}).items()}
@@ -47,7 +50,7 @@ class InProcess(Helpers, ABC):
             raise RuntimeError("this broker has been started already")
         from .node import StartError
 
-        thread = self._thread = LoopThread()
+        thread = self._thread = LoopThread(quiet=self.quiet)
         try:
             thread.call(lambda: start(thread))
         except BaseException as error:

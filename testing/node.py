@@ -34,7 +34,8 @@ StartError = ConfigError
 class Node:
     """A broker on a controlled loop; everything is called on that loop.
 
-    Shape: `directory` keeps its data. `tree` is what a cluster has in place of ZooKeeper; without it, the broker is a cluster of one.
+    Shape: `directory` keeps its data; without it, the properties say where data and metadata are kept. `tree` is what a cluster has in
+    place of ZooKeeper; without it, the broker is a cluster of one.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Node:
         loop: ControlledLoop,
         clock: LoopClock,
         properties: Mapping[str, str],
-        directory: Path,
+        directory: Path | None,
         tree: EmbeddedTree | None = None,
     ) -> None:
         self.files = Files(clock)
@@ -51,7 +52,10 @@ class Node:
         self._clock = clock
         self._tap: Any = None
         self._tree = tree
-        given = {**DEFAULTS, **IN_PROCESS, **properties, "log.dirs": str(directory)}
+        self._is_kept = directory is None
+        given = {**DEFAULTS, **IN_PROCESS, **properties}
+        if directory is not None:
+            given["log.dirs"] = str(directory)
         self._config = BrokerConfig(given if tree is None else {**IN_CLUSTER, **given})
         self._transports: list[Any] = []
         self.broker: Broker | None = None
@@ -59,8 +63,10 @@ class Node:
     async def start(self) -> None:
         """Start until clients can be served. Errors: as for the broker's own start."""
         OWNER.set(self)
-        store: EmbeddedStore
-        if self._tree is None:
+        store: EmbeddedStore | None
+        if self._is_kept:
+            store = None  # the broker opens the one in its directory
+        elif self._tree is None:
             store = await EmbeddedStore.open(None, self._clock)
         else:
             store = OwnedStore(self._tree, self)

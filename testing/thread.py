@@ -23,15 +23,19 @@ BROKER_LOGGER = "kwire.server"
 
 
 class LoopThread:
-    """Runs a loop until it is closed. Shape: its methods are called on other threads."""
+    """Runs a loop until it is closed.
 
-    def __init__(self) -> None:
+    Shape: its methods are called on other threads. If it is `quiet`, the brokers' log is kept in `log`, and goes nowhere else.
+    """
+
+    def __init__(self, *, quiet: bool = True) -> None:
         self.loop = ControlledLoop()
         self.clock = LoopClock(self.loop)
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         self._thread = threading.Thread(target=self._run, name="kwire-testing", daemon=True)
         self._thread.start()
-        LOGS.add(self._thread, self.log)
+        if quiet:
+            LOGS.add(self._thread, self.log)
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float = PATIENCE_S) -> T:
         """Run a coroutine on the loop and return its result. Errors: its own; TimeoutError."""

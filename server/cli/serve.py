@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from importlib import import_module
 from pathlib import Path
 
 from ..config import BrokerConfig, ConfigError
@@ -80,6 +81,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="let the console change things, for who enters the token that the broker logs at its start",
     )
     add(
+        "--control",
+        metavar="HOST:PORT",
+        help="for tests: serve an HTTP port that commands this broker's time and failures; port 0 for any free one. "
+        "Data are temporary unless --data-dir or --config says where they are, and are not forced to the disk",
+    )
+    add(
+        "--control-file",
+        metavar="FILE",
+        help="write the address of the control port and its token to this file, which only this user can read; "
+        "without it they are in the log. The variable KWIRE_CONTROL_TOKEN chooses the token",
+    )
+    add(
         "--log-file",
         metavar="FILE",
         help="append the log to this file (default: standard error); SIGHUP opens it again",
@@ -109,7 +122,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace) -> int:
     """Run until stopped."""
     try:
-        config = BrokerConfig(static_properties(options))
+        properties = static_properties(options)
+        config = BrokerConfig(properties)
+        control = control_address(options)
     except ConfigError as error:
         print(f"kwire: {error.explain()}", file=sys.stderr)
         return 2
@@ -127,7 +142,10 @@ def run(options: Namespace) -> int:
     except OSError as error:
         print(f"kwire: {file}: {error.strerror}", file=sys.stderr)
         return 2
-    logger.info("Data in %s", ", ".join(str(Path(path).absolute()) for path in config.log_dirs))
+    if control is not None and not {"log.dirs", "log.dir"} & set(properties):
+        logger.info("Data in a temporary directory, which is removed at the end")
+    else:
+        logger.info("Data in %s", ", ".join(str(Path(path).absolute()) for path in config.log_dirs))
     if servers := config.get_optional_str("zookeeper.connect"):
         hint = "; --zookeeper '' uses the embedded store" if options.zookeeper is None else ""
         logger.info("Cluster metadata in ZooKeeper at %s%s", servers, hint)
@@ -135,9 +153,24 @@ def run(options: Namespace) -> int:
         logger.warning("%s", sentence)
 
     from .. import asyncio_without_ssl  # noqa: F401 - first
+
+    if control is not None:
+        # By name, because nothing else in a server knows what is for tests.
+        served = import_module("kwire.testing.served")
+        code: int = served.run(properties, control, options.control_file)
+        return code
     from ..run import run as run_broker
 
     return run_broker(config)
+
+
+def control_address(options: Namespace) -> tuple[str, int] | None:
+    """Where the control port is served; None if there is none. Errors: ConfigError."""
+    if options.control is None:
+        if options.control_file is not None:
+            raise ConfigError("--control-file needs --control")
+        return None
+    return parse_host_port(options.control, "--control")
 
 
 def static_properties(options: Namespace) -> dict[str, str]:
@@ -148,6 +181,8 @@ def static_properties(options: Namespace) -> dict[str, str]:
     given = option_properties(options)
     given |= override_properties(options.overrides)
     properties = read_file(options.config) if options.config else dict(WITHOUT_FILE)
+    if options.control is not None and not options.config:
+        del properties["log.dirs"]
     if not options.config and "zookeeper.connect" not in given:
         properties |= ALONE
     if "log.dirs" in given:

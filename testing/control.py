@@ -1,0 +1,510 @@
+"""The verbs of a test over HTTP, for tests in any language: what each path does, and who may ask.
+
+    with Control(broker, token) ...: control.route answers the requests below /v1/
+
+The table OPERATIONS is the one list of what there is; the OpenAPI description and docs/control.md are made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from kwire.server.console.guard import is_origin_of
+from kwire.server.http.messages import HttpRequest, HttpResponse, as_json
+
+from . import words
+from .client import KafkaError
+from .faults import DiskFault, Fault, Rule, UnusedFault, nearest
+from .words import BadRequest, Refused, Word, checked, from_query
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+    from .served_broker import ServedBroker
+
+MAX_RULES = 1000
+JSON_LINES = "application/jsonl"
+
+
+class NotFound(LookupError):
+    """There is no such thing; the message says which there are."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an operation is asked to do. Shape: `named` are the parts of the path that stand in braces."""
+
+    named: Mapping[str, str]
+    query: Mapping[str, Any]
+    body: Any
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path.
+
+    Shape: `body` are the words of the request's JSON object, None if it has none; `reads_body` checks it where it is more than
+    an object. `is_open` needs no token.
+    """
+
+    method: str
+    path: str
+    summary: str
+    do: Callable[[Control, Asked], Any]
+    status: int = 200
+    body: Mapping[str, Word] | None = None
+    query: Mapping[str, Word] = field(default_factory=dict)
+    checks_body: bool = True
+    is_open: bool = False
+
+    def match(self, parts: list[str]) -> dict[str, str] | None:
+        """The named parts of a path; None if it is another path."""
+        own = self.path.strip("/").split("/")
+        if len(own) != len(parts):
+            return None
+        named = {}
+        for mine, theirs in zip(own, parts, strict=True):
+            if mine.startswith("{"):
+                named[mine[1:-1]] = theirs
+            elif mine != theirs:
+                return None
+        return named
+
+
+class Control:
+    """Answers the requests to one control port.
+
+    Shape: what blocks is done in one thread, one request after the other; `close` ends it.
+    """
+
+    def __init__(self, broker: ServedBroker, token: str) -> None:
+        self.broker = broker
+        self._token = token
+        self._numbers = itertools.count(1)
+        self._rules: dict[int, Rule] = {}
+        self._recorders: dict[int, Recorder] = {}
+        self._thread = ThreadPoolExecutor(1, "kwire-control")
+
+    def close(self) -> None:
+        """Take up no more requests."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def route(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request; every error is a JSON object with `error`, in words."""
+        try:
+            operation, named = self._found(request)
+            self._admit(request, operation)
+            asked = Asked(
+                named, from_query(request.query, operation.query), _body(request, operation)
+            )
+            if operation.is_open:
+                value = operation.do(self, asked)
+            else:
+                work = partial(operation.do, self, asked)
+                value = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except _Denied as denied:
+            return as_json(denied.status, {"error": str(denied)})
+        except NotFound as error:
+            return as_json(404, {"error": str(error)})
+        except (ValueError, TypeError) as error:  # also of the verbs: BadRequest and their own
+            return as_json(400, {"error": str(error)})
+        except KafkaError as error:
+            return as_json(409, {"error": str(error), "code": error.code.name})
+        except Refused as error:
+            return as_json(409, {"error": str(error)})
+        except TimeoutError as error:
+            return as_json(504, {"error": str(error)})
+        if isinstance(value, HttpResponse):
+            return value
+        return as_json(operation.status, value)
+
+    def _found(self, request: HttpRequest) -> tuple[Operation, dict[str, str]]:
+        parts = [unquote(part) for part in request.path.strip("/").split("/")]
+        method = "GET" if request.method == "HEAD" else request.method
+        others = []
+        for operation in OPERATIONS:
+            named = operation.match(parts)
+            if named is not None:
+                if operation.method == method:
+                    return operation, named
+                others.append(operation.method)
+        if others:
+            raise _Denied(405, f"{request.path} is for {', '.join(others)}, not {request.method}")
+        paths = {each.path for each in OPERATIONS}
+        known = nearest(request.path, paths) or f"; there are {', '.join(sorted(paths))}"
+        raise NotFound(f"there is nothing at {request.path}{known}")
+
+    def _admit(self, request: HttpRequest, operation: Operation) -> None:
+        """Errors: _Denied for a page of another site in a browser, and for whoever has no token."""
+        headers = request.headers
+        origin, host = headers.get("origin", ""), headers.get("host", "").lower()
+        site = headers.get("sec-fetch-site", "none")
+        if site not in ("none", "same-origin") or (origin and not is_origin_of(origin, host)):
+            raise _Denied(403, f"the request was made by another site ({(origin or site)[:100]})")
+        if operation.is_open:
+            return
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            raise _Denied(401, "the request has no token: send Authorization: Bearer TOKEN")
+        if not hmac.compare_digest(token.strip().encode(), self._token.encode()):
+            raise _Denied(401, "the token is not that of this broker")
+
+    # -- topics
+
+    def topics(self, _: Asked) -> Any:
+        return {"topics": self.broker.client.topics()}
+
+    def create_topic(self, asked: Asked) -> Any:
+        given = dict(asked.body)
+        topic = self.broker.topic(given.pop("name", None), **given)
+        return self._topic(topic)
+
+    def topic(self, asked: Asked) -> Any:
+        return self._topic(self._known_topic(asked))
+
+    def delete_topic(self, asked: Asked) -> Any:
+        name = self._known_topic(asked)
+        self.broker.client.delete([name])
+        return {"topics": self.broker.client.topics()}
+
+    def _known_topic(self, asked: Asked) -> str:
+        name, known = asked.named["topic"], self.broker.client.topics()
+        if name not in known:
+            raise NotFound(f"there is no topic {name!r}{nearest(name, known)}")
+        return name
+
+    def _topic(self, name: str) -> Any:
+        from .client import EARLIEST, LATEST
+
+        client = self.broker.client
+        rows = [
+            {
+                "partition": number,
+                "start_offset": client.offset(name, number, EARLIEST),
+                "end_offset": client.offset(name, number, LATEST),
+            }
+            for number in sorted(client.leaders(name))
+        ]
+        return {"name": str(name), "partitions": rows}
+
+    # -- time
+
+    def clock(self, _: Asked) -> Any:
+        clock = self.broker.clock
+        return {"now_ms": clock.now_ms(), "frozen": clock.is_frozen}
+
+    def freeze(self, asked: Asked) -> Any:
+        self.broker.clock.freeze()
+        return self.clock(asked)
+
+    def resume(self, asked: Asked) -> Any:
+        self.broker.clock.resume()
+        return self.clock(asked)
+
+    def advance(self, asked: Asked) -> Any:
+        keep = asked.body.get("keep_members", False)
+        self.broker.clock.advance(asked.body["duration"], keep_members=keep)
+        return self.clock(asked)
+
+    def jump(self, asked: Asked) -> Any:
+        self.broker.clock.jump(asked.body["duration"])
+        return self.clock(asked)
+
+    # -- faults
+
+    def faults(self, _: Asked) -> Any:
+        return {"faults": [_rule(number, rule) for number, rule in self._rules.items()]}
+
+    def add_faults(self, asked: Asked) -> Any:
+        body = asked.body
+        if isinstance(body, dict) and "faults" in body:
+            if len(body) > 1:
+                raise BadRequest("beside 'faults' there is no other word")
+            body = body["faults"]
+        given = body if isinstance(body, list) else [body]
+        if len(given) + len(self._rules) > MAX_RULES:
+            raise BadRequest(f"there are at most {MAX_RULES} rules")
+        rules = [rule_arguments(each, len(given), number) for number, each in enumerate(given, 1)]
+        added = {}
+        for kind, arguments in rules:
+            make = self.broker.disk_fault if kind is DiskFault else self.broker.fault
+            added[next(self._numbers)] = make(**arguments)
+        self._rules |= added
+        return {"faults": [_rule(number, rule) for number, rule in added.items()]}
+
+    def fault(self, asked: Asked) -> Any:
+        number = _number(asked.named["fault"], self._rules, "rule")
+        return _rule(number, self._rules[number])
+
+    def remove_fault(self, asked: Asked) -> Any:
+        number = _number(asked.named["fault"], self._rules, "rule")
+        rule = self._rules.pop(number)
+        _end(rule)
+        return _rule(number, rule)
+
+    def remove_faults(self, asked: Asked) -> Any:
+        removed = self.faults(asked)
+        while self._rules:
+            _end(self._rules.popitem()[1])
+        return removed
+
+    # -- recordings
+
+    def recordings(self, _: Asked) -> Any:
+        return {"recordings": [_recording(*each) for each in self._recorders.items()]}
+
+    def record(self, _: Asked) -> Any:
+        number = next(self._numbers)
+        self._recorders[number] = self.broker.record()
+        return _recording(number, self._recorders[number])
+
+    def recording(self, asked: Asked) -> Any:
+        number, recorder = self._recorder(asked)
+        found = [each.to_json() for each in recorder.requests(**asked.query)]
+        return {**_recording(number, recorder), "exchanges": found}
+
+    def recording_lines(self, asked: Asked) -> Any:
+        _, recorder = self._recorder(asked)
+        lines = [json.dumps(each.to_json()) + "\n" for each in recorder.requests(**asked.query)]
+        return HttpResponse(200, "".join(lines).encode(), JSON_LINES)
+
+    def stop_recording(self, asked: Asked) -> Any:
+        number, recorder = self._recorder(asked)
+        recorder.stop()
+        return _recording(number, recorder)
+
+    def remove_recording(self, asked: Asked) -> Any:
+        number, recorder = self._recorder(asked)
+        recorder.stop()
+        del self._recorders[number]
+        return _recording(number, recorder)
+
+    def _recorder(self, asked: Asked) -> tuple[int, Recorder]:
+        number = _number(asked.named["recording"], self._recorders, "recording")
+        return number, self._recorders[number]
+
+    # -- the broker
+
+    def reset(self, asked: Asked) -> Any:
+        if self.broker.keeps_data:
+            raise Refused(
+                "the data of this broker are in a directory that was given to it; only a broker with "
+                "data of its own (no --data-dir, no log.dirs) can be emptied"
+            )
+        self._rules, self._recorders = {}, {}
+        self.broker.empty()
+        return self.health(asked)
+
+    def health(self, _: Asked) -> Any:
+        return {"status": "ready", "bootstrap_servers": self.broker.bootstrap_servers}
+
+    def description(self, _: Asked) -> Any:
+        return openapi()
+
+
+class _Denied(Exception):
+    """The request is not carried out, whatever it says."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def rule_arguments(given: object, count: int, number: int) -> tuple[type[Rule], dict[str, Any]]:
+    """The kind of a rule and its arguments, which make one. Errors: ValueError, TypeError, which name the rule if there are several."""
+    where = "the rule" if count == 1 else f"rule {number}"
+    is_disk = isinstance(given, dict) and "operation" in given
+    kind: type[Rule] = DiskFault if is_disk else Fault
+    arguments = checked(given, words.DISK_FAULT if is_disk else words.FAULT, where)
+    try:
+        kind(**arguments)
+    except (ValueError, TypeError) as error:
+        raise BadRequest(str(error) if count == 1 else f"{where}: {error}") from None
+    return kind, arguments
+
+
+def _end(rule: Rule) -> None:
+    """Remove a rule; whoever removes it sees in the answer whether it has matched anything."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnusedFault)
+        rule.remove()
+
+
+def _rule(number: int, rule: Rule) -> dict[str, Any]:
+    return {
+        "id": number,
+        "rule": str(rule),
+        "matched": rule.matched,
+        "hits": rule.hits,
+        "ended": rule.ended,
+    }
+
+
+def _recording(number: int, recorder: Recorder) -> dict[str, Any]:
+    return {"id": number, "recorded": len(recorder)}
+
+
+def _number(text: str, known: Mapping[int, Any], what: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() else -1
+    if number not in known:
+        there = ", ".join(map(str, known)) or "none"
+        raise NotFound(f"there is no {what} {text}; there are {there}")
+    return number
+
+
+def _body(request: HttpRequest, operation: Operation) -> Any:
+    """The body of a request, of the kinds that the operation needs. Errors: BadRequest."""
+    if operation.body is None:
+        return None
+    try:
+        given = json.loads(request.body or b"{}")
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    return checked(given, operation.body, "the body") if operation.checks_body else given
+
+
+OPERATIONS = (
+    Operation("GET", "/v1/health", "whether the broker serves, and its address", Control.health, is_open=True),
+    Operation("GET", "/v1/openapi.json", "this description", Control.description, is_open=True),
+    Operation("GET", "/v1/topics", "the names of all topics", Control.topics),
+    Operation("POST", "/v1/topics", "create a topic, which can be used at once", Control.create_topic, 201, words.TOPIC),
+    Operation("GET", "/v1/topics/{topic}", "its partitions and their offsets", Control.topic),
+    Operation("DELETE", "/v1/topics/{topic}", "delete a topic", Control.delete_topic),
+    Operation("GET", "/v1/clock", "the broker's time", Control.clock),
+    Operation("POST", "/v1/clock/freeze", "let the time stand still", Control.freeze),
+    Operation("POST", "/v1/clock/resume", "let the time run on", Control.resume),
+    Operation("POST", "/v1/clock/advance", "let a duration pass at once", Control.advance, body=words.ADVANCE),
+    Operation("POST", "/v1/clock/jump", "set the wall clock forward or back", Control.jump, body=words.JUMP),
+    Operation("GET", "/v1/faults", "the rules, and how often each has acted", Control.faults),
+    Operation(
+        "POST",
+        "/v1/faults",
+        "add a rule, or all of a list: one that cannot be added adds none",
+        Control.add_faults,
+        201,
+        words.FAULT,
+        checks_body=False,
+    ),
+    Operation("DELETE", "/v1/faults", "remove all rules", Control.remove_faults),
+    Operation("GET", "/v1/faults/{fault}", "a rule, and how often it has acted", Control.fault),
+    Operation("DELETE", "/v1/faults/{fault}", "remove a rule", Control.remove_fault),
+    Operation("GET", "/v1/recordings", "the recordings", Control.recordings),
+    Operation("POST", "/v1/recordings", "record all requests and replies from now on", Control.record, 201),
+    Operation(
+        "GET",
+        "/v1/recordings/{recording}",
+        "the requests and replies that were recorded",
+        Control.recording,
+        query=words.REQUESTS,
+    ),
+    Operation(
+        "GET",
+        "/v1/recordings/{recording}/lines",
+        "the same as JSON Lines, as `save` writes them",
+        Control.recording_lines,
+        query=words.REQUESTS,
+    ),
+    Operation("POST", "/v1/recordings/{recording}/stop", "record no more", Control.stop_recording),
+    Operation("DELETE", "/v1/recordings/{recording}", "forget a recording", Control.remove_recording),
+    Operation(
+        "POST",
+        "/v1/reset",
+        "begin anew, on the same ports: no topics, groups, rules and recordings, and the machine's time",
+        Control.reset,
+    ),
+)  # fmt: skip
+
+
+def openapi() -> dict[str, Any]:
+    """The description of the port in OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    error = {
+        "description": "It was not done.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+    for each in OPERATIONS:
+        names = [part[1:-1] for part in each.path.split("/") if part.startswith("{")]
+        parameters = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+        parameters += [
+            {
+                "name": name,
+                "in": "query",
+                "description": word.text,
+                "schema": words.KINDS[word.kind][1],
+            }
+            for name, word in each.query.items()
+        ]
+        kind = JSON_LINES if each.do is Control.recording_lines else "application/json"
+        described: dict[str, Any] = {
+            "summary": each.summary,
+            "operationId": each.do.__name__,
+            "responses": {
+                str(each.status): {
+                    "description": "It is done.",
+                    "content": {kind: {"schema": {"type": "object"}}},
+                },
+                "default": error,
+            },
+        }
+        if parameters:
+            described["parameters"] = parameters
+        if each.body is not None:
+            described["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": _body_schema(each)}},
+            }
+        if each.is_open:
+            described["security"] = []
+        paths.setdefault(each.path, {})[each.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kwire control port",
+            "version": "1",
+            "description": "Commands the time and the failures of a broker for tests, and records what its clients ask.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {
+                "Fault": words.schema(words.FAULT),
+                "DiskFault": words.schema(words.DISK_FAULT),
+                "Error": {
+                    "type": "object",
+                    "properties": {
+                        "error": {"type": "string", "description": "What is wrong, in words."},
+                        "code": {"type": "string", "description": "Kafka's error, if it is one."},
+                    },
+                    "required": ["error"],
+                },
+            },
+        },
+    }
+
+
+def _body_schema(operation: Operation) -> dict[str, Any]:
+    assert operation.body is not None
+    if operation.checks_body:
+        return words.schema(operation.body)
+    one = [{"$ref": f"#/components/schemas/{name}"} for name in ("Fault", "DiskFault")]
+    several = {"type": "array", "items": {"anyOf": one}}
+    return {
+        "anyOf": [
+            *one,
+            several,
+            {"type": "object", "properties": {"faults": several}, "required": ["faults"]},
+        ]
+    }

@@ -1,0 +1,179 @@
+"""The words in which a control port is told what to do: what each may be, and what it means.
+
+The requests are checked with these tables, and the OpenAPI description is made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .faults import DISK_OPERATIONS, nearest
+
+
+class Word(NamedTuple):
+    """One word of a request. Shape: `kind` is a key of KINDS; `text` says what it means."""
+
+    kind: str
+    text: str
+    is_needed: bool = False
+
+
+class BadRequest(ValueError):
+    """What was sent makes no sense; the message says what and where."""
+
+
+class Refused(Exception):
+    """It cannot be done as things are; the message says why."""
+
+
+DURATION = {
+    "oneOf": [{"type": "string", "examples": ["46s", "1w"]}, {"type": "number"}],
+    "description": "A number and a unit (ms, s, min, h, d, w), or a number of seconds.",
+}
+#: What a value may be: how it is said, and its JSON schema.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "string": ("a string", {"type": "string"}),
+    "integer": ("a whole number", {"type": "integer"}),
+    "number": ("a number", {"type": "number"}),
+    "boolean": ("true or false", {"type": "boolean"}),
+    "duration": ("a duration, such as '46s' or a number of seconds", DURATION),
+    "integers": (
+        "a whole number or a list of them",
+        {"oneOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]},
+    ),
+    "name or number": (
+        "a name or a number",
+        {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+    ),
+    "object": ("an object", {"type": "object", "additionalProperties": True}),
+}
+
+#: When a rule of either kind acts.
+_WHEN = {
+    "nth": Word("integers", "of the requests that match, this one only, counted from 1"),
+    "times": Word("integer", "so many of them; then the rule ends by itself"),
+    "probability": Word("number", "a part of them, drawn at random"),
+    "seed": Word("integer", "the beginning of the random numbers: the same each time"),
+    "after": Word("duration", "those that come so long after the rule was made"),
+}
+#: The arguments of `Fault`.
+FAULT = {
+    "api": Word("string", "the API, such as OffsetCommit"),
+    "version": Word("integers", "its version"),
+    "topic": Word("string", "requests that name the topic; errors go into these rows only"),
+    "partition": Word("integer", "the same for a partition of the topic"),
+    "group": Word("string", "requests that name the group"),
+    "transactional_id": Word("string", "requests that name the transactional id"),
+    "client_id": Word("string", "requests of the client"),
+    "connection": Word("integer", "requests on this connection to the broker, the first being 1"),
+    **_WHEN,
+    "error": Word("name or number", "the answer has this error: NOT_LEADER_OR_FOLLOWER"),
+    "delay": Word("duration", "the answer comes so much later, in the broker's time"),
+    "no_answer": Word("boolean", "no answer ever comes, and the connection stays open"),
+    "close": Word("boolean", "the connection is closed instead of an answer"),
+    "reset": Word("boolean", "the connection is reset (RST) instead of an answer"),
+    "cut": Word("integer", "the connection is closed after so many bytes of the answer"),
+    "throttle": Word("duration", "the answer tells the client to pause for so long"),
+    "stale_metadata": Word("boolean", "Metadata is answered as of when the rule was made"),
+    "clock_jump": Word("duration", "the broker's wall clock jumps when the request comes"),
+    "after_apply": Word("boolean", "the request is carried out all the same"),
+}
+#: The arguments of `DiskFault`.
+DISK_FAULT = {
+    "operation": Word("string", f"of the disk: {', '.join(DISK_OPERATIONS)}", True),
+    "path": Word("string", "a pattern for the end of the file's path, such as orders-0/*.log"),
+    "error": Word("string", "the operation ends with this error: ENOSPC, EIO"),
+    "delay": Word("duration", "the operation takes so much longer, in real time"),
+    **_WHEN,
+}
+TOPIC = {
+    "name": Word("string", "without one, the topic gets one of its own"),
+    "partitions": Word("integer", "how many (1 unless given)"),
+    "configs": Word("object", "topic settings, such as retention.ms"),
+}
+ADVANCE = {
+    "duration": Word("duration", "how much time passes", True),
+    "keep_members": Word("boolean", "the members of all groups stay alive"),
+}
+JUMP = {"duration": Word("duration", "by how much the wall clock is set; may be negative", True)}
+REQUESTS = {
+    "api": Word("string", "requests of this API only"),
+    "topic": Word("string", "requests that name the topic"),
+    "partition": Word("integer", "requests that name the partition"),
+    "group": Word("string", "requests that name the group"),
+    "transactional_id": Word("string", "requests that name the transactional id"),
+    "client_id": Word("string", "requests of the client"),
+    "connection": Word("integer", "requests on this connection"),
+    "principal": Word("string", "requests of this principal"),
+}
+
+
+def checked(given: object, words: Mapping[str, Word], what: str) -> dict[str, Any]:
+    """Return an object whose words are all known, and whose values are of their kinds.
+
+    Errors: BadRequest, with the nearest known word for one that is unknown.
+    """
+    if not isinstance(given, dict):
+        raise BadRequest(f"{what} is a JSON object, not {_said(given)}")
+    for name, value in given.items():
+        if name not in words:
+            known = nearest(str(name), words) or f"; known are {', '.join(words) or 'none'}"
+            raise BadRequest(f"unknown word {name!r} in {what}{known}")
+        if not _is_a(words[name].kind, value):
+            wanted = KINDS[words[name].kind][0]
+            raise BadRequest(f"{name} in {what} is {wanted}, not {_said(value)}")
+    for name, word in words.items():
+        if word.is_needed and name not in given:
+            raise BadRequest(f"{what} needs {name}: {word.text}")
+    return given
+
+
+def from_query(query: Mapping[str, list[str]], words: Mapping[str, Word]) -> dict[str, Any]:
+    """The words of a query, with numbers made of those that are. Errors: BadRequest."""
+    found: dict[str, Any] = {}
+    for name, values in query.items():
+        text = values[-1]
+        if name in words and words[name].kind == "integer" and re.fullmatch(r"-?\d+", text):
+            found[name] = int(text)
+        else:
+            found[name] = text
+    return checked(found, words, "the query")
+
+
+def schema(words: Mapping[str, Word]) -> dict[str, Any]:
+    """The JSON schema of an object of these words."""
+    needed = [name for name, word in words.items() if word.is_needed]
+    properties = {
+        name: {**KINDS[word.kind][1], "description": word.text} for name, word in words.items()
+    }
+    found: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+    return {**found, "required": needed} if needed else found
+
+
+def _is_a(kind: str, value: object) -> bool:
+    if kind == "boolean" or isinstance(value, bool):
+        return kind == "boolean" and isinstance(value, bool)
+    if kind == "integers":
+        return isinstance(value, int) or (
+            isinstance(value, list) and bool(value) and all(type(each) is int for each in value)
+        )
+    types: dict[str, tuple[type, ...]] = {
+        "string": (str,),
+        "integer": (int,),
+        "number": (int, float),
+        "duration": (str, int, float),
+        "name or number": (str, int),
+        "object": (dict,),
+    }
+    return isinstance(value, types[kind])
+
+
+def _said(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

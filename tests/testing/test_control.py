@@ -1,0 +1,305 @@
+"""The control port: its verbs as HTTP requests, who may ask, and what is said of requests that make no sense."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from kwire.server.http.messages import HttpRequest
+from kwire.testing import DiskFault, Fault, Recorder
+from kwire.testing.control import OPERATIONS, Control, openapi
+from kwire.testing.served_broker import ServedBroker
+from kwire.testing.words import DISK_FAULT, FAULT, REQUESTS, Word, checked
+
+from .clients import producer, send
+
+TOKEN = "secret"
+
+
+class Port:
+    """Asks a control port without a socket."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.headers = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1:7070"}
+
+    def ask(self, method: str, target: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """The status and the JSON value of an answer."""
+        sent = b"" if body is None else json.dumps(body).encode()
+        all_headers = self.headers | {
+            name.replace("_", "-"): each for name, each in headers.items()
+        }
+        request = HttpRequest.of(
+            method.encode(),
+            target.encode(),
+            [(n.encode(), v.encode()) for n, v in all_headers.items()],
+            sent,
+        )
+        answer = asyncio.run(self.control.route(request))
+        assert isinstance(answer.body, bytes)
+        return answer.status, json.loads(answer.body)
+
+    def done(self, method: str, target: str, body: Any = None) -> Any:
+        """The answer to something that is possible."""
+        status, value = self.ask(method, target, body)
+        assert status in (200, 201), value
+        return value
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Port]:
+    failures: list[Exception] = []
+    broker = ServedBroker({"listeners": "PLAINTEXT://127.0.0.1:0"}, failures.append)
+    control = Control(broker.start(), TOKEN)
+    try:
+        yield Port(control)
+    finally:
+        control.close()
+        broker.stop()
+    assert failures == []
+
+
+@pytest.fixture
+def port(served: Port) -> Port:
+    served.done("POST", "/v1/reset")
+    return served
+
+
+def bootstrap(port: Port) -> str:
+    return str(port.done("GET", "/v1/health")["bootstrap_servers"])
+
+
+def test_topic_is_created_described_and_deleted(port: Port) -> None:
+    status, made = port.ask(
+        "POST", "/v1/topics", {"name": "orders", "partitions": 2, "configs": {"retention.ms": 1000}}
+    )
+    assert (status, made["name"], len(made["partitions"])) == (201, "orders", 2)
+    send(producer(bootstrap(port)), "orders")
+    rows = port.done("GET", "/v1/topics/orders")["partitions"]
+    assert sum(row["end_offset"] for row in rows) == 1
+    assert port.done("GET", "/v1/topics") == {"topics": ["orders"]}
+    assert port.done("DELETE", "/v1/topics/orders") == {"topics": []}
+
+
+def test_fault_acts_on_a_stock_client_and_counts(port: Port) -> None:
+    port.done("POST", "/v1/topics", {"name": "orders"})
+    client = producer(bootstrap(port), retries=0)
+    [rule] = port.done("POST", "/v1/faults", {"api": "Produce", "error": "INVALID_RECORD"})[
+        "faults"
+    ]
+    with pytest.raises(KafkaException):
+        send(client, "orders")
+    assert port.done("GET", f"/v1/faults/{rule['id']}")["hits"] == 1
+    assert port.done("DELETE", f"/v1/faults/{rule['id']}")["matched"] == 1
+    send(client, "orders")
+    assert port.done("GET", "/v1/faults") == {"faults": []}
+
+
+def test_clock_is_advanced_and_old_records_are_gone(port: Port) -> None:
+    port.done("POST", "/v1/topics", {"name": "news", "configs": {"retention.ms": "60000"}})
+    send(producer(bootstrap(port)), "news")
+    port.done("POST", "/v1/clock/advance", {"duration": "1d", "keep_members": True})
+    [row] = port.done("GET", "/v1/topics/news")["partitions"]
+    assert row == {"partition": 0, "start_offset": 1, "end_offset": 1}
+
+
+def test_clock_stands_still_jumps_and_runs_on(port: Port) -> None:
+    frozen = port.done("POST", "/v1/clock/freeze")
+    assert frozen["frozen"] is True
+    jumped = port.done("POST", "/v1/clock/jump", {"duration": "-1h"})
+    assert jumped == {"now_ms": frozen["now_ms"] - 3_600_000, "frozen": True}
+    assert port.done("POST", "/v1/clock/resume")["frozen"] is False
+
+
+def test_recording_has_the_requests_of_a_stock_client(port: Port) -> None:
+    port.done("POST", "/v1/topics", {"name": "orders"})
+    recording = port.done("POST", "/v1/recordings")["id"]
+    send(producer(bootstrap(port), client_id="shop"), "orders")
+    port.done("POST", f"/v1/recordings/{recording}/stop")
+    path = f"/v1/recordings/{recording}"
+    [exchange] = port.done("GET", f"{path}?api=Produce&topic=orders&partition=0")["exchanges"]
+    assert exchange["clientId"] == "shop"
+    assert port.done("GET", f"{path}?api=Produce&topic=payments")["exchanges"] == []
+    assert port.done("DELETE", path)["recorded"] > 1
+    assert port.done("GET", "/v1/recordings") == {"recordings": []}
+
+
+def test_reset_leaves_nothing_but_the_address(port: Port) -> None:
+    address = bootstrap(port)
+    port.done("POST", "/v1/topics", {"name": "orders"})
+    port.done("POST", "/v1/faults", {"api": "Produce", "close": True})
+    port.done("POST", "/v1/recordings")
+    port.done("POST", "/v1/clock/freeze")
+    assert port.done("POST", "/v1/reset")["bootstrap_servers"] == address
+    assert port.done("GET", "/v1/topics") == {"topics": []}
+    assert port.done("GET", "/v1/faults") == {"faults": []}
+    assert port.done("GET", "/v1/recordings") == {"recordings": []}
+    assert port.done("GET", "/v1/clock")["frozen"] is False
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "said"),
+    [
+        ("POST", "/v1/faults", {"api": "Prodce", "close": True}, 400, "unknown API 'Prodce'; did you mean 'Produce'?"),
+        ("POST", "/v1/faults", {"api": "Fetch", "eror": "X"}, 400, "unknown word 'eror' in the rule; did you mean 'error'?"),
+        ("POST", "/v1/faults", {"error": "NOT_LEADER"}, 400, "unknown error 'NOT_LEADER'; did you mean 'NOT_LEADER_OR_FOLLOWER'?"),
+        ("POST", "/v1/faults", [{"close": True}, {"nth": "x"}], 400, "nth in rule 2 is a whole number or a list of them, not 'x'"),
+        ("POST", "/v1/faults", {"operation": "wirte"}, 400, "unknown file operation 'wirte'; did you mean 'write'?"),
+        ("POST", "/v1/faults", 7, 400, "the rule is a JSON object, not 7"),
+        ("POST", "/v1/faults", {"faults": [], "x": 1}, 400, "beside 'faults' there is no other word"),
+        ("POST", "/v1/topics", {"name": "a/b"}, 409, "INVALID_TOPIC_EXCEPTION"),
+        ("POST", "/v1/topics", {"partitions": True}, 400, "partitions in the body is a whole number, not True"),
+        ("POST", "/v1/clock/advance", {"duration": "-1s"}, 400, "time cannot be advanced by '-1s'"),
+        ("POST", "/v1/clock/advance", {}, 400, "the body needs duration"),
+        ("GET", "/v1/recordings/9", None, 404, "there is no recording 9; there are none"),
+        ("GET", "/v1/topics/x", None, 404, "there is no topic 'x'"),
+        ("GET", "/v1/topic", None, 404, "there is nothing at /v1/topic; did you mean '/v1/topics'?"),
+        ("PUT", "/v1/clock", None, 405, "/v1/clock is for GET, not PUT"),
+    ],
+)  # fmt: skip
+def test_request_that_makes_no_sense_is_told_what_and_the_nearest_word(
+    served: Port, method: str, target: str, body: Any, status: int, said: str
+) -> None:
+    found, answer = served.ask(method, target, body)
+    assert found == status
+    assert said in answer["error"]
+
+
+def test_list_of_rules_with_a_wrong_one_adds_none(port: Port) -> None:
+    assert port.ask("POST", "/v1/faults", [{"close": True}, {"api": "x"}])[0] == 400
+    assert port.done("GET", "/v1/faults") == {"faults": []}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"authorization": ""}, 401),
+        ({"authorization": "Bearer wrong"}, 401),
+        ({"authorization": "Basic secret"}, 401),
+        ({"origin": "http://shop.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"origin": "http://127.0.0.1:7070"}, 200),
+    ],
+)
+def test_only_who_has_the_token_and_is_no_page_of_another_site_may_ask(
+    served: Port, headers: dict[str, str], status: int
+) -> None:
+    assert served.ask("GET", "/v1/clock", **headers)[0] == status
+
+
+def test_health_needs_no_token_but_no_other_site_may_read_it(served: Port) -> None:
+    assert served.ask("GET", "/v1/health", authorization="")[0] == 200
+    assert served.ask("GET", "/v1/health", authorization="", origin="http://shop.example")[0] == 403
+
+
+@pytest.mark.parametrize(("words", "kind"), [(FAULT, Fault), (DISK_FAULT, DiskFault)])
+def test_words_of_a_rule_are_the_arguments_of_kwire_testing(
+    words: dict[str, Word], kind: type[Any]
+) -> None:
+    assert set(words) == {each.name for each in dataclasses.fields(kind) if each.init}
+
+
+def test_words_of_a_query_are_the_arguments_of_a_recorder() -> None:
+    arguments = Recorder.requests.__code__.co_varnames[1 : Recorder.requests.__code__.co_argcount]
+    keywords = Recorder.requests.__annotations__
+    assert {*arguments, *keywords} - {"return"} == set(REQUESTS)
+
+
+def test_description_has_every_operation() -> None:
+    described = openapi()
+    listed = {
+        (method.upper(), path) for path, each in described["paths"].items() for method in each
+    }
+    assert listed == {(each.method, each.path) for each in OPERATIONS}
+    assert set(described["components"]["schemas"]["Fault"]["properties"]) == set(FAULT)
+
+
+def test_numbers_of_a_list_are_checked_one_by_one() -> None:
+    assert checked({"nth": [1, 3]}, FAULT, "the rule") == {"nth": [1, 3]}
+    with pytest.raises(ValueError, match="nth in the rule"):
+        checked({"nth": [1, "2"]}, FAULT, "the rule")
+
+
+@pytest.mark.e2e
+def test_kwire_serve_is_commanded_by_kwire_faults(tmp_path: Path) -> None:
+    kwire = [sys.executable, "-m", "kwire.server"]
+    told = tmp_path / "control.json"
+    options = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--control",
+        "127.0.0.1:0",
+        "--control-file",
+        str(told),
+    ]
+    (tmp_path / "rules.yaml").write_text("- api: Produce\n  error: INVALID_RECORD\n  nth: [1, 2]\n")
+    server = subprocess.Popen(
+        [*kwire, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline().startswith("kwire ready 127.0.0.1:")
+        assert told.stat().st_mode & 0o777 == 0o600
+        place = json.loads(told.read_text())
+
+        def faults(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [*kwire, "faults", "--control-file", str(told), "--output", "json", *words]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=False, cwd=tmp_path
+            )
+
+        added = faults("rules.yaml")
+        assert (
+            json.loads(added.stdout)["rule"]
+            == "fault(api='Produce', error='INVALID_RECORD', nth=[1, 2])"
+        )
+        (tmp_path / "rules.yaml").write_text("api: Prodce\nclose: true\n")
+        refused = faults("rules.yaml")
+        assert (refused.returncode, refused.stderr) == (
+            1,
+            "kwire: unknown API 'Prodce'; did you mean 'Produce'?\n",
+        )
+        assert faults("--clear").stdout == ""
+
+        rebound = urllib.request.Request(
+            f"{place['url']}/v1/health", headers={"Host": "shop.example"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(rebound, timeout=10)
+    finally:
+        server.send_signal(signal.SIGTERM)
+        _, log = server.communicate(timeout=30)
+    assert server.returncode == 0, log
+    assert place["token"] not in log
+    assert "kwire-data" not in os.listdir(tmp_path)
+
+
+def test_data_in_a_directory_of_ones_own_are_kept_and_never_emptied(tmp_path: Path) -> None:
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    for expected in ({"topics": []}, {"topics": ["orders"]}):
+        broker = ServedBroker(settings, pytest.fail).start()
+        port = Port(Control(broker, TOKEN))
+        try:
+            assert port.done("GET", "/v1/topics") == expected
+            port.ask("POST", "/v1/topics", {"name": "orders"})
+            status, answer = port.ask("POST", "/v1/reset")
+            assert (status, "only a broker with data of its own" in answer["error"]) == (409, True)
+        finally:
+            port.control.close()
+            broker.stop()
+    assert (tmp_path / "orders-0").is_dir()
