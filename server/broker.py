@@ -114,6 +114,7 @@ class Broker:
             fail=self._fail,
             observer=None if metrics is None else metrics.requests,
             telemetry=None if metrics is None else metrics.telemetry,
+            console_address="" if self.console is None else self.console.address,
         )
         self.built(rooms)
         self.serving = await serve(

@@ -123,6 +123,8 @@ class Node:
         assert opened is not None
         for acceptor in opened.acceptors:
             acceptor.close()
+        if broker.http is not None:
+            await broker.http.close()
         for transport in self._transports:
             transport.close()
         self._transports = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
@@ -21,8 +22,10 @@ from .rooms import Rooms
 if TYPE_CHECKING:
     from ..console.broker import Broker as Looked
     from ..console.log_lines import LogLines
+    from ..interbroker.on_behalf import OnBehalf
     from ..metadata.endpoint import Endpoint
     from ..metrics.view import Sources
+    from ..security.acl import AclOperation, ResourceType
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +57,8 @@ class BrokerConsole:
         self._route: Route | None = None
         self._building: asyncio.Future[Route] | None = None
         self._cleanup: AsyncExitStack | None = None
+        #: HOST:PORT by which other brokers' consoles link to this one.
+        self.address = ""
         #: Unlocks writing; empty if nothing may be written.
         self.write_token = ""
         if config.get_bool("kwire.console.write"):
@@ -68,6 +73,12 @@ class BrokerConsole:
         root.addHandler(self._log_lines)
         cleanup.callback(root.removeHandler, self._log_lines)
         routes[PATH] = self.route
+        if endpoint.host in WILDCARDS:
+            named = [each.host for each in self._config.advertised_listeners]
+            host = named[0] if named else socket.gethostname()
+            self.address = endpoint._replace(host=host).address
+        else:
+            self.address = endpoint.address
         routes["/"] = to_console
         shown = endpoint._replace(host=LOCAL) if endpoint.host in WILDCARDS else endpoint
         logger.info("Console at http://%s", shown.address)
@@ -101,6 +112,15 @@ class BrokerConsole:
             security_protocol=listener.security_protocol,
             principal=principal,
         )
+
+        def may(operation: AclOperation, kind: ResourceType, name: str) -> bool:
+            return services.authorizer.allows(connection, operation, kind, name)
+
+        others: OnBehalf | None = None
+        if rooms.clients is not None:
+            from ..interbroker.on_behalf import OnBehalf
+
+            others = OnBehalf(rooms.clients.looking(), may)
         self._looked = Looked(
             node_id=opened.node_id,
             cluster_id=opened.cluster_id,
@@ -119,14 +139,15 @@ class BrokerConsole:
                     "kwire-console",
                     self._seams.clock,
                     sources.requests,
-                )
+                ),
+                opened.node_id,
+                others,
             ),
-            may=lambda operation, kind, name: services.authorizer.allows(
-                connection, operation, kind, name
-            ),
+            may=may,
             image=rooms.publisher.current,
             sources=sources,
             store=opened.store,
+            has_others=others is not None,
             not_ready=not_ready,
             log_lines=self._log_lines,
             began_ms=self._began_ms,
@@ -168,19 +189,32 @@ class BrokerConsole:
 
 
 class ConsoleClient:
-    """Asks the broker, and says on a page what was not answered."""
+    """Asks this broker or another, and says on a page what was not answered."""
 
-    def __init__(self, client: LocalClient) -> None:
+    def __init__(self, client: LocalClient, node_id: int, others: OnBehalf | None) -> None:
         self._client = client
+        self._node_id = node_id
+        self._others = others
 
-    async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Return the response. Errors: Refused."""
-        from ..console.broker import Refused
+    async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
+        """Return the response of a broker, of this one if none is named. Errors: Refused, Unreachable."""
+        from ..console.broker import Refused, Unreachable
+
+        if to is None or to == self._node_id or self._others is None:
+            try:
+                return await self._client.ask(request, version)
+            except Unanswered as error:
+                raise Refused(403, "Not answered", f"{error}.") from None
+        from ..interbroker.on_behalf import NotAllowed
 
         try:
-            return await self._client.ask(request, version)
-        except Unanswered as error:
-            raise Refused(403, "Not answered", f"{error}.") from None
+            return await self._others.ask(to, request, version)
+        except NotAllowed as error:
+            raise Refused(
+                403, "Not answered", f"{self._client.connection.principal}: {error}."
+            ) from None
+        except OSError as error:
+            raise Unreachable(to, str(error)) from None
 
 
 def to_console(_: HttpRequest) -> HttpResponse:

@@ -101,8 +101,12 @@ def build_rooms(
     fail: Callable[[Exception], None],
     observer: Observer | None = None,
     telemetry: Telemetry | None = None,
+    console_address: str = "",
 ) -> Rooms:
-    """Build the components, and have `cleanup` close them. Shape: `fail` as for `open_world`."""
+    """Build the components, and have `cleanup` close them.
+
+    Shape: `fail` as for `open_world`; `console_address` is where others find this broker's console, empty if it has none.
+    """
     seams, node_id, logs = opened.seams, opened.node_id, opened.log_manager
     clock, executor = seams.clock, seams.executor
     if config.get_str("kwire.log.level") == "DEBUG":
@@ -191,7 +195,7 @@ def build_rooms(
     if clients is not None:
         verifier = clients.verifier(transactions)
 
-    registration = registration_of(config, opened)
+    registration = registration_of(config, opened)._replace(console=console_address)
     controller = Controller(
         opened.cluster,
         publisher,

@@ -28,11 +28,20 @@ class Refused(Exception):
         self.hint = hint
 
 
-class Client(Protocol):
-    """Asks as the console's principal; see `handlers/local_client.py`."""
+class Unreachable(Refused):
+    """Another broker does not answer."""
 
-    async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Return the response. Errors: Refused."""
+    def __init__(self, broker_id: int, reason: str) -> None:
+        super().__init__(503, "Not answered", f"Broker {broker_id} does not answer: {reason}.")
+        self.broker_id = broker_id
+        self.reason = reason
+
+
+class Client(Protocol):
+    """Asks as the console's principal; see `handlers/local_client.py`, and `interbroker/on_behalf.py` for other brokers."""
+
+    async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
+        """Return the response of a broker, of this one if none is named. Errors: Refused, Unreachable."""
         ...
 
 
@@ -41,7 +50,8 @@ class Broker:
     """The broker behind the pages.
 
     Shape: `may(operation, resource_type, name)` is for what no request shows. `not_ready` returns why clients cannot be
-    served. `principal` is whom the console asks as; `has_authorizer` says whether that limits what it sees.
+    served. `principal` is whom the console asks as; `has_authorizer` says whether that limits what it sees. `has_others`
+    is whether there can be other brokers in the cluster.
     """
 
     node_id: int
@@ -59,6 +69,7 @@ class Broker:
     image: Callable[[], MetadataImage]
     sources: Sources
     store: Store
+    has_others: bool
     not_ready: Callable[[], str | None]
     log_lines: LogLines
     began_ms: int

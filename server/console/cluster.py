@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kwire.messages.describe_cluster import DescribeClusterRequest
-from kwire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from . import facts
@@ -21,7 +20,10 @@ MOST_PROBLEMS = 12
 
 @dataclass
 class BrokerRow:
-    """One broker. Shape: what it leads and stores is counted over the topics that may be seen."""
+    """One broker. Shape: what it leads and stores is counted over the topics that may be seen.
+
+    Unit: bytes; `stored` and `usable` are None if it does not tell. `console` is the address of its console, empty for none that is known.
+    """
 
     id: int
     address: str
@@ -30,6 +32,9 @@ class BrokerRow:
     leaders: int = 0
     replicas: int = 0
     out_of_sync: int = 0
+    stored: int | None = None
+    usable: int | None = None
+    console: str = ""
 
 
 @dataclass
@@ -87,6 +92,15 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
                 )
     own = may_see_broker(console)
     view = await console.view() if own else None
+    stored = await facts.log_dirs(console) if own else {}
+    for broker_id, answer in stored.items():
+        if broker_id in rows:
+            rows[broker_id].stored = sum(map(stored_bytes, answer.results))
+            known = [each.usable_bytes for each in answer.results if each.usable_bytes >= 0]
+            rows[broker_id].usable = min(known, default=None)
+    consoles = await facts.consoles(console)
+    for row in rows.values():
+        row.console = consoles.get(row.id, "")
     return {
         "controller_id": cluster.controller_id,
         "rows": [rows[each] for each in sorted(rows)],
@@ -100,7 +114,7 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
         "view": view,
         "charts": console.history.charts() if own else [],
         "connections": 0 if view is None else sum(view.connections.values()),
-        "directories": await directories(console) if own else [],
+        "directories": directories(stored[broker.node_id].results) if own and stored else [],
         "uptime_ms": broker.clock.now_ms() - broker.began_ms,
         "resident": await broker.executor.in_thread(resident_bytes) if own else None,
         "busy_s": broker.sources.busy_s(),
@@ -110,21 +124,23 @@ async def gather(console: Console, _: Request) -> dict[str, Any]:
     }
 
 
-async def directories(console: Console) -> list[Any]:
-    """The log directories, with the space that is left."""
-    response = await console.ask(DescribeLogDirsRequest(topics=[]))
-    sizes = await facts.sizes(console)
-    used = sum(size for rows in sizes.values() for size in rows.values())
+def directories(results: Any) -> list[Any]:
+    """This broker's log directories, with the space that is left."""
     return [
         {
             "path": each.log_dir,
             "error": said(each.error_code),
             "total": each.total_bytes,
             "usable": each.usable_bytes,
-            "used": used if len(response.results) == 1 else None,
+            "used": stored_bytes(each),
         }
-        for each in response.results
+        for each in results
     ]
+
+
+def stored_bytes(directory: Any) -> int:
+    """Bytes of the replicas in a log directory."""
+    return sum(row.partition_size for topic in directory.topics for row in topic.partitions)
 
 
 def resident_bytes() -> int | None:

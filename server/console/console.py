@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from kwire.errors import ErrorCode
 from ..metrics.view import View, look
 from . import units
 from .broker import Refused as Refused
+from .broker import Unreachable as Unreachable
 from .charts import SAMPLE_S, History, Sample
 from .decoders import Decoders
 
@@ -35,6 +36,8 @@ BEAT_S = 2.0
 LINE_BREAK = re.compile("\r\n|\r|\n")
 #: Pieces of a page between which others get their turn.
 PIECES = 64
+#: A broker that did not answer is left alone for so long, so that the next pages need not wait for it.
+SILENT_MS = 5_000
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Console:
     _making: dict[Any, asyncio.Future[Any]] = field(default_factory=dict)
     _sampling: asyncio.Task[None] | None = None
     _looked_at_ms: int = 0
+    _silent: dict[int, Kept] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._environment = Environment(
@@ -80,9 +84,50 @@ class Console:
         self._templates: dict[str, Template] = {}
         self.decoders = Decoders(self.broker.config.get_optional_str("kwire.console.schemas"))
 
-    async def ask(self, request: Any, version: int | None = None) -> Any:
-        """Ask the broker."""
-        return await self.broker.client.ask(request, version)
+    async def ask(self, request: Any, version: int | None = None, to: int | None = None) -> Any:
+        """Ask a broker, this one if none is named. Errors: Refused, Unreachable."""
+        if to is not None and (reason := self.silent.get(to)):
+            raise Unreachable(to, reason)
+        try:
+            return await self.broker.client.ask(request, version, to)
+        except Unreachable as error:
+            until_ms = self.broker.clock.monotonic_ms() + SILENT_MS
+            self._silent[error.broker_id] = Kept(until_ms, error.reason)
+            raise
+
+    async def ask_each(
+        self, requests: Mapping[int, Any], version: int | None = None
+    ) -> dict[int, Any]:
+        """Ask several brokers, each its request, at the same time.
+
+        Shape: the responses by broker; brokers that do not answer are left out, and named on the page. Errors: Refused.
+        """
+
+        async def one(broker_id: int, request: Any) -> Any:
+            try:
+                return await self.ask(request, version, broker_id)
+            except Unreachable:
+                return None
+
+        answers = await asyncio.gather(*(one(*each) for each in requests.items()))
+        return {
+            broker_id: answer
+            for broker_id, answer in zip(requests, answers, strict=True)
+            if answer is not None
+        }
+
+    @property
+    def live(self) -> list[int]:
+        """The live brokers, this one first."""
+        own = self.broker.node_id
+        return [own, *sorted(self.broker.image().brokers.keys() - {own})]
+
+    @property
+    def silent(self) -> dict[int, str]:
+        """The brokers that have not answered lately, and why."""
+        now_ms = self.broker.clock.monotonic_ms()
+        self._silent = {each: kept for each, kept in self._silent.items() if now_ms < kept.until_ms}
+        return {each: kept.value for each, kept in sorted(self._silent.items())}
 
     async def kept(self, key: Any, ms: int, make: Callable[[], Awaitable[Any]]) -> Any:
         """What `make` returns, or returned within the last `ms`; several pages that want it wait for one."""

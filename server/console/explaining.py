@@ -77,10 +77,13 @@ def step(go_on: Callable[[], Any]) -> tuple[bool, Any]:
 
 
 async def answer(console: Console, ask: Ask) -> Any:
-    """Ask this broker. Errors: Unavailable if the request is for another one."""
-    if ask.to is not None and ask.to != console.broker.node_id:
-        raise Unavailable(f"that is for broker {ask.to} to say; ask its console, or kwire explain")
-    response = await console.ask(ask.request, ask.max_version)
+    """Ask the broker that the rules name, or this one. Errors: Unavailable if another one does not answer."""
+    try:
+        response = await console.ask(ask.request, ask.max_version, ask.to)
+    except Refused as error:
+        if ask.to in (None, console.broker.node_id):
+            raise
+        raise Unavailable(f"broker {ask.to} is to say that: {error}".rstrip(".")) from None
     for topic in getattr(response, "responses", ()):
         for row in getattr(topic, "partitions", ()):
             if hasattr(row, "records"):

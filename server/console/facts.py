@@ -1,7 +1,12 @@
-"""What several pages need: topics, sizes, groups with their offsets and lag; gathered by requests, and kept for moments."""
+"""What several pages need: topics, sizes, groups with their offsets and lag; gathered by requests, and kept for moments.
+
+What only one broker knows is asked from it: a partition's offsets from its leader, a group from its coordinator.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,17 +21,25 @@ from kwire.messages.list_offsets import (
 from kwire.messages.metadata import MetadataRequest
 from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-from .console import Console
+from ..coordination import paths
+from ..coordination.store import StoreError
+from .console import Console, Refused
 
 #: How long what was gathered is good, in ms.
 KEPT_MS = 2_000
+#: The same for where other brokers' consoles are.
+CONSOLES_MS = 15_000
+#: How long the store is waited for.
+STORE_S = 2.0
+#: What can be linked to.
+ADDRESS = re.compile(r"[\w.:\[\]-]+:\d+")
 #: Special timestamps of ListOffsets.
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class Lag(NamedTuple):
-    """A committed offset. Shape: `end` and `lag` are None if the partition is led elsewhere, or gone."""
+    """A committed offset. Shape: `end` and `lag` are None if the partition's leader does not tell, or it is gone."""
 
     group: str
     topic: str
@@ -51,9 +64,10 @@ class ListedGroup(NamedTuple):
 
 @dataclass
 class Groups:
-    """All groups that this broker coordinates, with what they have committed."""
+    """All groups, with what they have committed. Shape: `coordinators` are the brokers that coordinate them."""
 
     listed: dict[str, ListedGroup] = field(default_factory=dict)
+    coordinators: dict[str, int] = field(default_factory=dict)
     by_group: dict[str, list[Lag]] = field(default_factory=lambda: defaultdict(list))
     by_topic: dict[str, list[Lag]] = field(default_factory=lambda: defaultdict(list))
 
@@ -70,18 +84,70 @@ async def topics(console: Console) -> dict[str, Any]:
     return await console.kept("topics", KEPT_MS, gather)  # type: ignore[no-any-return]
 
 
+def leaders(topic: Any) -> dict[int, int]:
+    """Which broker leads each partition of a topic of `topics`; -1 for none."""
+    return {row.partition_index: row.leader_id for row in topic.partitions}
+
+
+async def consoles(console: Console) -> dict[int, str]:
+    """HOST:PORT of the consoles of other live brokers that have one, which they tell in their nodes in the store."""
+
+    async def gather() -> dict[int, str]:
+        others, found = console.live[1:], dict[int, str]()
+        try:
+            async with asyncio.timeout(STORE_S):
+                nodes = await console.broker.store.get_many(
+                    [paths.broker_path(each) for each in others]
+                )
+        except (StoreError, TimeoutError):
+            return found
+        for broker_id, node in zip(others, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                address = paths.decode_broker(broker_id, node[0], -1).console
+            except paths.MalformedNode:
+                continue
+            if ADDRESS.fullmatch(address):
+                found[broker_id] = address
+        return found
+
+    return await console.kept("consoles", CONSOLES_MS, gather)  # type: ignore[no-any-return]
+
+
+async def log_dirs(console: Console) -> dict[int, Any]:
+    """What each broker stores, as DescribeLogDirs answers; without those that do not answer, or may not be asked."""
+
+    async def gather() -> dict[int, Any]:
+        request = DescribeLogDirsRequest(topics=None)
+        try:
+            return await console.ask_each(dict.fromkeys(console.live, request))
+        except Refused:
+            return {}
+
+    return await console.kept("log dirs", 2 * KEPT_MS, gather)  # type: ignore[no-any-return]
+
+
 async def sizes(console: Console) -> dict[str, dict[int, int]]:
-    """Bytes of the replicas on this broker, by topic and partition; empty if that may not be seen."""
+    """Bytes of each partition, by topic, as its leader has it; another replica if the leader does not tell.
+
+    Shape: without partitions whose size may not be seen.
+    """
 
     async def gather() -> dict[str, dict[int, int]]:
-        response = await console.ask(DescribeLogDirsRequest(topics=None))
+        stored, known = await log_dirs(console), await topics(console)
         found: dict[str, dict[int, int]] = {}
-        for directory in response.results:
-            for topic in directory.topics:
-                rows = found.setdefault(topic.name, {})
-                for row in topic.partitions:
-                    rows[row.partition_index] = row.partition_size
-            await console.broker.turns.pause(console)
+        several = len(stored) > 1
+        for broker_id, response in stored.items():
+            for directory in response.results:
+                for topic in directory.topics:
+                    rows = found.setdefault(topic.name, {})
+                    led = leaders(known[topic.name]) if several and topic.name in known else {}
+                    for row in topic.partitions:
+                        number = row.partition_index
+                        if number not in rows or led.get(number) == broker_id:
+                            rows[number] = row.partition_size
+                    await console.broker.turns.pause(console)
         return found
 
     return await console.kept("sizes", 2 * KEPT_MS, gather)  # type: ignore[no-any-return]
@@ -93,11 +159,10 @@ async def offsets(
     timestamp: int,
     isolation_level: int = READ_UNCOMMITTED,
 ) -> dict[str, dict[int, int]]:
-    """Offsets at a time, of the partitions that this broker leads and that have such an offset."""
-    if not partitions:
-        return {}
-    response = await console.ask(
-        ListOffsetsRequest(
+    """Offsets at a time, as the leaders tell, of the partitions that have such an offset."""
+    found: dict[str, dict[int, int]] = {}
+    requests = {
+        leader: ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation_level,
             timeout_ms=5_000,
@@ -109,18 +174,36 @@ async def offsets(
                         for number in numbers
                     ],
                 )
-                for topic, numbers in partitions.items()
+                for topic, numbers in led.items()
             ],
         )
-    )
-    return {
-        topic.name: {
-            row.partition_index: row.offset
-            for row in topic.partitions
-            if not row.error_code and row.offset >= 0
-        }
-        for topic in response.topics
+        for leader, led in (await by_leader(console, partitions)).items()
     }
+    for response in (await console.ask_each(requests)).values():
+        for topic in response.topics:
+            rows = found.setdefault(topic.name, {})
+            for row in topic.partitions:
+                if not row.error_code and row.offset >= 0:
+                    rows[row.partition_index] = row.offset
+        await console.broker.turns.pause(console)
+    return found
+
+
+async def by_leader(
+    console: Console, partitions: dict[str, list[int]]
+) -> dict[int, dict[str, list[int]]]:
+    """Partitions by topic, for each broker that leads some of them."""
+    if not console.broker.has_others:
+        return {console.broker.node_id: partitions} if partitions else {}
+    known = await topics(console)
+    found: dict[int, dict[str, list[int]]] = {}
+    for name, numbers in partitions.items():
+        led = leaders(known[name]) if name in known else {}
+        for number in numbers:
+            if (leader := led.get(number, -1)) >= 0:
+                found.setdefault(leader, {}).setdefault(name, []).append(number)
+        await console.broker.turns.pause(console)
+    return found
 
 
 async def groups(console: Console) -> Groups:
@@ -131,27 +214,38 @@ async def groups(console: Console) -> Groups:
 async def _groups(console: Console) -> Groups:
     pause = console.broker.turns.pause
     found = Groups()
-    listed = await console.ask(ListGroupsRequest(states_filter=[], types_filter=[]))
-    for group in sorted(listed.groups, key=lambda each: each.group_id):
-        found.listed[group.group_id] = ListedGroup(
-            group.group_id, group.group_state, group.protocol_type
-        )
+    request = ListGroupsRequest(states_filter=[], types_filter=[])
+    lists = await console.ask_each(dict.fromkeys(console.live, request))
+    coordinated: dict[int, list[str]] = defaultdict(list)
+    for broker_id, listed in lists.items():
+        for group in listed.groups:
+            found.listed[group.group_id] = ListedGroup(
+                group.group_id, group.group_state, group.protocol_type
+            )
+            found.coordinators[group.group_id] = broker_id
+            coordinated[broker_id].append(group.group_id)
+        await pause(console)
+    found.listed = dict(sorted(found.listed.items()))
     if not found.listed:
         return found
-    answer = await console.ask(
-        OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in found.listed],
-            require_stable=False,
-        ),
+    answers = await console.ask_each(
+        {
+            broker_id: OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names],
+                require_stable=False,
+            )
+            for broker_id, names in coordinated.items()
+        },
         9,
     )
+    committed = [group for answer in answers.values() for group in answer.groups]
     wanted: dict[str, set[int]] = defaultdict(set)
-    for group in answer.groups:
+    for group in committed:
         for topic in group.topics:
             wanted[topic.name].update(row.partition_index for row in topic.partitions)
         await pause(console)
     ends = await offsets(console, {name: sorted(rows) for name, rows in wanted.items()}, LATEST)
-    for group in answer.groups:
+    for group in committed:
         for topic in group.topics:
             of_topic = ends.get(topic.name, {})
             for row in topic.partitions:

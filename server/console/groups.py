@@ -109,17 +109,19 @@ def group_id(request: Request) -> str:
 async def gather_group(console: Console, request: Request) -> dict[str, Any]:
     """One group."""
     name = group_id(request)
-    response = await console.ask(DescribeGroupsRequest(groups=[name]), 5)
+    groups = await facts.groups(console)
+    response = await console.ask(
+        DescribeGroupsRequest(groups=[name]), 5, groups.coordinators.get(name)
+    )
     (group,) = response.groups
     if group.error_code:
         raise Refused(404, "Not available", f"The group {name}: {said(group.error_code)}.")
-    groups = await facts.groups(console)
     lags = groups.by_group.get(name, [])
     if group.group_state == "Dead" and not lags:
         raise Refused(
             404,
             "No such group",
-            f"This broker coordinates no group {name}, or {console.broker.principal} may not see it.",
+            f"There is no group {name}, or {console.broker.principal} may not see it.",
         )
     is_consumer = group.protocol_type in (CONSUMER, "")
     members = []
@@ -151,6 +153,7 @@ async def gather_group(console: Console, request: Request) -> dict[str, Any]:
     known = [row.lag for row in places if row.lag is not None]
     return {
         "group": group,
+        "coordinator": groups.coordinators.get(name, console.broker.node_id),
         "members": members[:MOST_MEMBERS],
         "member_count": len(members),
         "places": places[:MOST_PARTITIONS],

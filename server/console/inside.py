@@ -18,7 +18,7 @@ from kwire.records.layout import HEADER_SIZE
 from ..coordination.store import NoNode, StoreError, check_path
 from ..log.segment import LOG_SUFFIX, stem_of
 from ..security.acl import AclOperation, ResourceType
-from . import topics
+from . import facts, topics
 from .cluster import may_see_broker
 from .console import Console, Refused
 from .listing import listing, number_in
@@ -106,7 +106,12 @@ async def gather_connections(console: Console, request: Request) -> dict[str, An
         },
         text=lambda row: f"{row.address} {row.principal} {row.software} {row.listener}",
     )
-    return {"pages": pages, "all_count": len(rows)}
+    return {"pages": pages, "all_count": len(rows), **await elsewhere(console)}
+
+
+async def elsewhere(console: Console) -> dict[str, Any]:
+    """What a page needs to lead to the same page of other brokers, which no request shows."""
+    return {"others": console.live[1:], "consoles": await facts.consoles(console)}
 
 
 # -- segments
@@ -133,15 +138,18 @@ async def gather_segments(console: Console, request: Request) -> dict[str, Any]:
         for partition in list(console.broker.sources.replicas.partitions.values())
         if partition.tp.topic == topic.name
     }
-    numbers = sorted(logs)
+    placed = {row.partition_index: row.replica_nodes for row in topic.partitions}
+    numbers = sorted(placed.keys() | logs.keys())
     number = number_in(request.query_params.get("partition"), numbers[0] if numbers else 0)
     values: dict[str, Any] = {
         **await topics.head(console, topic, "segments"),
         "numbers": numbers,
         "number": number,
+        "replicas": placed.get(number, []),
         "rows": [],
         "batches": None,
         "log": logs.get(number),
+        **await elsewhere(console),
     }
     log = logs.get(number)
     if log is None:
@@ -271,7 +279,14 @@ async def gather_log(console: Console, request: Request) -> dict[str, Any]:
             await console.broker.turns.pause(console)
         else:
             rows.append(line)
-    return {"rows": rows, "level": level, "levels": LEVELS, "q": q, "query": request.url.query}
+    return {
+        "rows": rows,
+        "level": level,
+        "levels": LEVELS,
+        "q": q,
+        "query": request.url.query,
+        **await elsewhere(console),
+    }
 
 
 def select(lines: list[Any], least: int, words: list[str]) -> Generator[Any, None, None]:

@@ -32,8 +32,10 @@ MAX_SEARCH_S = 5.0
 FIRST_STEP = 200
 #: Rows that are sent at once to who follows a topic; what is more is counted.
 MAX_LIVE_ROWS = 100
-#: How long a live page waits for records before it says that it is still there.
+#: How long a live page waits for records before it says that it is still there; of several brokers, none is waited for so long
+#: that what another has would come late.
 LIVE_WAIT_MS = 1_500
+SHARED_WAIT_MS = 250
 
 
 class Asked(NamedTuple):
@@ -121,8 +123,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
     topic = await topics.topic_of(console, request)
     asked = asked_of(request.query_params)
     live = request.query_params.get("live") == "1"
-    own = console.broker.node_id
-    led = [each.partition_index for each in topic.partitions if each.leader_id == own]
+    led = topics.led(topic)
     chosen = led if asked.partition is None else [n for n in led if n == asked.partition]
     rows: list[RecordRow] = []
     search = Search()
@@ -141,7 +142,7 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
         "live": live,
         "rows": rows,
         "led": led,
-        "elsewhere": len(topic.partitions) - len(led),
+        "leaderless": len(topic.partitions) - len(led),
         "records": sum(ends[n] - starts.get(n, ends[n]) for n in ends),
         "limits": LIMITS,
         "forms": FORMS,
@@ -259,10 +260,12 @@ async def fetch(
 ) -> tuple[bytes, list[tuple[int, int]]]:
     """Whole batches from an offset on, and the aborted transactions among them. Errors: Refused."""
     row = await fetched(console, {(topic, partition): offset}, READ_UNCOMMITTED, 0)
-    data = await read_records(console, row[0][1])
+    data = await read_records(console, row[0][1]) if row else b""
     if not data:
         return b"", []
     decided = await fetched(console, {(topic, partition): offset}, READ_COMMITTED, 0)
+    if not decided:
+        return b"", []
     if getattr(decided[0][1].records, "close", None):
         decided[0][1].records.close()
     aborted = decided[0][1].aborted_transactions or []
@@ -273,28 +276,45 @@ async def fetched(
     console: Console, offsets: dict[tuple[str, int], int], isolation: int, wait_ms: int
 ) -> list[tuple[str, Any]]:
     """Fetch from partitions, as a consumer does; wait for records if there are none. Errors: Refused."""
-    by_topic: dict[str, list[FetchPartition]] = {}
-    for (name, partition), offset in offsets.items():
-        by_topic.setdefault(name, []).append(
-            FetchPartition(
-                partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
-            )
-        )
-    response = await console.ask(
-        FetchRequest(
+    wanted: dict[str, list[int]] = {}
+    for name, partition in offsets:
+        wanted.setdefault(name, []).append(partition)
+    led = await facts.by_leader(console, wanted)
+    if len(led) > 1:
+        wait_ms = min(wait_ms, SHARED_WAIT_MS)
+    requests = {
+        leader: FetchRequest(
             max_wait_ms=wait_ms,
             min_bytes=1 if wait_ms else 0,
             max_bytes=FETCH_BYTES,
             isolation_level=isolation,
             session_id=0,
             session_epoch=-1,
-            topics=[FetchTopic(topic=name, partitions=rows) for name, rows in by_topic.items()],
+            topics=[
+                FetchTopic(
+                    topic=name,
+                    partitions=[
+                        FetchPartition(
+                            partition=number,
+                            fetch_offset=offsets[name, number],
+                            partition_max_bytes=FETCH_BYTES,
+                        )
+                        for number in numbers
+                    ],
+                )
+                for name, numbers in partitions.items()
+            ],
             forgotten_topics_data=[],
             rack_id="",
-        ),
-        12,
-    )
-    rows = [(topic.topic, row) for topic in response.responses for row in topic.partitions]
+        )
+        for leader, partitions in led.items()
+    }
+    rows = [
+        (topic.topic, row)
+        for response in (await console.ask_each(requests, 12)).values()
+        for topic in response.responses
+        for row in topic.partitions
+    ]
     for name, row in rows:
         if row.error_code:
             raise Refused(
@@ -326,9 +346,7 @@ def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | N
 
     async def more() -> str | None:
         topic = await topics.topic_of(console, request)
-        own = console.broker.node_id
-        led = [each.partition_index for each in topic.partitions if each.leader_id == own]
-        chosen = [n for n in led if asked.partition is None or n == asked.partition]
+        chosen = [n for n in topics.led(topic) if asked.partition is None or n == asked.partition]
         fresh = [number for number in chosen if (topic.name, number) not in cursor]
         if fresh:
             ends = (await facts.offsets(console, {topic.name: fresh}, LATEST)).get(topic.name, {})

@@ -31,7 +31,7 @@ SOURCES = {
 
 @dataclass
 class TopicRow:
-    """A topic in the list. Shape: `records` counts offsets, None before they are asked for or if led elsewhere."""
+    """A topic in the list. Shape: `records` counts offsets, None before they are asked for or if no leader tells."""
 
     name: str
     is_internal: bool
@@ -47,7 +47,7 @@ class TopicRow:
 
 @dataclass
 class PartitionRow:
-    """A partition of a topic. Shape: offsets are None if another broker leads it, `size` if there is no replica here."""
+    """A partition of a topic. Shape: offsets are None if its leader does not tell, `size` if no broker does."""
 
     number: int
     leader: int
@@ -149,13 +149,7 @@ def _row(topic: Any, sizes: dict[int, int] | None, lags: list[Lag]) -> TopicRow:
 
 
 async def _count_records(console: Console, topics: dict[str, Any], pages: Listing) -> None:
-    own = console.broker.node_id
-    wanted = {
-        row.name: [
-            each.partition_index for each in topics[row.name].partitions if each.leader_id == own
-        ]
-        for row in pages.rows
-    }
+    wanted = {row.name: led(topics[row.name]) for row in pages.rows}
     wanted = {name: numbers for name, numbers in wanted.items() if numbers}
     starts = await facts.offsets(console, wanted, EARLIEST)
     ends = await facts.offsets(console, wanted, LATEST)
@@ -164,6 +158,11 @@ async def _count_records(console: Console, topics: dict[str, Any], pages: Listin
         if found:
             before = starts.get(row.name, {})
             row.records = sum(end - before.get(number, end) for number, end in found.items())
+
+
+def led(topic: Any) -> list[int]:
+    """The partitions of a topic that have a leader."""
+    return [each.partition_index for each in topic.partitions if each.leader_id >= 0]
 
 
 async def topic_of(console: Console, request: Request) -> Any:
@@ -195,7 +194,6 @@ async def head(console: Console, topic: Any, tab: str) -> dict[str, Any]:
 async def gather_partitions(console: Console, request: Request) -> dict[str, Any]:
     """A topic's partitions."""
     topic = await topic_of(console, request)
-    own = console.broker.node_id
     rows = [
         PartitionRow(
             each.partition_index,
@@ -213,7 +211,7 @@ async def gather_partitions(console: Console, request: Request) -> dict[str, Any
         text=lambda row: str(row.number),
     )
     shown: list[PartitionRow] = list(pages.rows)
-    numbers = [row.number for row in shown if row.leader == own]
+    numbers = [row.number for row in shown if row.leader >= 0]
     wanted = {topic.name: numbers} if numbers else {}
     starts = (await facts.offsets(console, wanted, EARLIEST)).get(topic.name, {})
     ends = (await facts.offsets(console, wanted, LATEST)).get(topic.name, {})
@@ -228,12 +226,11 @@ async def gather_partitions(console: Console, request: Request) -> dict[str, Any
         "size": sum(sizes.values()) if sizes else None,
         "under_replicated": sum(any(not ok for _, ok in row.replicas) for row in rows),
         "offline": sum(row.leader < 0 for row in rows),
-        "elsewhere": sum(row.leader not in (own, -1) for row in rows),
     }
 
 
 async def stable_offsets(console: Console, topic: str, numbers: list[int]) -> dict[int, int]:
-    """The last stable offset of partitions that this broker leads."""
+    """The last stable offset of partitions."""
     found = await facts.offsets(
         console, {topic: numbers} if numbers else {}, LATEST, READ_COMMITTED
     )

@@ -27,6 +27,7 @@ class TransactionRow:
     id: str
     state: str
     producer_id: int
+    coordinator: int
     epoch: int = -1
     timeout_ms: int = -1
     start_ms: int = -1
@@ -39,15 +40,22 @@ class TransactionRow:
         return self.state in OPEN
 
 
-async def gather(console: Console, request: Request) -> dict[str, Any]:
-    """The list of transactional ids, those with an open transaction first."""
-    response = await console.ask(
-        ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
-    )
+async def listed(console: Console) -> tuple[list[TransactionRow], str]:
+    """Every transactional id, as its coordinator lists it; and an error in words, empty for none."""
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
+    lists = await console.ask_each(dict.fromkeys(console.live, request))
     rows = [
-        TransactionRow(each.transactional_id, each.transaction_state, each.producer_id)
+        TransactionRow(each.transactional_id, each.transaction_state, each.producer_id, broker_id)
+        for broker_id, response in lists.items()
         for each in response.transaction_states
     ]
+    errors = [said(response.error_code) for response in lists.values() if response.error_code]
+    return rows, errors[0] if errors else ""
+
+
+async def gather(console: Console, request: Request) -> dict[str, Any]:
+    """The list of transactional ids, those with an open transaction first."""
+    rows, error = await listed(console)
     pages = listing(
         "/console/transactions",
         request.query_params,
@@ -62,16 +70,26 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
         "pages": pages,
         "all_count": len(rows),
         "open_count": sum(row.is_open for row in rows),
-        "error": said(response.error_code),
+        "error": error,
     }
 
 
 async def describe(console: Console, rows: list[TransactionRow]) -> None:
-    """Add what the coordinator knows, and how many records wait for each open transaction."""
-    response = await console.ask(
-        DescribeTransactionsRequest(transactional_ids=[row.id for row in rows])
+    """Add what the coordinators know, and how many records wait for each open transaction."""
+    coordinated: dict[int, list[str]] = {}
+    for row in rows:
+        coordinated.setdefault(row.coordinator, []).append(row.id)
+    described = await console.ask_each(
+        {
+            broker_id: DescribeTransactionsRequest(transactional_ids=ids)
+            for broker_id, ids in coordinated.items()
+        }
     )
-    by_id = {each.transactional_id: each for each in response.transaction_states}
+    by_id = {
+        each.transactional_id: each
+        for response in described.values()
+        for each in response.transaction_states
+    }
     wanted: dict[str, set[int]] = {}
     for row in rows:
         found = by_id.get(row.id)
@@ -85,9 +103,9 @@ async def describe(console: Console, rows: list[TransactionRow]) -> None:
         if row.is_open:
             for topic, number in row.partitions:
                 wanted.setdefault(topic, set()).add(number)
-    own = await led_here(console, wanted)
-    ends = await facts.offsets(console, own, facts.LATEST)
-    stable = {name: await topics.stable_offsets(console, name, own[name]) for name in own}
+    partitions = {name: sorted(numbers) for name, numbers in wanted.items()}
+    ends = await facts.offsets(console, partitions, facts.LATEST)
+    stable = await facts.offsets(console, partitions, facts.LATEST, facts.READ_COMMITTED)
     for row in rows:
         if row.is_open and row.partitions:
             held = [
@@ -98,27 +116,10 @@ async def describe(console: Console, rows: list[TransactionRow]) -> None:
             row.held_back = sum(held) if held else None
 
 
-async def led_here(console: Console, wanted: dict[str, set[int]]) -> dict[str, list[int]]:
-    """Those of the partitions that this broker leads."""
-    known = await facts.topics(console)
-    own = console.broker.node_id
-    found = {
-        name: sorted(
-            each.partition_index
-            for each in known[name].partitions
-            if each.partition_index in numbers and each.leader_id == own
-        )
-        for name, numbers in wanted.items()
-        if name in known
-    }
-    return {name: numbers for name, numbers in found.items() if numbers}
-
-
 async def gather_producers(console: Console, request: Request) -> dict[str, Any]:
     """The producers that a partition remembers."""
     topic = await topics.topic_of(console, request)
-    own = console.broker.node_id
-    led = [each.partition_index for each in topic.partitions if each.leader_id == own]
+    led = topics.led(topic)
     number = number_in(request.query_params.get("partition"), led[0] if led else 0)
     rows: list[Any] = []
     error = ""
@@ -126,7 +127,8 @@ async def gather_producers(console: Console, request: Request) -> dict[str, Any]
         response = await console.ask(
             DescribeProducersRequest(
                 topics=[TopicRequest(name=topic.name, partition_indexes=[number])]
-            )
+            ),
+            to=facts.leaders(topic)[number],
         )
         row = response.topics[0].partitions[0]
         error = row.error_message or said(row.error_code)
@@ -144,8 +146,8 @@ async def gather_producers(console: Console, request: Request) -> dict[str, Any]
     elif led and number not in led:
         raise Refused(
             404,
-            "Not here",
-            f"{topic.name}-{number} is led by another broker, or there is no such partition.",
+            "Not available",
+            f"{topic.name}-{number} has no leader, or there is no such partition.",
         )
     return {
         **await topics.head(console, topic, "producers"),

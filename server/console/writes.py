@@ -37,7 +37,7 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 from kwire.records.builder import BatchBuilder
 
 from ..config.changes import Operation, ResourceType
-from . import facts
+from . import facts, topics, transactions
 from .console import Refused, said
 from .guard import COOKIE, SESSION_MS, Guard
 from .listing import number_in
@@ -249,6 +249,12 @@ def check(code: int, message: str | None = None) -> None:
 # -- topics
 
 
+def controller_of(writes: Writes) -> int | None:
+    """The broker that changes topics; None for this one, which says so if it is not the one."""
+    found = writes.console.broker.image().controller_id
+    return found if found >= 0 else None
+
+
 async def show_create(writes: Writes, values: Values) -> Form:
     """The form for a new topic."""
     return Form(
@@ -304,7 +310,8 @@ async def create(writes: Writes, values: Values) -> str:
             ],
             timeout_ms=TIMEOUT_MS,
             validate_only=False,
-        )
+        ),
+        to=controller_of(writes),
     )
     check(response.topics[0].error_code, response.topics[0].error_message)
     logger.info("console: created topic %s", name)
@@ -362,6 +369,7 @@ async def delete(writes: Writes, values: Values) -> str:
             timeout_ms=TIMEOUT_MS,
         ),
         6,
+        controller_of(writes),
     )
     row = response.responses[0]
     check(row.error_code, row.error_message)
@@ -372,8 +380,7 @@ async def delete(writes: Writes, values: Values) -> str:
 async def show_produce(writes: Writes, values: Values) -> Form:
     """The form for one record."""
     topic = await topic_named(writes, values)
-    own = writes.console.broker.node_id
-    led = [str(each.partition_index) for each in topic.partitions if each.leader_id == own]
+    led = [str(each) for each in topics.led(topic)]
     return Form(
         f"Write a record to {topic.name}",
         "It is appended to the partition that you choose; no partitioner is asked.",
@@ -437,6 +444,7 @@ async def produce(writes: Writes, values: Values) -> str:
             ],
         ),
         9,
+        facts.leaders(topic).get(number),
     )
     row = response.responses[0].partition_responses[0]
     check(row.error_code, row.error_message)
@@ -523,8 +531,8 @@ async def show_reset(writes: Writes, values: Values) -> Form:
     name = values.get("group", "")
     groups = await facts.groups(writes.console)
     if name not in groups.listed:
-        raise Refused(404, "No such group", f"This broker coordinates no group {name}.")
-    topics = sorted({lag.topic for lag in groups.by_group.get(name, [])})
+        raise Refused(404, "No such group", f"There is no group {name}.")
+    read = sorted({lag.topic for lag in groups.by_group.get(name, [])})
     form = Form(
         f"Reset the offsets of {name}",
         "Only offsets of a group without members can be reset: stop its consumers first.",
@@ -536,7 +544,7 @@ async def show_reset(writes: Writes, values: Values) -> Form:
                 "Topic",
                 values.get("topic", ""),
                 "select",
-                [("", "all with an offset"), *((each, each) for each in topics)],
+                [("", "all with an offset"), *((each, each) for each in read)],
             ),
             Field("to", "To", values.get("to", "earliest"), "select", list(TARGETS.items())),
             Field("at", "Offset, time or number", values.get("at", ""), hint="2026-01-31T12:00"),
@@ -557,7 +565,8 @@ async def show_reset(writes: Writes, values: Values) -> Form:
 
 async def group_warning(writes: Writes, name: str) -> str:
     """What stands in the way of a reset."""
-    response = await writes.console.ask(DescribeGroupsRequest(groups=[name]), 5)
+    coordinator = (await facts.groups(writes.console)).coordinators.get(name)
+    response = await writes.console.ask(DescribeGroupsRequest(groups=[name]), 5, coordinator)
     members = len(response.groups[0].members)
     if members:
         return (
@@ -639,6 +648,7 @@ async def reset(writes: Writes, values: Values) -> str:
             ],
         ),
         8,
+        (await facts.groups(writes.console)).coordinators.get(group),
     )
     errors = {row.error_code for topic in response.topics for row in topic.partitions} - {0}
     if errors:
@@ -671,9 +681,12 @@ async def abort(writes: Writes, values: Values) -> str:
     if not name:
         raise Problem("Not done: no transactional id is named.")
     ended_s = time.monotonic() + 10
+    listed = await transactions.listed(writes.console)
+    coordinator = next((row.coordinator for row in listed[0] if row.id == name), None)
     while True:
         response = await writes.console.ask(
-            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000),
+            to=coordinator,
         )
         if response.error_code != CONCURRENT_TRANSACTIONS or time.monotonic() > ended_s:
             break

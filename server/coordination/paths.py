@@ -148,6 +148,9 @@ def decode_cluster_id(data: bytes | None) -> str:
 
 # /brokers/ids/N
 
+#: kwire's own, in addition to Apache Kafka's fields: it reads only those that it knows (BrokerIdZNode.decode).
+CONSOLE = "kwire_console"
+
 
 def encode_broker(broker: BrokerRegistration, timestamp_ms: int, jmx_port: int = -1) -> bytes:
     """Version 5; `host` and `port` are the first plaintext endpoint's, or null and -1."""
@@ -169,6 +172,8 @@ def encode_broker(broker: BrokerRegistration, timestamp_ms: int, jmx_port: int =
     }
     if broker.rack is not None:
         document["rack"] = broker.rack
+    if broker.console:
+        document[CONSOLE] = broker.console
     return dump(document)
 
 
@@ -187,7 +192,8 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MalformedNode(path, str(error)) from error
-    return BrokerRegistration(broker_id, endpoints, document.get("rack"), epoch, features)
+    console = str(document.get(CONSOLE, ""))
+    return BrokerRegistration(broker_id, endpoints, document.get("rack"), epoch, features, console)
 
 
 def format_endpoint(endpoint: Endpoint) -> str:

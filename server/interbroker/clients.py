@@ -98,6 +98,7 @@ class InterBrokerClients:
         # Markers wait for in-sync replicas, and changes of those use `_requests`.
         self._marking = self._channels("markers")
         self._verifying = self._channels("verification")
+        self._looking: BrokerChannels | None = None
         self.alter_partitions = AlterPartitions(
             node_id, self._broker_epoch, self._alter_partition, clock
         )
@@ -140,6 +141,12 @@ class InterBrokerClients:
         """The verifier of transactions' partitions, with coordinators here and elsewhere."""
         return PartitionVerifier(self._node_id, coordinator, self._metadata, self._verifying.send)
 
+    def looking(self) -> BrokerChannels:
+        """Channels for who looks at this broker and wants to know what others know."""
+        if self._looking is None:
+            self._looking = self._channels("console")
+        return self._looking
+
     def start(self, replicas: ReplicaManager) -> None:
         """Start to look regularly for followers that have fallen behind."""
         self._laggards = asyncio.get_running_loop().create_task(drop_laggards(replicas))
@@ -158,6 +165,8 @@ class InterBrokerClients:
             self._verifying,
         ):
             channels.close()
+        if self._looking is not None:
+            self._looking.close()
 
     def controller_channel(self, broker: BrokerRegistration) -> ControllerChannel:
         """The channel from this broker as controller to another."""

@@ -29,13 +29,18 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 class BrokerRegistration(NamedTuple):
-    """A live broker. Shape: `epoch` is its node's czxid; `features` maps name -> (min, max)."""
+    """A live broker.
+
+    Shape: `epoch` is its node's czxid; `features` maps name -> (min, max); `console` is the HOST:PORT of its console, empty for none,
+    and known only to who reads the broker's node.
+    """
 
     id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     epoch: int = -1
     features: Mapping[str, tuple[int, int]] = EMPTY
+    console: str = ""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """The endpoint of a listener by its name."""

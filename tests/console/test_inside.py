@@ -70,7 +70,7 @@ def test_group_page_shows_the_lag_of_each_partition(
 
     async def main() -> None:
         async with console(tmp_path) as browser:
-            assert "No groups here yet" in (await browser.get("/console/groups")).text
+            assert "No groups yet" in (await browser.get("/console/groups")).text
             await create_topic(browser, "orders", 2)
             await produce(browser, "orders", 0, [(b"k", b"v")] * 7)
             await coordinators(browser, (name, 0))
@@ -91,7 +91,7 @@ def test_group_page_shows_the_lag_of_each_partition(
 def test_transactional_ids_are_listed_with_their_state(tmp_path: Path) -> None:
     async def main() -> None:
         async with console(tmp_path) as browser:
-            assert "No transactional ids here" in (await browser.get("/console/transactions")).text
+            assert "No transactional ids yet" in (await browser.get("/console/transactions")).text
             await coordinators(browser, ("billing", 1))
             for _ in range(200):
                 response = await local(browser).ask(
