@@ -12,6 +12,7 @@ know the broker's version can read it.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import NamedTuple
 
 from kwire.api import ApiKey, request_class, response_class
@@ -35,6 +36,10 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
+
+
+#: `RequestHeader` of a tuple, without a call in Python, because every request has one.
+_request_header = partial(tuple.__new__, RequestHeader)
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
@@ -103,7 +108,7 @@ def decode_request_header(buffer: bytes | memoryview) -> tuple[RequestHeader, in
             except UnicodeDecodeError:
                 pass  # The general decoder replaces what is not UTF-8.
             else:
-                header = RequestHeader(api_key, api_version, correlation_id, client_id)
+                header = _request_header((api_key, api_version, correlation_id, client_id))
                 return header, body + version - 1
     message, body = decode_prefix(headers.RequestHeader, buffer, version, 0, MAX_HEADER_BYTES)
     return RequestHeader(api_key, api_version, correlation_id, message.client_id), body

@@ -61,6 +61,7 @@ class WatchedHandlers:
             outer = copy(inner)
             outer.function = self._watched(inner, inner.function)
             outer.in_steps = self._watched(inner, inner.in_steps)
+            outer.plain = None  # rules look at messages
             handlers[key] = outer
 
     def number_of(self, connection: Any) -> int:

@@ -319,8 +319,8 @@ def test_produce_runs_a_bounded_number_of_python_functions(
             counts.append(python_calls(lambda request=request: wire.request(request)))
             wire.response()
         per_batch = (counts[1] - counts[0]) / 5
-        assert per_batch <= 16, f"{per_batch} Python calls for each further batch"
-        assert counts[0] <= 80, f"{counts[0]} Python calls for a request of one batch"
+        assert per_batch <= 14, f"{per_batch} Python calls for each further batch"
+        assert counts[0] <= 64, f"{counts[0]} Python calls for a request of one batch"
 
     run(tmp_path, monkeypatch, body)
 

@@ -317,7 +317,9 @@ class Handler(Generic[RequestT]):
     whole request. `throttled`: the response tells the client how long it is throttled. `overlap`:
     the next request of the same connection may start before this one's reply is ready.
     `refusal(ctx, request, error)`: see `refuse`. `in_steps` is what handles a long request; it
-    is the same function except where the usual one must be fast.
+    is the same function except where the usual one must be fast. `plain(ctx, frame, body_offset)`
+    answers the requests that most are from their bytes, and returns None, with nothing done, for all
+    others; it is asked before a request is decoded. It must answer as the function does.
     """
 
     __slots__ = (
@@ -330,6 +332,7 @@ class Handler(Generic[RequestT]):
         "min_version",
         "name",
         "overlap",
+        "plain",
         "refusal",
         "request_class",
         "throttled",
@@ -359,6 +362,7 @@ class Handler(Generic[RequestT]):
         self.flexible_from = MAX_VERSION + 1 if never else flexible.lowest
         self.function = function
         self.in_steps = function
+        self.plain: Callable[[RequestContext, memoryview, int], Any] | None = None
         self.authorize = authorize
         self.throttled = throttled
         self.overlap = overlap

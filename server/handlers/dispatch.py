@@ -31,7 +31,7 @@ from kwire.schema import schema_of
 from ..clock import Clock
 from ..coordination.store import StoreClosed
 from ..net.connection_info import ConnectionInfo
-from ..net.dispatcher import Close, Later
+from ..net.dispatcher import Close, Later, Plain
 from ..quotas.clients import ClientQuotas
 from ..turns import Turns, exhaust
 from .api_versions import unsupported_version_response
@@ -79,7 +79,7 @@ class RequestDispatcher:
         self._observer = observer
         self._quotas = quotas
 
-    def dispatch(
+    def dispatch(  # noqa: C901 - on the path of each request, which a further call would make longer
         self, request: RequestReceived, connection: ConnectionInfo
     ) -> Sequence[Part] | Later[Any] | Close:
         """Answer one request; see server.net.dispatcher."""
@@ -103,9 +103,6 @@ class RequestDispatcher:
         if quotas is not None and quotas.active:
             charge = Charge(len(request.frame), self._clock.monotonic_us())
 
-        # Decode. Left-over bytes are ignored, as Apache Kafka ignores them: librdkafka's Metadata
-        # v12 for all topics has three bytes too many.
-        message = decode_at_once(handler.request_class, request.frame, version, request.body_offset)
         ctx = RequestContext(
             handler,
             version,
@@ -114,22 +111,29 @@ class RequestDispatcher:
             self._now_ms(),
             connection,
             self.services,
-            message,
         )
         ctx.began_us = began_us
-        if charge is not None:
-            ctx.charge = charge
-        if message is None:
-            # A view of its own keeps the frame while the session lets go of it.
-            steps = self._decode_in_turns(ctx, request.frame[:], request.body_offset)
-            return self._in_turns(ctx, steps, can_wait=True)
-
-        # Handle, if authorized.
-        authorize = handler.authorize
+        answer = None
         try:
-            if authorize is not None and (denied := authorize(ctx, message)):
-                return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
-            answer = handler.function(ctx, message)
+            if charge is not None:
+                ctx.charge = charge
+            if handler.plain is not None:
+                answer = handler.plain(ctx, request.frame, request.body_offset)
+            if answer is None:
+                # Decode. Left-over bytes are ignored, as Apache Kafka ignores them: librdkafka's
+                # Metadata v12 for all topics has three bytes too many.
+                message = ctx.message = decode_at_once(
+                    handler.request_class, request.frame, version, request.body_offset
+                )
+                if message is None:
+                    # A view of its own keeps the frame while the session lets go of it.
+                    steps = self._decode_in_turns(ctx, request.frame[:], request.body_offset)
+                    return self._in_turns(ctx, steps, can_wait=True)
+                # Handle, if authorized.
+                authorize = handler.authorize
+                if authorize is not None and (denied := authorize(ctx, message)):
+                    return self._reply(ctx, handler.refuse(ctx, message, denied), denied)
+                answer = handler.function(ctx, message)
             kind = type(answer)
             if kind is GeneratorType:
                 return self._in_turns(ctx, self._handle_in_turns(ctx, answer))
@@ -251,7 +255,12 @@ class RequestDispatcher:
             reply = NOTHING if answer.close_reason is None else Close(answer.close_reason)
         else:
             try:
-                parts = [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
+                if type(answer) is Plain:
+                    parts = answer.parts
+                else:
+                    parts = (
+                        [answer.body] if type(answer) is Encoded else encode_parts(answer, version)
+                    )
             except EncodeError:
                 # A message may quote names of any length, and then be too long for a string.
                 if not exhaust(shorten_messages(answer)):
@@ -405,11 +414,15 @@ def throttled(ctx: RequestContext, answer: Any, throttle_time_ms: int) -> Any:
     response = response_class(ctx.handler.api_key)
     for place, field in enumerate(schema_of(response).fields):
         if field.name == "throttle_time_ms" and ctx.version in field.versions:
-            if type(answer) is Encoded:
-                # Patched in a copy, since the original may be kept for others; in Metadata it is
-                # first.
+            # Patched in copies, since the originals may be kept for others.
+            written = throttle_time_ms.to_bytes(4, "big")
+            if type(answer) is Encoded:  # in Metadata it is first
                 assert place == 0
-                return Encoded(throttle_time_ms.to_bytes(4, "big") + answer.body[4:])
+                return Encoded(written + answer.body[4:])
+            if type(answer) is Plain:  # in Fetch it is first, in Produce before the tagged fields
+                first, *rest = answer.parts
+                patched = written + first[4:] if place == 0 else first[:-5] + written + first[-1:]
+                return answer._replace(parts=[patched, *rest])
             if type(answer) is not NoReply:
                 answer.throttle_time_ms = throttle_time_ms
     return answer

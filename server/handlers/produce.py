@@ -32,6 +32,7 @@ from .authorization import AllowAll
 from .context import NO_REPLY, Later, NoReply, RequestContext
 from .produce_answer import Place, add_part, answer_of
 from .produce_form import TRANSACTIONAL, check_form, first_batch
+from .produce_plain import plain_produce
 from .registry import handles
 from .transaction_verification import BatchVerifier
 
@@ -82,6 +83,9 @@ def produce(
     if isinstance(appended, list):
         return answer_of(ctx, acks, places, appended)
     return ctx.later(appended, lambda results: answer_of(ctx, acks, places, results))
+
+
+produce.plain = plain_produce
 
 
 @produce.many_rows

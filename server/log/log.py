@@ -49,7 +49,15 @@ from .producer_updates import load_producers, note_batch
 from .reader import LogReader, LogSlice
 from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
 from .time_search import Effort, Found, TimeSearch
-from .validator import AppendError, AppendInfo, AppendOrigin, needs_rewrite, prepare, target_codec
+from .validator import (
+    AppendError,
+    AppendInfo,
+    AppendOrigin,
+    append_info,
+    needs_rewrite,
+    prepare,
+    target_codec,
+)
 
 if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
@@ -348,7 +356,9 @@ class Log:
                 max_timestamp,
                 attributes & 0x10 != 0,
             )
-        return AppendInfo(offset, last_offset, -1, self.log_start_offset, max_timestamp, size)
+        return append_info(
+            (offset, last_offset, -1, self.log_start_offset, max_timestamp, size, False)
+        )
 
     def _append_carefully(
         self,

@@ -192,8 +192,11 @@ class LogSegment:
                 self._max_timestamp = max_timestamp
                 self._max_timestamp_offset = last_offset
         if self.bytes_since_index_entry > interval_bytes:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+            offsets, times = self._offset_index, self._time_index
+            if offsets is None or times is None:
+                offsets, times = self.offset_index, self.time_index
+            offsets.append(last_offset, position)
+            times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self.bytes_since_index_entry = 0
             self.index_room -= 1
         self.bytes_since_index_entry += size

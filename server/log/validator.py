@@ -10,6 +10,7 @@ Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
 from __future__ import annotations
 
 from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple, final
 
 from kwire.errors import (
@@ -79,6 +80,10 @@ class AppendInfo(NamedTuple):
     max_timestamp: int
     size: int
     duplicate: bool = False
+
+
+#: `AppendInfo` of a tuple of all its fields, without a call in Python, because every append makes one.
+append_info = partial(tuple.__new__, AppendInfo)
 
 
 class Refusal(Exception):

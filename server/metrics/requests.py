@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.api import ApiKey, response_class
 
+from ..net.dispatcher import Plain
 from .errors import count_errors
 from .histogram import Histogram
 
@@ -168,7 +169,17 @@ class RequestMetrics:
     ) -> None:
         """Note the errors of a response, and what a timed request took."""
         api_key = ctx.handler.api_key
-        if api_key == FETCH:
+        if type(response) is Plain:
+            api = self.produce if api_key == PRODUCE else self.fetch_consumer
+            api.errors[0] += response.rows
+            for name, asked, size in response.read:
+                try:
+                    found = self.topics[name]
+                except KeyError:
+                    found = self._topic(name)
+                found.fetch += asked
+                found.bytes_out += size
+        elif api_key == FETCH:
             request = ctx.message
             consumer = api = self.fetch_consumer
             if request is not None and (request.replica_id >= 0 or request.replica_state):

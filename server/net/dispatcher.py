@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.connection import Part, RequestReceived
 
@@ -22,6 +23,22 @@ class Close:
         self.reason = reason
         self.kind = kind
         self.reply = reply
+
+
+class Plain(NamedTuple):
+    """A response without any error that was written without message objects, see `Handler.plain` in handlers/context.py.
+
+    Shape: `parts` are its body, the first of them bytes, and `rows` is the number of partitions in it. `read`, of a Fetch: what
+    observers count of each topic, by its name or its id: the number of rows, and the bytes of records.
+    """
+
+    parts: list[Any]
+    rows: int
+    read: Sequence[tuple[str | bytes, int, int]]
+
+
+#: `Plain` of a tuple of all its fields, without a call in Python.
+plain_answer = partial(tuple.__new__, Plain)
 
 
 class Later(Generic[R]):

@@ -28,6 +28,7 @@ from __future__ import annotations
 import mmap
 import sys
 import weakref
+from sys import getrefcount
 from typing import Any, Protocol
 
 #: The shared block: a few requests of 16 KiB batches in one piece.
@@ -156,11 +157,6 @@ class FrameBlock:
         self.memory.give_back(self)
 
 
-def references(block: FrameBlock) -> int:
-    """Count the references to a block's buffer; more than for a block without views means a view."""
-    return sys.getrefcount(block.buffer)
-
-
 class FrameMemory:
     """All receive memory of a broker; it does no I/O and reads no clock.
 
@@ -199,7 +195,8 @@ class FrameMemory:
         self.tiers = (self.large, self.small, self.tiny)
         unseen = FrameBlock(self, bytearray(1))
         unseen.view.release()
-        self._unseen_references = references(unseen)
+        # More references to a block's buffer than these are views of it.
+        self._unseen_references = getrefcount(unseen.buffer)
 
     # -- blocks
 
@@ -249,7 +246,7 @@ class FrameMemory:
         except BufferError:
             self._leak(block, size)
             return
-        if references(block) > self._unseen_references:
+        if getrefcount(block.buffer) > self._unseen_references:
             self._leak(block, size)
         elif size >= SCRATCH_BYTES and not size & (size - 1) and size <= POOLED_BYTES:
             if self.pooled + block.warm <= self._pool_bytes:

@@ -199,7 +199,7 @@ class Session:
                 if request is None:
                     break
                 result = dispatch(request, self.info)
-                request.release()
+                request.frame.release()
                 self.requests += 1
                 if isinstance(result, Later):
                     self._wait_for(request, result)

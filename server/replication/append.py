@@ -229,7 +229,8 @@ class Appends:
                 result = begun  # type: ignore[assignment]
             results.append(result)
             if type(result) is AppendInfo and (
-                acks == -1 or (acks and log.flush_state.awaited and not partition.followers)
+                # What is appended to a single replica is committed, unless a flush must come first.
+                (acks and log.flush_state.awaited) if not partition.followers else acks == -1
             ):
                 all_committed = all_committed and log.high_watermark > result.last_offset
         if all_committed and not waiting:

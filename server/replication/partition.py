@@ -401,7 +401,7 @@ class Partition:
                 if self.waiters.commits:
                     self.waiters.release_committed(log.high_watermark, self.commit_error)
                 return
-        if end != log.high_watermark:
+        if appended_bytes or end != log.high_watermark:
             log.high_watermark = end
         if self.waiters.commits:
             self.waiters.release_committed(end, self.commit_error)

@@ -22,6 +22,12 @@ from tests.support.waiting import HeldExecutor
 LATEST = 11
 
 
+@pytest.fixture(params=["plain", "other"], autouse=True)
+def form(request: pytest.FixtureRequest, room: Replicas) -> None:
+    """Let each test send its requests to the plain form first, and then to the other alone."""
+    room.plain = request.param == "plain"
+
+
 def request(
     records: bytes | None,
     topic: str = "a",

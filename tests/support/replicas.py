@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kwire.api import response_class
+from kwire.codec import decode, encode
+from kwire.errors import EncodeError
 from kwire.records.batch import BatchBuilder, RecordBatch, iter_batches
 from server.config import BrokerConfig
 from server.executor import Executor
@@ -25,6 +28,7 @@ from server.metadata.image import (
     TopicImage,
 )
 from server.metadata.publisher import MetadataPublisher
+from server.net.dispatcher import Plain
 from server.replication.fetch_session import FetchSessionCache
 from server.replication.partition import Partition
 from server.replication.replica_manager import ReplicaManager
@@ -138,6 +142,9 @@ class Replicas:
         self.publisher.subscribe(ImageRoles(self.replicas).on_image)
         self.publisher.subscribe(self.replicas.on_image)
         self.settings_calls = 0
+        #: Whether requests go to the plain form of their handler first, and how many it has answered.
+        self.plain = False
+        self.plain_answers = 0
         self.stopped = False
         self.services = services_of(
             ceiling="4.3",
@@ -227,13 +234,40 @@ class Replicas:
 
     def call(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
         """Call a handler, which must answer at once."""
-        answer = finished(handler(self.context(version, client_id, handler), request))
+        answer = finished(self._handled(handler, request, version, client_id))
         assert not isinstance(answer, Later), "it did not answer at once"
         return answer
 
     async def ask(self, handler: Any, request: Any, version: int, client_id: str = "test") -> Any:
         """Call a handler and wait for its answer."""
-        return await finish(handler(self.context(version, client_id, handler), request))
+        return await finish(self._handled(handler, request, version, client_id))
+
+    def _handled(self, handler: Any, request: Any, version: int, client_id: str) -> Any:
+        """What the handler returns; with `plain` its plain form, if the request is plain."""
+        context = self.context(version, client_id, handler)
+        if not self.plain or getattr(handler, "plain", None) is None:
+            return handler(context, request)
+        try:
+            body = memoryview(bytearray(encode(request, version)))
+        except EncodeError:  # what no client can send
+            return handler(context, request)
+        answer = handler.plain(context, body, 0)
+        if answer is None:
+            return handler(context, request)
+        self.plain_answers += 1
+
+        def decoded(answer: Any) -> Any:
+            if type(answer) is not Plain:
+                return answer
+            parts = [part.read() if hasattr(part, "read") else part for part in answer.parts]
+            return decode(response_class(handler.api_key), b"".join(parts), version)
+
+        if isinstance(answer, Later):
+            finish = answer.finish
+            assert finish is not None
+            answer.finish = lambda result: decoded(finish(result))
+            return answer
+        return decoded(answer)
 
     def stop(self) -> None:
         """Close everything; safe to call twice."""

@@ -20,6 +20,7 @@ from .index_entries import IndexEntries
 
 ENTRY = Struct(">qi")
 ENTRY_SIZE = 12
+_TIMESTAMP = Struct(">q").unpack_from
 
 
 class TimeIndex(IndexEntries):
@@ -36,7 +37,9 @@ class TimeIndex(IndexEntries):
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if the timestamp is larger than the last entry's."""
-        if timestamp > self.last()[0]:
+        data = self._data
+        last = _TIMESTAMP(data, len(data) - ENTRY_SIZE)[0] if data else self.last()[0]
+        if timestamp > last:
             self._add(ENTRY.pack(timestamp, offset - self.base_offset))
 
     def entry(self, number: int) -> tuple[int, int]:

@@ -1,0 +1,240 @@
+"""The plain Produce beside the other: the same bytes to the client, and the same in the log, whatever is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from kwire.codec import decode_at_once, encode, encode_parts
+from kwire.errors import EncodeError
+from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.records.crc import crc32c
+from server.handlers.context import Later, NoReply
+from server.handlers.produce import produce
+from server.net.dispatcher import Plain
+from tests.support.replicas import NOW, Replicas, batch, topic_id
+
+REQUESTS = 20_000 if os.environ.get("KWIRE_LONG") else 2_500
+
+CONFIGS = {
+    "a": {},
+    "b": {"message.timestamp.type": "LogAppendTime"},
+    "c": {"cleanup.policy": "compact"},
+    "d": {"compression.type": "lz4"},
+    "e": {"max.message.bytes": "200"},
+    "f": {"segment.bytes": "1000"},
+    "g": {"flush.messages": "3"},
+    "h": {"min.insync.replicas": "2"},
+}
+
+
+def room_of(folder: Path) -> Replicas:
+    room = Replicas(folder).start()
+    for name, configs in CONFIGS.items():
+        replicas = (0, 1) if name == "h" else (0,)
+        room.create(name, 2, configs=configs, replicas=replicas)
+    return room
+
+
+def drawn_batch(draw: random.Random, sequences: dict[int, int]) -> bytes | None:
+    values = [b"v" * draw.choice((0, 1, 60, 127, 300)) for _ in range(draw.randint(1, 4))]
+    options: dict[str, Any] = {}
+    magic = draw.choice((2,) * 12 + (1,))
+    producer = draw.choice((-1, -1, 7, 8))
+    if producer >= 0:
+        sequence = sequences.get(producer, 0)
+        if draw.random() < 0.1:
+            sequence = draw.randint(0, 5)
+        sequences[producer] = sequence + len(values)
+        magic = 2
+        options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+    made = bytearray(
+        batch(
+            *values,
+            timestamp=NOW + draw.choice((0, 0, 0, -5000, 90_000_000_000)),
+            key=draw.choice((b"k", b"k", None)),
+            codec=draw.choice((0, 0, 0, 1, 3, 4 if magic == 2 else 0)),
+            magic=magic,
+            **options,
+        )
+    )
+    if draw.random() < 0.15:
+        for _ in range(draw.randint(1, 2)):
+            made[draw.randrange(min(len(made), 70))] = draw.randrange(256)
+        if draw.random() < 0.7 and len(made) >= 61 and made[16] == 2:
+            made[17:21] = crc32c(bytes(made[21:])).to_bytes(4, "big")
+    if draw.random() < 0.05:
+        made = made + made
+    if draw.random() < 0.03:
+        made = made[: draw.randrange(len(made))]
+    return None if draw.random() < 0.02 else bytes(made)
+
+
+def drawn_request(draw: random.Random, sequences: dict[int, int]) -> tuple[int, bytes]:
+    """A version and a body, damaged now and then."""
+    version = draw.choice((8, 9, 10, 11, 11, 12, 13, 13))
+    topics = []
+    for _ in range(draw.choice((0, 1, 1, 1, 1, 2, 3))):
+        name = draw.choice((*CONFIGS, "a", "a", "a", "unknown", "__consumer_offsets", "é" * 70))
+        rows = [
+            PartitionProduceData(
+                index=draw.choice((0, 0, 0, 1, 1, 2)), records=drawn_batch(draw, sequences)
+            )
+            for _ in range(draw.choice((0, 1, 1, 1, 2, 3)))
+        ]
+        topics.append(TopicProduceData(name=name, topic_id=topic_id(name), partition_data=rows))
+    request = ProduceRequest(
+        transactional_id=draw.choice((None,) * 20 + ("t",)),
+        acks=draw.choice((-1, -1, -1, 1, 1, 0, 5)),
+        timeout_ms=draw.choice((0, 1)),
+        topic_data=topics,
+    )
+    body = bytearray(encode(request, version))
+    if draw.random() < 0.15:
+        place = draw.randrange(min(len(body), 40))
+        body[place] = draw.randrange(256) if not 3 <= place <= 6 else 0  # its timeout
+    if draw.random() < 0.05:
+        del body[draw.randrange(len(body)) :]
+    if draw.random() < 0.05:
+        body += bytes(draw.randrange(20))
+    return version, bytes(body)
+
+
+async def settled(answer: Any) -> Any:
+    if isinstance(answer, Later):
+        assert answer.finish is not None
+        return answer.finish(await answer.awaitable)
+    return answer
+
+
+def as_sent(answer: Any, version: int) -> bytes | str | None:
+    if isinstance(answer, NoReply):
+        return answer.close_reason
+    parts = answer.parts if isinstance(answer, Plain) else encode_parts(answer, version)
+    return b"".join(parts)
+
+
+def state(room: Replicas) -> list[Any]:
+    found = []
+    for partition in room.replicas.partitions.values():
+        log = partition.log
+        found.append(
+            (
+                partition.tp,
+                log.log_end_offset,
+                log.high_watermark,
+                partition.appends,
+                partition.bytes_in,
+                partition.messages_in,
+                log.flush_state.awaited,
+                partition.held_bytes,
+                [segment.base_offset for segment in log.segments],
+                [segment.log.read_at(segment.size, 0) for segment in log.segments],
+                [segment.offset_index.content() for segment in log.segments],
+                [segment.time_index.content() for segment in log.segments],
+                {
+                    number: (entry.producer_epoch, entry.last_sequence, list(entry.batches))
+                    for number, entry in log.producers.producers.items()
+                },
+            )
+        )
+    return found
+
+
+def test_plain_and_other_form_answer_and_append_alike(tmp_path: Path) -> None:
+    draw = random.Random(18)
+    sequences: dict[int, int] = {}
+
+    async def main() -> None:
+        rooms = [room_of(tmp_path / "plain"), room_of(tmp_path / "other")]
+        plain, waited = 0, 0
+        try:
+            for number in range(REQUESTS):
+                version, body = drawn_request(draw, sequences)
+                message = decode_at_once(
+                    produce.request_class, memoryview(bytearray(body)), version
+                )
+                context = rooms[0].context(version)
+                assert produce.plain is not None
+                first = produce.plain(context, memoryview(bytearray(body)), 0)
+                if message is None:
+                    assert first is None, (number, version, body)
+                    continue
+                was_plain = first is not None
+                if first is None:
+                    own = decode_at_once(
+                        produce.request_class, memoryview(bytearray(body)), version
+                    )
+                    first = produce.function(context, own)
+                second = produce.function(rooms[1].context(version), message)
+                waits = isinstance(first, Later)
+                assert waits == isinstance(second, Later), (number, version, body)
+                answers = [await settled(first), await settled(second)]
+                try:
+                    sent = [as_sent(each, version) for each in answers]
+                except EncodeError:
+                    continue
+                assert sent[0] == sent[1], (number, version, body)
+                plain += was_plain
+                waited += was_plain and waits
+                if draw.random() < 0.2:
+                    for room in rooms:
+                        held = room.partition("g")
+                        held.log.flush(NOW)
+                        held.on_flushed(NOW)
+                if number % 50 == 0:
+                    assert state(rooms[0]) == state(rooms[1]), (number, version, body)
+            assert state(rooms[0]) == state(rooms[1])
+        finally:
+            for room in rooms:
+                room.stop()
+        # Neither form is left out, and plain ones wait, too: for a flush, and for a replica.
+        assert REQUESTS // 10 < plain < REQUESTS * 9 // 10
+        assert waited > REQUESTS // 100
+
+    asyncio.run(main())
+
+
+def test_plain_request_waits_for_the_flush_that_flush_messages_asks_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        room = Replicas(tmp_path).start()
+        try:
+            partition = room.create("a", configs={"flush.messages": "1"})
+            body = encode(
+                ProduceRequest(
+                    acks=1,
+                    timeout_ms=1000,
+                    topic_data=[
+                        TopicProduceData(
+                            name="a",
+                            partition_data=[PartitionProduceData(index=0, records=batch())],
+                        )
+                    ],
+                ),
+                11,
+            )
+            assert produce.plain is not None
+            answer = produce.plain(room.context(11), memoryview(bytearray(body)), 0)
+            assert isinstance(answer, Later)
+            assert (partition.log.log_end_offset, partition.log.high_watermark) == (1, 0)
+            partition.log.flush(NOW)
+            partition.on_flushed(NOW)
+            settled_answer = await settled(answer)
+            assert isinstance(settled_answer, Plain)
+            assert partition.log.high_watermark == 1
+        finally:
+            room.stop()
+
+    asyncio.run(main())
+
+
+def test_endless_length_is_not_plain_and_costs_nothing(tmp_path: Path) -> None:
+    room = Replicas(tmp_path).start()
+    room.create("a")
+    body = b"\0\xff\xff\0\0\0\1\2\2a\2\0\0\0\0" + b"\xff" * 1_000_000
+    assert produce.plain is not None
+    assert produce.plain(room.context(11), memoryview(bytearray(body)), 0) is None
+    room.stop()
