@@ -7,13 +7,18 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from .client import Progress
 from .serve import DEFAULT_DATA_DIR
 from .stores import NoStore, add_broker_settings, choose_store, embedded_path, open_store
+
+if TYPE_CHECKING:
+    from ..coordination.kraft_image import KraftImage
+    from ..log.log_directory import LogDirectory
+    from ..log.metadata_log import MetadataRecord
 
 #: The new file that an import writes, and the name of the old one it replaces.
 NEW_STORE = "coordination.db.new"
@@ -41,6 +46,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         )
         add_broker_settings(command, "for its store, and for the login and TLS at ZooKeeper")
         if verb == "import":
+            where.add_argument(
+                "--in-place",
+                action="store_true",
+                help="with --from-kraft: write the store into DIR, which kwire serves from now on; DIR must be a copy,"
+                " since a broker of Apache Kafka must not use it again",
+            )
+            command.add_argument(
+                "--from-kraft",
+                metavar="DIR",
+                help="read the metadata of a KRaft cluster instead of an export: DIR is the log directory (or a copy"
+                " of it) of a stopped broker or controller of Apache Kafka 3.9 or 4.x; it is not changed",
+            )
             command.add_argument(
                 "--replace",
                 action="store_true",
@@ -56,15 +73,30 @@ def run(options: Namespace) -> int:
 
     from ..coordination.store import StoreError
     from ..coordination.transfer import BadDocument
+    from ..log.log_directory import LogDirectoryError
     from ..log.meta_properties import CorruptMetaProperties
+    from ..log.metadata_log import BadMetadataLog
 
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # what matters is in the StoreError
     try:
+        if options.verb == "import":
+            choose_kraft(options)
         choose_store(options)
+        if options.verb == "import":
+            refuse_original(options)
         count = asyncio.run(export(options) if options.verb == "export" else import_(options))
     except BrokenPipeError:
         raise
-    except (NoStore, StoreError, BadDocument, CorruptMetaProperties, OSError, ValueError) as error:
+    except (
+        NoStore,
+        StoreError,
+        BadDocument,
+        BadMetadataLog,
+        CorruptMetaProperties,
+        LogDirectoryError,
+        OSError,
+        ValueError,
+    ) as error:
         print(f"kwire: {error}", file=sys.stderr)
         return 1
     print(f"{count} nodes {options.verb}ed", file=sys.stderr)
@@ -91,15 +123,51 @@ async def export(options: Namespace) -> int:
         await store.close()
 
 
+def choose_kraft(options: Namespace) -> None:
+    """Check the options for KRaft, and set `data_dir` for --in-place. Errors: NoStore."""
+    source = options.from_kraft
+    if options.in_place:
+        if source is None:
+            raise NoStore("--in-place needs --from-kraft")
+        options.data_dir = source
+    elif (
+        source is not None
+        and options.data_dir is None
+        and options.zookeeper is None
+        and options.config is None
+    ):
+        raise NoStore(
+            "name what gets the metadata: --data-dir, --zookeeper, or --in-place if DIR is a copy that kwire is"
+            " to serve"
+        )
+    if source is not None and options.file is not None:
+        raise NoStore("give either --from-kraft or a file to import")
+
+
+def refuse_original(options: Namespace) -> None:
+    """Do not write into the directory of an Apache Kafka broker without --in-place. Errors: NoStore."""
+    source = options.from_kraft
+    if source is None or options.in_place or options.zookeeper is not None:
+        return
+    if Path(options.data_dir).resolve() == Path(source).resolve():
+        raise NoStore(
+            f"{source} would be changed: with --in-place it is, if it is a copy that no broker of Apache Kafka uses"
+            " again"
+        )
+
+
 async def import_(options: Namespace) -> int:
     """Read metadata; returns the number of nodes."""
     from ..coordination.transfer import import_tree
 
-    with (
-        open_file(options.file, "r", sys.stdin) as file,
-        Progress("import", None, "node") as progress,
-    ):
-        lines = counted(file, progress)
+    with ExitStack() as stack:
+        source = (
+            stack.enter_context(open_file(options.file, "r", sys.stdin))
+            if options.from_kraft is None
+            else stack.enter_context(kraft_lines(options))
+        )
+        progress = stack.enter_context(Progress("import", None, "node"))
+        lines = counted(source, progress)
         if options.zookeeper is None:
             return await import_embedded(options, lines)
         store = await open_store(options, must_exist=False)
@@ -144,6 +212,80 @@ async def import_embedded(options: Namespace, lines: Iterable[str]) -> int:
     new.replace(path)
     FileLayer().sync_directory(str(path.parent))
     return count
+
+
+@contextmanager
+def kraft_lines(options: Namespace) -> Iterator[Iterable[str]]:
+    """The lines of an export with the metadata in a KRaft directory, which is locked meanwhile.
+
+    What is left out is printed. Errors: BadMetadataLog, LogDirInUse, CorruptMetaProperties, OSError.
+    """
+    from kwire.errors import WireError
+
+    from ..coordination.kraft_image import KraftImage
+    from ..coordination.kraft_nodes import counted as counted_kinds
+    from ..coordination.kraft_nodes import nodes_of
+    from ..coordination.transfer import HEADER, line_of
+    from ..log.file_layer import FileLayer
+    from ..log.log_directory import LogDirectory
+    from ..log.metadata_log import BadMetadataLog, MetadataLog
+
+    directory = LogDirectory(layer := FileLayer(), options.from_kraft)
+    with ExitStack() as stack:
+        for each in {options.from_kraft, options.data_dir or options.from_kraft}:
+            lock_if_used(stack, LogDirectory(layer, each))
+        meta = directory.meta_properties()
+        if meta is None or meta.cluster_id is None:
+            raise BadMetadataLog(
+                f"{directory.path} has no meta.properties with the id of its cluster"
+            )
+        log = MetadataLog(layer, directory.path)
+        image = KraftImage()
+        try:
+            for record in log.records():
+                take(image, record)
+        except (WireError, KeyError) as error:
+            raise BadMetadataLog(f"{record.path}, offset {record.offset}: {error}") from error
+        converted = nodes_of(image, meta.cluster_id, log.epoch)
+        said = ", ".join(f"{count} {kind}" for kind, count in counted_kinds(image).items())
+        snapshot = "" if log.snapshot is None else f" (snapshot of {log.snapshot.end_offset})"
+        print(f"metadata up to offset {log.end_offset}{snapshot}: {said}", file=sys.stderr)
+        if log.torn is not None:
+            print(f"note: the end of {log.torn} is cut short and was not read", file=sys.stderr)
+        for note in converted.notes:
+            print(f"note: {note}", file=sys.stderr)
+        for line in converted.left_out:
+            print(f"left out: {line}", file=sys.stderr)
+        yield (
+            HEADER,
+            *(line_of(path, data) for path, data in sorted(converted.nodes.items(), key=depth)),
+        )
+
+
+def take(image: KraftImage, record: MetadataRecord) -> None:
+    """Decode a record and apply it; one of a later release is counted. Errors: WireError, KeyError."""
+    from kwire.messages.internal.cluster_metadata_frames import UnknownRecord, decode_frame
+
+    try:
+        message, _ = decode_frame(record.value)
+    except UnknownRecord as unknown:
+        image.others[f"API key {unknown.api_key}"] += 1
+    else:
+        image.apply(message)
+
+
+def depth(node: tuple[str, bytes | None]) -> tuple[int, str]:
+    """Sorts parents before their children."""
+    return node[0].count("/"), node[0]
+
+
+def lock_if_used(stack: ExitStack, directory: LogDirectory) -> None:
+    """Lock a log directory that some broker has used. Errors: LogDirInUse, OSError."""
+    from ..log.log_directory import LOCK
+
+    if directory.layer.file_size(directory.file(LOCK)) is not None:
+        directory.lock()
+        stack.callback(directory.unlock)
 
 
 def cluster_of(data_dir: Path) -> str | None:

@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..coordination.cluster import Cluster
+from ..coordination.store import EMBEDDED_STORE
 from ..executor import Executor
 from ..log.file_layer import FileLayer
+from ..log.log_directory import NotImported
 from ..log.log_manager import LogManager
+from ..log.meta_properties import KRAFT_VERSION
 from ..metadata.endpoint import WILDCARDS, Endpoint
 from ..net.limits import NetLimits
 
 if TYPE_CHECKING:
     from ..coordination.store import Store
     from ..log.log_directory import LogDirectory
+    from ..log.meta_properties import MetaProperties
     from ..net.network import Acceptor, Network
 
 
@@ -84,6 +88,9 @@ async def open_world(
     log_manager = LogManager(config.log_dirs, seams.file_layer, on_offline=went_offline)
     log_manager.lock()
     cleanup.callback(log_manager.unlock)
+    meta = log_manager.meta_properties()
+    if seams.store is None and not config.zookeeper_connect:
+        refuse_kraft(config.log_dirs[0], meta)
     store = seams.store or await open_store(config, seams.clock, fail)
     cleanup.push_async_callback(store.close)
 
@@ -96,7 +103,6 @@ async def open_world(
     cleanup.callback(seams.executor.close)
     cluster = Cluster(store, seams.clock)
     await cluster.ensure_paths()
-    meta = log_manager.meta_properties()
     kept = meta.cluster_id if meta is not None and not config.zookeeper_connect else None
     cluster_id = await cluster.cluster_id(kept)
     node_id = config.node_id
@@ -126,6 +132,16 @@ async def open_world(
     )
 
 
+def refuse_kraft(directory: str, meta: MetaProperties | None) -> None:
+    """Leave alone what a broker of a KRaft cluster has written, until its metadata is imported. Errors: NotImported."""
+    if meta is None or meta.version != KRAFT_VERSION or Path(directory, EMBEDDED_STORE).exists():
+        return
+    raise NotImported(
+        f"{directory} belongs to a broker of a KRaft cluster: make a copy, import the metadata with kwire coordination"
+        " import --from-kraft COPY --in-place, and serve the copy; or choose another data directory (log.dirs)"
+    )
+
+
 async def host_name(config: BrokerConfig, executor: Executor) -> str:
     """The name of this machine: the full one, which a name server may have to be asked for, only if others are told it."""
     told = config.zookeeper_connect is not None or bool(config.advertised_listeners)
@@ -147,7 +163,6 @@ async def open_store(
     zookeeper = config.zookeeper_connect
     if zookeeper is None:
         from ..coordination.embedded import EmbeddedStore
-        from ..coordination.store import EMBEDDED_STORE
 
         store = await EmbeddedStore.open(Path(config.log_dirs[0], EMBEDDED_STORE), clock)
         store.on_failure(fail)

@@ -21,6 +21,8 @@ from .store import NoNode, SetData, Store, StoreError, parent_of
 
 FORMAT = "kwire-coordination"
 VERSION = 1
+#: The first line.
+HEADER = json.dumps({"format": FORMAT, "version": VERSION}) + "\n"
 #: Nodes whose version matters: the next generated broker id, the epoch of the features.
 KEPT_VERSIONS = frozenset({paths.BROKER_SEQUENCE, paths.FEATURE})
 SKIPPED = frozenset({"/zookeeper"})
@@ -47,20 +49,25 @@ async def export_tree(store: Store, write: Callable[[str], object]) -> int:
 
     The store should be idle: nodes that change meanwhile may be exported in either form.
     """
-    write(json.dumps({"format": FORMAT, "version": VERSION}) + "\n")
+    write(HEADER)
     count = 0
     async for path, data, version in walk(store):
-        node: dict[str, Any] = {"path": path}
-        try:
-            node["data"] = None if data is None else data.decode()
-        except UnicodeDecodeError:
-            assert data is not None
-            node["base64"] = base64.b64encode(data).decode()
-        if version:
-            node["version"] = version
-        write(json.dumps(node, ensure_ascii=False) + "\n")
+        write(line_of(path, data, version))
         count += 1
     return count
+
+
+def line_of(path: str, data: bytes | None, version: int = 0) -> str:
+    """The line of a node."""
+    node: dict[str, Any] = {"path": path}
+    try:
+        node["data"] = None if data is None else data.decode()
+    except UnicodeDecodeError:
+        assert data is not None
+        node["base64"] = base64.b64encode(data).decode()
+    if version:
+        node["version"] = version
+    return json.dumps(node, ensure_ascii=False) + "\n"
 
 
 async def walk(store: Store) -> AsyncIterator[tuple[str, bytes | None, int]]:

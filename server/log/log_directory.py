@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from ..metadata.internal_topics import CLUSTER_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
 from .checkpoint import CLEANER_OFFSET, CorruptCheckpoint
 from .checkpoint_writer import CheckpointWrite, CheckpointWriter
@@ -44,6 +45,10 @@ class LogDirectoryError(Exception):
 
 class LogDirInUse(LogDirectoryError):
     """Another process holds the directory's lock."""
+
+
+class NotImported(LogDirectoryError):
+    """The directory is that of a broker of a KRaft cluster, whose metadata was not imported."""
 
 
 class InconsistentBrokerId(LogDirectoryError):
@@ -253,7 +258,8 @@ def split_names(names: Iterable[str], directory: str) -> tuple[list[TopicPartiti
             continue
         tp = parse_directory_name(name)
         if tp is not None:
-            logs.append(tp)
+            if tp.topic != CLUSTER_METADATA_TOPIC:  # of KRaft: metadata_log.py
+                logs.append(tp)
         elif not name.startswith("."):
             logger.warning("%s/%s is no log of a partition and is left alone", directory, name)
     return logs, deleted

@@ -18,6 +18,8 @@ from .file_layer import FileLayer
 
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
+#: The version in directories of brokers and controllers of a KRaft cluster.
+KRAFT_VERSION = 1
 
 
 class CorruptMetaProperties(Exception):

@@ -114,14 +114,14 @@ def forget_old_formats(address: str) -> None:
     alter(address, names, "message.format.version", None)
 
 
-def create_topics(address: str) -> None:
-    """The other topics."""
-    small = {"segment.bytes": "8000", "index.interval.bytes": "200"}
-    compact = {"cleanup.policy": "compact", "delete.retention.ms": "100", "segment.bytes": "4000"}
+def create_topics(address: str, segment_bytes: str = "segment.bytes") -> None:
+    """The other topics. Shape: `segment_bytes` is what a broker calls the config that allows small segments."""
+    small = {segment_bytes: "8000", "index.interval.bytes": "200"}
+    compact = {"cleanup.policy": "compact", "delete.retention.ms": "100", segment_bytes: "4000"}
     topics = [
         NewTopic("codecs", len(CODECS), 1, config=small),
         NewTopic("appendtime", 1, 1, config={"message.timestamp.type": "LogAppendTime"}),
-        NewTopic("deleted", 1, 1, config={"segment.bytes": "3000"}),
+        NewTopic("deleted", 1, 1, config={segment_bytes: "3000"}),
         NewTopic("transactions", 4, 1, config=small),
         NewTopic("compacted", 2, 1, config=compact),
     ]

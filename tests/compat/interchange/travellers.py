@@ -141,7 +141,9 @@ class StandingMember:
         self.consumer.close()
 
 
-def read_some_and_commit(address: str, group: str, count: int) -> dict[tuple[str, int], list[int]]:
+def read_some_and_commit(
+    address: str, group: str, count: int, **settings: str
+) -> dict[tuple[str, int], list[int]]:
     """Join a group, read count records, commit them and leave; returns the offsets by partition."""
     consumer = Consumer(
         {
@@ -151,6 +153,7 @@ def read_some_and_commit(address: str, group: str, count: int) -> dict[tuple[str
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 20,
             "log_level": 0,
+            **settings,
         }
     )
     consumer.subscribe(["codecs"])
