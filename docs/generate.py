@@ -39,61 +39,66 @@ RELEASES = {"3.9": "3.9.2", "4.3": "4.3.0"}
 # -- apis.md ---------------------------------------------------------------------------------------
 
 
-class Feature(NamedTuple):
-    """A feature to which missing APIs belong, and whether a single broker would use them."""
+class Absence(NamedTuple):
+    """APIs that kwire lacks, the heading of omissions.md below which they are, and why they are missing."""
 
     title: str
-    single_broker: bool
     apis: str
+    reason: str
 
 
-#: The APIs of Apache Kafka that kwire may lack; the titles are headings of omissions.md.
-FEATURES = (
-    Feature(
-        "Security",
-        True,
-        "SaslHandshake SaslAuthenticate DescribeAcls CreateAcls DeleteAcls "
-        "DescribeUserScramCredentials AlterUserScramCredentials CreateDelegationToken "
-        "RenewDelegationToken ExpireDelegationToken DescribeDelegationToken",
-    ),
-    Feature("Quotas", True, "DescribeClientQuotas AlterClientQuotas"),
-    Feature("Log directories", True, "AlterReplicaLogDirs"),
-    Feature(
+#: The APIs that a release of Apache Kafka serves and kwire does not, under either ceiling.
+ABSENCES = (
+    Absence("Log directories", "AlterReplicaLogDirs", "replicas cannot be moved"),
+    Absence(
         "Newer kinds of groups",
-        True,
-        "ConsumerGroupHeartbeat ConsumerGroupDescribe ShareGroupHeartbeat ShareGroupDescribe "
-        "ShareFetch ShareAcknowledge InitializeShareGroupState ReadShareGroupState "
-        "WriteShareGroupState DeleteShareGroupState ReadShareGroupStateSummary "
-        "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets "
-        "StreamsGroupHeartbeat StreamsGroupDescribe",
+        "ConsumerGroupHeartbeat ConsumerGroupDescribe",
+        "only the classic protocol is supported",
     ),
-    Feature("Administration", True, "UpdateFeatures DescribeTopicPartitions"),
-    Feature(
+    Absence(
+        "Newer kinds of groups",
+        "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge "
+        "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets",
+        "there are no share groups",
+    ),
+    Absence(
+        "Newer kinds of groups",
+        "InitializeShareGroupState ReadShareGroupState WriteShareGroupState "
+        "DeleteShareGroupState ReadShareGroupStateSummary",
+        "there are no share groups; only brokers send these",
+    ),
+    Absence(
+        "Newer kinds of groups",
+        "StreamsGroupHeartbeat StreamsGroupDescribe",
+        "Kafka Streams works with the classic protocol, which is its default",
+    ),
+    Absence(
+        "Administration",
+        "UpdateFeatures",
+        "the level of a feature cannot be changed",
+    ),
+    Absence(
         "Several brokers",
-        False,
-        "LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown AlterPartition Envelope "
-        "AllocateProducerIds ElectLeaders AlterPartitionReassignments ListPartitionReassignments "
-        "DescribeQuorum UnregisterBroker AddRaftVoter RemoveRaftVoter",
+        "DescribeQuorum AddRaftVoter RemoveRaftVoter",
+        "they show and change the voters of KRaft's metadata log; kwire's metadata is in its own "
+        "store or in ZooKeeper, and has no such log",
+    ),
+    Absence(
+        "Several brokers",
+        "UnregisterBroker",
+        "it removes the registration of a broker that is gone; with the embedded store there is one "
+        "broker, and in ZooKeeper registrations end by themselves",
+    ),
+    Absence(
+        "Several brokers",
+        "Envelope",
+        "KRaft's brokers use it to pass on what is for their controller; in ZooKeeper mode nobody "
+        "sends it",
     ),
 )
 
-#: What a version adds that a handler may not serve yet: (API, version) -> description.
-NEWER_VERSIONS = {
-    (ApiKey.PRODUCE, 12): "transactions without AddPartitionsToTxn (KIP-890)",
-    (ApiKey.PRODUCE, 13): "topics named by id (KIP-516)",
-    (ApiKey.FETCH, 18): "followers tell their high watermark (KIP-1166); only brokers need it",
-    (ApiKey.LIST_OFFSETS, 10): "a timeout for lookups in tiered storage (KIP-1075)",
-    (ApiKey.LIST_OFFSETS, 11): "the earliest offset not yet in tiered storage (KIP-1023)",
-    (ApiKey.METADATA, 13): "an error for the whole response (KIP-1102)",
-    (ApiKey.OFFSET_COMMIT, 10): "topics named by id (KIP-848)",
-    (ApiKey.OFFSET_FETCH, 10): "topics named by id (KIP-848)",
-    (ApiKey.END_TXN, 5): "a new epoch with each transaction (KIP-890)",
-    (ApiKey.WRITE_TXN_MARKERS, 2): "the transaction's protocol (KIP-890)",
-    (ApiKey.TXN_OFFSET_COMMIT, 5): "offsets without AddOffsetsToTxn (KIP-890)",
-    (ApiKey.LIST_TRANSACTIONS, 2): "a pattern for transactional ids (KIP-1152)",
-    (ApiKey.DESCRIBE_LOG_DIRS, 5): "whether a log directory takes new partitions (KIP-1066)",
-    (ApiKey.DESCRIBE_CLUSTER, 2): "brokers that a KRaft controller has fenced (KIP-1073)",
-}
+#: What a version adds that a handler does not serve: (API, version) -> description.
+NEWER_VERSIONS: dict[tuple[ApiKey, int], str] = {}
 
 
 def apis_page() -> str:
@@ -118,22 +123,24 @@ def apis_page() -> str:
     lines += ["", "## Not served\n"]
     lines += [
         "[omissions.md](omissions.md) describes the features.\n",
-        "| feature | used by a single broker | APIs |",
+        "| APIs | described under | why |",
         "| --- | --- | --- |",
     ]
-    missing = {api_name(key) for key in not_served()}
-    for feature in FEATURES:
-        names = [name for name in feature.apis.split() if name in missing]
-        if names:
-            use = "yes" if feature.single_broker else "no, only by clusters"
-            lines.append(f"| {feature.title} | {use} | {', '.join(names)} |")
+    for absence in ABSENCES:
+        names = ", ".join(absence.apis.split())
+        lines.append(f"| {names} | {absence.title} | {absence.reason} |")
+    versions = [row for table in tables for row in _missing_versions(table, table.ceiling)]
+    lines += ["", "## Versions not served\n"]
+    if versions:
+        lines += [
+            "These versions of served APIs are in the release but not in kwire.\n",
+            "| API | release | versions | what they add |",
+            "| --- | --- | --- | --- |",
+            *versions,
+        ]
+    else:
+        lines.append("Of the APIs that kwire serves, it serves each version that the release has.")
     lines += [
-        "",
-        "## Versions not served\n",
-        "These versions of served APIs are in the release but not in kwire.\n",
-        "| API | release | versions | what they add |",
-        "| --- | --- | --- | --- |",
-        *(row for table in tables for row in _missing_versions(table, table.ceiling)),
         "",
         "## What the served APIs leave out\n",
         "From the documentation of each handler.\n",

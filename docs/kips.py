@@ -200,7 +200,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "ListOffsets 9, ListOffsets 10, ListOffsets 11",
             note="the answer for the latest tiered offset is always that there is none",
         ),
-        Kip("1166", "high watermarks of followers", "Fetch 18"),
+        Kip(
+            "1166",
+            "high watermarks of followers",
+            "Fetch 18",
+            missing="an answer sooner than otherwise: with the embedded store there are no followers",
+        ),
     ),
     "Groups": (
         Kip("62", "rebalance timeout", "JoinGroup 1"),
@@ -317,7 +322,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "ListTransactions 1, ListTransactions 2",
             note="patterns have a bound on their size",
         ),
-        Kip("1066", "cordoned log directories", "DescribeLogDirs 5"),
+        Kip(
+            "1066",
+            "cordoned log directories",
+            "DescribeLogDirs 5",
+            missing="`cordoned.log.dirs`, so that no directory is cordoned",
+        ),
         Kip(
             "1073, 1102, 1142",
             "fenced brokers, errors in Metadata, ListConfigResources",

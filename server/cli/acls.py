@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..security.acl import (
     CLUSTER_NAME,
-    SUPPORTED_OPERATIONS,
+    SUPPORTED_OPERATIONS_OF_4,
     WILDCARD_HOST,
     AclBinding,
     AclEntry,
@@ -171,7 +171,7 @@ def grants(options: Namespace) -> dict[tuple[ResourceType, str], list[AclOperati
     operations = [member_of(OPERATIONS, text, "--operation") for text in options.operation]
     for kind, _ in named:
         for operation in operations:
-            supported = SUPPORTED_OPERATIONS[kind]
+            supported = SUPPORTED_OPERATIONS_OF_4[kind]
             if operation is not AclOperation.ALL and operation not in supported:
                 words = ", ".join(word_of(each) for each in (AclOperation.ALL, *supported))
                 raise UsageError(

@@ -66,6 +66,7 @@ class BrokerSettings:
         replicas: ReplicaManager,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
+        group_config: Callable[[], GroupConfig],
         transaction_config: Callable[[], TransactionConfig],
     ) -> None:
         self._config = config
@@ -73,6 +74,7 @@ class BrokerSettings:
         self._replicas = replicas
         self._groups = groups
         self._transactions = transactions
+        self._group_config = group_config
         self._transaction_config = transaction_config
         self._begun = False
 
@@ -84,7 +86,7 @@ class BrokerSettings:
         elif any(kind == BROKERS for kind, _ in after.changes_since(before).configs):
             self._take(after)
             self._replicas.reconfigure()
-            self._groups.reconfigure(GroupConfig.of(self._config))
+            self._groups.reconfigure(self._group_config())
             self._transactions.reconfigure(self._transaction_config())
 
     def _take(self, image: MetadataImage) -> None:

@@ -166,8 +166,11 @@ def build_rooms(
     def transaction_config() -> TransactionConfig:
         return TransactionConfig.of(config, ceiling.transaction_version)
 
+    def group_config() -> GroupConfig:
+        return GroupConfig.of(config, stores_topic_ids=alone)
+
     groups = GroupCoordinator(
-        GroupConfig.of(config),
+        group_config(),
         InternalTopicLog(GROUP_METADATA_TOPIC, replicas),
         clock,
         turns=turns,
@@ -288,7 +291,7 @@ def build_rooms(
     topics = CoordinatorTopics(groups, transactions, publisher.current)
     replicas.on_leadership(topics.on_leadership)
     own_settings = BrokerSettings(
-        config, node_id, replicas, groups, transactions, transaction_config
+        config, node_id, replicas, groups, transactions, group_config, transaction_config
     )
     loading = LogLoading(logs, settings, clock)
     quota_settings = QuotaSettings(quotas, connection_rates)

@@ -250,14 +250,19 @@ class GroupCoordinator:
     # Offsets
 
     def commit_offsets(
-        self, request: OffsetCommitRequest
+        self,
+        request: OffsetCommitRequest,
+        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
     ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Store offsets of partitions that the caller knows to exist."""
         partition, shard = self.find(request.group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return commit_error(request, shard)
         return self.runtime.run(
-            partition, lambda shard, token, now_ms: shard.commit_offsets(request, token, now_ms)
+            partition,
+            lambda shard, token, now_ms: shard.commit_offsets(
+                request, token, now_ms, unknown_group
+            ),
         )
 
     def ensure_group(self, group_id: str) -> ErrorCode:

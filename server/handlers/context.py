@@ -11,7 +11,8 @@ from kwire.schema import MAX_VERSION, schema_of
 
 from ..net.connection_info import ConnectionInfo
 from ..net.dispatcher import Later
-from ..security.acl import SUPPORTED_OPERATIONS
+from ..security.acl import SUPPORTED_OPERATIONS, SUPPORTED_OPERATIONS_OF_4
+from .ceilings import CEILING_3_9
 
 if TYPE_CHECKING:
     from kwire.errors import ErrorCode
@@ -262,9 +263,11 @@ class RequestContext:
 
         Source: AuthHelper.authorizedOperations.
         """
+        of_3 = self.services.ceiling == CEILING_3_9.name
+        supported = SUPPORTED_OPERATIONS if of_3 else SUPPORTED_OPERATIONS_OF_4
         return sum(
             1 << operation
-            for operation in SUPPORTED_OPERATIONS[resource_type]
+            for operation in supported[resource_type]
             if self.allows(operation, resource_type, name, log_denied=False)
         )
 

@@ -10,7 +10,8 @@ that is not in sync gets no records while the quota is used up (KIP-73). A consu
 gets an answer without partitions, and the read bytes do not count (KIP-219).
 Versions: below 4 (2) batches are converted to magic 1 (0), see old_fetch.py; below 10 topics with
 compression.type=zstd are refused; from 12 on a diverging epoch is answered; from 13 on topics are
-named by id; from 16 on a client that asks the wrong broker is told the leader (KIP-951).
+named by id; from 16 on a client that asks the wrong broker is told the leader (KIP-951); 18 has a
+follower's high watermark (KIP-1166), which is not used: brokers of a cluster use version 17.
 Omitted: remote (tiered) storage.
 Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch.
 """
@@ -86,7 +87,7 @@ NAMES_LEADER_SINCE = 16
 REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
-@handles(FetchRequest, versions="0-17", authorize=None, refusal=refusals.fetch)
+@handles(FetchRequest, versions="0-18", authorize=None, refusal=refusals.fetch)
 def fetch(
     ctx: RequestContext, request: FetchRequest, context: FetchContext | None = None
 ) -> FetchResponse | Later[FetchResponse] | Steps:

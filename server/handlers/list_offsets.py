@@ -7,9 +7,10 @@ A search that takes long is carried out in a worker process; after half the time
 An epoch ends where the next known epoch begins.
 Versions: ListOffsets 0 answers several offsets of segments, newest first; later versions refuse a
 partition that is named twice. -3 (largest timestamp) from 7 on, -4 (earliest local) from 8 on, -5
-(latest tiered) from 9 on; in older versions these get UNSUPPORTED_VERSION in the row.
+(latest tiered) from 9 on, -6 (earliest not yet tiered) from 11 on; in older versions these get
+UNSUPPORTED_VERSION in the row. The timeout of version 10 (KIP-1075) is for lookups in tiered storage.
 Omitted: tiered storage: the earliest local offset is the log's start; there is no latest tiered
-offset.
+offset, nor one that is still to be tiered.
 Source: KafkaApis.handleListOffsetRequest, ReplicaManager.lastOffsetForLeaderEpoch.
 """
 
@@ -43,6 +44,7 @@ from ..log.time_search import Effort, Found, TimeSearch
 from ..replication.offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
@@ -66,7 +68,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: The first version that supports each special timestamp.
-SPECIAL_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+SPECIAL_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 
 #: From this version on a client knows OFFSET_NOT_AVAILABLE.
 OFFSET_NOT_AVAILABLE_SINCE = 5
@@ -88,7 +97,7 @@ def find_partition(
     return None, services.replica_manager.why_missing(services.metadata(), topic, partition)
 
 
-@handles(ListOffsetsRequest, versions="0-9", authorize=None, refusal=refusals.list_offsets)
+@handles(ListOffsetsRequest, versions="0-11", authorize=None, refusal=refusals.list_offsets)
 def list_offsets(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> Generator[None, None, ListOffsetsResponse | Later[ListOffsetsResponse]]:

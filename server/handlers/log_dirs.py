@@ -1,8 +1,9 @@
 """DescribeLogDirs (API key 35).
 
 Behavior: one result for each log directory, an offline one with KAFKA_STORAGE_ERROR; sizes are the
-bytes of the segments' batches; the lag is 0, as no replicas are being moved.
-Omitted: AlterReplicaLogDirs (docs/omissions.md).
+bytes of the segments' batches; the lag is 0, as no replicas are being moved. From version 5 on a row
+says whether its directory takes no new partitions (KIP-1066), which is so of none.
+Omitted: AlterReplicaLogDirs (docs/omissions.md); `cordoned.log.dirs`.
 Source: ReplicaManager.describeLogDirs.
 """
 
@@ -36,7 +37,7 @@ STEP = 64
 
 @handles(
     DescribeLogDirsRequest,
-    versions="0-4",
+    versions="0-5",
     authorize=cluster(AclOperation.DESCRIBE),
     refusal=refusals.describe_log_dirs,
 )

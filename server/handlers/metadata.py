@@ -7,7 +7,8 @@ does not exist is created if the client and auto.create.topics.enable allow it, 
 waits until the topic can be used. The answer for all topics is encoded once for each image, version
 and set of addresses.
 Versions: for all topics, Metadata 0 takes an empty list, later versions null; topics by id from 12
-on.
+on; from 13 on a request that is refused as a whole has its error in the response (KIP-1102).
+DescribeCluster 2 lists fenced brokers if asked to (KIP-1073); here no broker is ever fenced.
 A topic that the client may not describe is left out of the answer for all topics, and is
 refused without a word on whether it exists if it is asked for by name.
 Source: KafkaApis.handleTopicMetadataRequest, handleDescribeCluster, AutoTopicCreationManager.
@@ -71,7 +72,7 @@ BROKERS_ENDPOINT = 1
 CONTROLLERS_ENDPOINT = 2
 
 
-@handles(MetadataRequest, versions="0-12", authorize=None, refusal=refusals.metadata)
+@handles(MetadataRequest, versions="0-13", authorize=None, refusal=refusals.metadata)
 def metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> Steps[MetadataResponse | Encoded | Later[Any]]:
@@ -362,7 +363,7 @@ def _partitions(
     return rows
 
 
-@handles(DescribeClusterRequest, versions="0-1", authorize=None)
+@handles(DescribeClusterRequest, versions="0-2", authorize=None)
 def describe_cluster(
     ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:

@@ -240,7 +240,7 @@ def metadata(ctx: RequestContext, request: MetadataRequest, error: ErrorCode) ->
 def metadata_in_steps(
     request: MetadataRequest, error: ErrorCode
 ) -> Generator[None, None, MetadataResponse]:
-    """Each topic has the error, and no broker is named."""
+    """Each topic has the error, since version 13 the response too, and no broker is named."""
     rows = []
     for topic in request.topics or ():
         yield
@@ -249,7 +249,7 @@ def metadata_in_steps(
                 error_code=error, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
             )
         )
-    return MetadataResponse(brokers=[], topics=rows)
+    return MetadataResponse(brokers=[], topics=rows, error_code=error)
 
 
 def describe_topic_partitions(

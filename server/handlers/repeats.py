@@ -8,6 +8,7 @@ from typing import TypeVar
 from ..turns import each_in_steps
 
 RowT = TypeVar("RowT")
+TopicT = TypeVar("TopicT", bound=Hashable)
 
 #: How many rows are looked at in one step.
 STEP = 256
@@ -43,15 +44,15 @@ def without_repeats(
 
 
 def partitions_without_many_repeats(
-    topics: Sequence[tuple[str, Sequence[int]]],
-) -> Generator[None, None, Sequence[tuple[str, Sequence[int]]]]:
+    topics: Sequence[tuple[TopicT, Sequence[int]]],
+) -> Generator[None, None, Sequence[tuple[TopicT, Sequence[int]]]]:
     """Return topics with their partitions, in steps; if there are very many, each partition only once."""
     if (
         len(topics) <= ANSWERED_AS_ASKED
         and sum(len(partitions) for _, partitions in topics) <= ANSWERED_AS_ASKED
     ):
         return topics
-    once: dict[str, dict[int, None]] = {}
+    once: dict[TopicT, dict[int, None]] = {}
     for topic, partitions in topics:
         yield
         kept = once.setdefault(topic, {})

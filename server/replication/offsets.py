@@ -21,6 +21,7 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
 
 CONSUMER = -1
 #: A replica id that may ask any replica, not only the leader.
@@ -139,7 +140,7 @@ def find_offset(
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return FoundOffset(start, -1, log.leader_epoch_cache.epoch_for_offset(start))
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
     found: Found | TimeSearch | None
     if searched is not None:

@@ -111,6 +111,15 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[AclOperation, ...]] = {
     ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
+#: From Apache Kafka 4 on, groups have configs.
+SUPPORTED_OPERATIONS_OF_4: dict[ResourceType, tuple[AclOperation, ...]] = {
+    **SUPPORTED_OPERATIONS,
+    ResourceType.GROUP: (
+        *SUPPORTED_OPERATIONS[ResourceType.GROUP],
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+}
 
 
 class ResourcePattern(NamedTuple):

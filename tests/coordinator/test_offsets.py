@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
+from server.coordinator.group.records import OffsetRecord, decode_record, encode_record
 from server.coordinator.group.state import GroupState
 from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.machine import GROUP, RANGE, Machine
@@ -25,6 +26,38 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "topic_id"),
+    [
+        (
+            "0001000267390002743100000000",
+            "000400000000000000010000000301000001a2086b60c6010010bd93229ba4f44f19b5a6a8a503ac72f3",
+            bytes.fromhex("bd93229ba4f44f19b5a6a8a503ac72f3"),
+        ),
+        (
+            "0001000267740002743100000000",
+            "000400000000000000010000000301000001a2086c332e00",
+            bytes(16),
+        ),
+        (
+            "0001000267390002743100000001",
+            "000100000000000000010000000001a2086b60ca000001a2087aa30a",
+            None,
+        ),
+    ],
+    ids=["plain", "in a transaction", "with a retention of its own"],
+)
+def test_records_of_apache_kafka_4_are_read_and_written(
+    key: str, value: str, topic_id: bytes | None
+) -> None:
+    """Recorded from 4.3.0: OffsetCommit 9, TxnOffsetCommit 3, OffsetCommit 2 with a retention time."""
+    record = decode_record(bytes.fromhex(key), bytes.fromhex(value))
+    assert isinstance(record, OffsetRecord) and record.value is not None
+    assert (record.tp.topic, record.value.offset, record.value.topic_id) == ("t1", 1, topic_id)
+    written = encode_record(record)
+    assert (written[0].hex(), (written[1] or b"").hex()) == (key, value)
+
+
 # Who may commit
 
 
@@ -32,7 +65,7 @@ def test_simple_consumer_commits_without_joining(machine: Machine) -> None:
     """GroupCoordinatorTest.testCommitOffsetWithDefaultGeneration."""
     token = machine.commit_offsets({TOPIC: 42}, metadata="note")
     assert machine.row_errors(token) == [NONE]
-    assert machine.fetch("topic", 0)[1:] == (42, 5, "note", NONE)
+    assert machine.fetch("topic", 0)[1:5] == (42, 5, "note", NONE)
     assert GroupState.EMPTY is machine.state
     assert machine.group().protocol_type is None
 
@@ -177,8 +210,8 @@ def test_earlier_commit_that_ends_leaves_a_later_one_pending(machine: Machine) -
 def test_partitions_without_offset_and_unknown_groups_have_minus_one(machine: Machine) -> None:
     """GroupCoordinatorTest.testFetchOffsetForUnknownPartition, testFetchOffsets."""
     machine.commit_offsets({TOPIC: 1})
-    assert machine.fetch("topic", 1)[1:] == (-1, -1, "", NONE)
-    assert machine.fetch("topic", 0, group="other")[1:] == (-1, -1, "", NONE)
+    assert machine.fetch("topic", 1)[1:5] == (-1, -1, "", NONE)
+    assert machine.fetch("topic", 0, group="other")[1:5] == (-1, -1, "", NONE)
 
 
 def test_all_offsets_are_fetched_by_topic(machine: Machine) -> None:

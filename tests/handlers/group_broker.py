@@ -61,6 +61,7 @@ class GroupBroker:
         self.topics = Topics(self)
         self.services = services_of(
             node_id=1,
+            ceiling="3.9",
             clock=self.clock,
             advertises=False,
             metadata=lambda: self.image,

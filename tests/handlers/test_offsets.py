@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,100 @@ def test_offset_is_committed_and_fetched_in_every_version(version: int) -> None:
         assert (found.committed_offset, found.metadata, found.error_code) == (42, "note", 0)
         assert found.committed_leader_epoch == (4 if version >= 6 else -1)
         assert (missing.committed_offset, missing.metadata, missing.error_code) == (-1, "", 0)
+
+    run(test)
+
+
+TOPIC_ID = b"topic".ljust(16, b"\0")
+NO_ID = b"\7" * 16
+
+
+def commit_by_id(*rows: tuple[bytes, int, int], **more: Any) -> OffsetCommitRequest:
+    request = commit_request(*(("", partition, offset) for _, partition, offset in rows))
+    for topic, (topic_id, _, _) in zip(request.topics, rows, strict=True):
+        topic.topic_id = topic_id
+    for name, value in more.items():
+        setattr(request, name, value)
+    return request
+
+
+def test_offsets_are_committed_and_fetched_by_topic_id() -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        request = commit_by_id(
+            (NO_ID, 0, 1), (TOPIC_ID, 1, 42), (bytes(16), 0, 2), (TOPIC_ID, 9, 3)
+        )
+        committed = await broker.ask(offset_commit, request, 10)
+        answers = [
+            (topic.topic_id, row.partition_index, row.error_code)
+            for topic in committed.topics
+            for row in topic.partitions
+        ]
+        assert answers == [
+            (NO_ID, 0, ErrorCode.UNKNOWN_TOPIC_ID),
+            (TOPIC_ID, 1, 0),
+            (bytes(16), 0, ErrorCode.UNKNOWN_TOPIC_ID),
+            (TOPIC_ID, 9, UNKNOWN),
+        ]
+        asked = [
+            OffsetFetchRequestTopics(topic_id=NO_ID, partition_indexes=[0]),
+            OffsetFetchRequestTopics(topic_id=TOPIC_ID, partition_indexes=[1, 0]),
+        ]
+        for topics in (asked, None):
+            fetch = OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id="group", topics=topics)]
+            )
+            (found,) = broker.call(offset_fetch, fetch, 10).groups
+            answers = [
+                (topic.topic_id, row.partition_index, row.committed_offset, row.error_code)
+                for topic in found.topics
+                for row in topic.partitions
+            ]
+            expected = [(NO_ID, 0, -1, ErrorCode.UNKNOWN_TOPIC_ID), (TOPIC_ID, 1, 42, 0)]
+            assert answers == (
+                [(TOPIC_ID, 1, 42, 0)] if topics is None else [*expected, (TOPIC_ID, 0, -1, 0)]
+            )
+
+    run(test)
+
+
+@pytest.mark.parametrize("stores_ids", [True, False])
+def test_offset_of_a_topic_that_was_made_again_is_told_only_if_its_id_is_not_known(
+    stores_ids: bool,
+) -> None:
+    async def test() -> None:
+        broker = await GroupBroker(stores_topic_ids=stores_ids).start()
+        await broker.ask(offset_commit, commit_request(("topic", 1, 42)), 9)
+        again = broker.image.topics["topic"]._replace(topic_id=NO_ID)
+        broker.image = broker.image.with_topics([again])
+        offset = -1 if stores_ids else 42
+        for version in (7, 9):
+            response = broker.call(offset_fetch, fetch_request(version, 1), version)
+            topics = response.groups[0].topics if version >= 8 else response.topics
+            assert topics[0].partitions[0].committed_offset == offset
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("version", "ceiling", "error"),
+    [
+        (8, "4.3", ErrorCode.ILLEGAL_GENERATION),
+        (9, "3.9", ErrorCode.ILLEGAL_GENERATION),
+        (9, "4.3", ErrorCode.GROUP_ID_NOT_FOUND),
+        (10, "4.3", ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+def test_member_of_an_unknown_group_is_told_so_where_clients_know_the_error(
+    version: int, ceiling: str, error: ErrorCode
+) -> None:
+    async def test() -> None:
+        broker = await GroupBroker().start()
+        broker.services = replace(broker.services, ceiling=ceiling)
+        request = commit_by_id((TOPIC_ID, 0, 1), member_id="a", generation_id_or_member_epoch=3)
+        request.topics[0].name = "topic"
+        (topic,) = broker.call(offset_commit, request, version).topics
+        assert topic.partitions[0].error_code == error
 
     run(test)
 

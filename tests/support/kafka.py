@@ -255,10 +255,11 @@ class Kafka43Broker(KafkaProcess):
 
     def properties(self) -> dict[str, str]:
         """Return the settings of a combined node."""
+        node_id = self.config.get("node.id", "0")
         return {
             "process.roles": "broker,controller",
-            "node.id": "0",
-            "controller.quorum.voters": f"0@{self.host}:{self.controller_port}",
+            "node.id": node_id,
+            "controller.quorum.voters": f"{node_id}@{self.host}:{self.controller_port}",
             "controller.listener.names": "CONTROLLER",
             "listeners": (
                 f"PLAINTEXT://{self.host}:{self.port},"

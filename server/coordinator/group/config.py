@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """One value for each key that the group coordinator reads. Source: GroupCoordinatorConfig."""
+    """One value for each key that the group coordinator reads. Source: GroupCoordinatorConfig.
+
+    Shape: `stores_topic_ids` says whether offsets are stored with the ids of topics, as by Apache Kafka 4.
+    """
 
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
@@ -24,9 +27,10 @@ class GroupConfig:
     offsets_topic_partitions: int = 50
     members_max_bytes: int = 128 * 1024 * 1024
     offsets_max_bytes: int = 512 * 1024 * 1024
+    stores_topic_ids: bool = False
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> GroupConfig:
+    def of(cls, config: BrokerConfig, *, stores_topic_ids: bool = False) -> GroupConfig:
         """Read the settings from a broker's configuration."""
         return cls(
             min_session_timeout_ms=config.get_int("group.min.session.timeout.ms"),
@@ -42,4 +46,5 @@ class GroupConfig:
             offsets_topic_partitions=config.get_int("offsets.topic.num.partitions"),
             members_max_bytes=config.get_int("kwire.group.members.max.bytes"),
             offsets_max_bytes=config.get_int("kwire.group.offsets.max.bytes"),
+            stores_topic_ids=stores_topic_ids,
         )

@@ -25,8 +25,8 @@ GROUP_BYTES = 1500
 MEMBER_BYTES = 1500
 #: A member id that was given to a client: its entry and its deadline.
 PENDING_BYTES = 250
-#: A stored offset without its strings: key, value, position and entry.
-OFFSET_BYTES = 500
+#: A stored offset without its strings: key, value, topic id, position and entry.
+OFFSET_BYTES = 550
 
 #: One group may use this fraction (1/n) of the bound on members.
 GROUP_PARTS = 4

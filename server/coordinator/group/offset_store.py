@@ -21,7 +21,8 @@ class OffsetAndMetadata(NamedTuple):
     """A committed offset as stored.
 
     Unit: times in ms since the epoch; expire_timestamp_ms is -1 unless the client asked for its own
-    retention (OffsetCommit 2 to 4).
+    retention (OffsetCommit 2 to 4). topic_id is that of the topic when the offset was committed, zeros
+    if it is not known; None in the formats before Apache Kafka 4, which have no field for it.
     """
 
     offset: int
@@ -29,6 +30,7 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
+    topic_id: bytes | None = None
 
 
 def offset_bytes(tp: TopicPartition, value: OffsetAndMetadata) -> int:

@@ -29,6 +29,7 @@ from kwire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from kwire.records.layout import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from kwire.types import ZERO_UUID
 
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result
@@ -64,13 +65,17 @@ class OffsetsRemoved(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """One row of an OffsetFetch answer; offset and leader_epoch are -1 if there is none."""
+    """One row of an OffsetFetch answer; offset and leader_epoch are -1 if there is none.
+
+    Shape: `topic_id` is that of the topic for which the offset was committed, None or zeros if it is not known.
+    """
 
     partition: int
     offset: int
     leader_epoch: int
     metadata: str
     error: ErrorCode
+    topic_id: bytes | None = None
 
 
 # Commit
@@ -118,13 +123,16 @@ def commit_offsets(
                     metadata,
                     now_ms if commit_ms == NO_TIMESTAMP else commit_ms,
                     expire_ms,
+                    topic.topic_id if config.stores_topic_ids else None,
                 )
                 tp = TopicPartition(topic.name, row.partition_index)
                 records.append(OffsetRecord(group.group_id, tp, value))
             rows.append(
                 OffsetCommitResponsePartition(partition_index=row.partition_index, error_code=error)
             )
-        response.topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=rows))
+        response.topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
+        )
     store(group, records, response, token, write_id, None, config, out)
 
 
@@ -157,7 +165,11 @@ def commit_transactional_offsets(
             error = metadata_error(config, metadata)
             if error is ErrorCode.NONE:
                 value = OffsetAndMetadata(
-                    row.committed_offset, row.committed_leader_epoch, metadata, now_ms
+                    row.committed_offset,
+                    row.committed_leader_epoch,
+                    metadata,
+                    now_ms,
+                    topic_id=ZERO_UUID if config.stores_topic_ids else None,
                 )
                 tp = TopicPartition(topic.name, row.partition_index)
                 records.append(OffsetRecord(group.group_id, tp, value))
@@ -267,6 +279,7 @@ def commit_error(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommit
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=row.partition_index, error_code=error
@@ -379,7 +392,9 @@ def fetch_offset(
             error = ErrorCode.UNSTABLE_OFFSET_COMMIT
         elif (stored := group.offsets.committed.get(tp)) is not None:
             value = stored.value
-            return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata, error)
+            return FetchedOffset(
+                partition, value.offset, value.leader_epoch, value.metadata, error, value.topic_id
+            )
     return FetchedOffset(partition, NO_OFFSET, NO_LEADER_EPOCH, "", error)
 
 

@@ -2,8 +2,9 @@
 
     key   int16 0 or 1 (1 is written), group, topic, partition     value  OffsetCommitValue 0-4
     key   int16 2, group                                            value  GroupMetadataValue 0-4
-    value int16 version, then the fields; 3 is written, or for an offset with an expire time of its
-          own 1, the only version that has it. A null value is a tombstone.
+    value int16 version, then the fields; 3 is written, or 4 for an offset with the id of its topic
+          (as by Apache Kafka 4), or 1 for one with an expire time of its own, the only version that
+          has it. A null value is a tombstone.
 
 Keys from 3 on belong to the newer group protocols; a reader passes over what it does not know.
 Source: GroupMetadataManager.scala.
@@ -32,6 +33,7 @@ OFFSET_KEY_TYPE = 1
 GROUP_KEY_TYPE = 2
 OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+OFFSET_VALUE_VERSION_WITH_TOPIC_ID = 4
 GROUP_VALUE_VERSION = 3
 
 _INT16 = Struct(">h")
@@ -81,6 +83,9 @@ def encode_offset(value: OffsetAndMetadata) -> bytes:
         version = OFFSET_VALUE_VERSION_WITH_EXPIRY
         message.leader_epoch = -1  # version 1 has no field for it
         message.expire_timestamp = value.expire_timestamp_ms
+    elif value.topic_id is not None:
+        version = OFFSET_VALUE_VERSION_WITH_TOPIC_ID
+        message.topic_id = value.topic_id
     return _INT16.pack(version) + encode(message, version)
 
 
@@ -112,6 +117,7 @@ def decode_offset(value: bytes | memoryview) -> OffsetAndMetadata:
         message.metadata,
         message.commit_timestamp,
         message.expire_timestamp,
+        message.topic_id if version >= OFFSET_VALUE_VERSION_WITH_TOPIC_ID else None,
     )
 
 

@@ -177,15 +177,21 @@ class GroupShard:
     # Offsets
 
     def commit_offsets(
-        self, request: OffsetCommitRequest, token: int, now_ms: int
+        self,
+        request: OffsetCommitRequest,
+        token: int,
+        now_ms: int,
+        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
     ) -> Result[OffsetCommitResponse]:
-        """Store offsets; an unknown group is created for a simple consumer."""
+        """Store offsets; an unknown group is created for a simple consumer.
+
+        Errors: `unknown_group` for a member of a group that is not known.
+        """
         out: Result[OffsetCommitResponse] = Result()
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation_id_or_member_epoch >= 0:
-                response = offsets.commit_error(request, ErrorCode.ILLEGAL_GENERATION)
-                out.reply(token, response)
+                out.reply(token, offsets.commit_error(request, unknown_group))
                 return out
             full = self.refuses_group(request.group_id)
             if full is not ErrorCode.NONE:

@@ -8,7 +8,7 @@ from kwire.api import ApiKey
 
 from .data import UNKNOWN_ID
 from .peer import NODE_ID, Peer
-from .scenario import batch, scenario
+from .scenario import batch, scenario, scenario_of_4
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 
@@ -40,6 +40,7 @@ def api_versions(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.METADATA, 0, 12)
+@scenario_of_4(ApiKey.METADATA, 12, 13)
 def known_and_unknown_topics(peer: Peer, version: int) -> None:
     """By name, by id, none, and invalid names."""
     topic = peer.create_topic("known", 3)
@@ -70,6 +71,7 @@ def known_and_unknown_topics(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.METADATA, 0, 12)
+@scenario_of_4(ApiKey.METADATA, 13, 13)
 def auto_creation(peer: Peer, version: int) -> None:
     """The first answer may come before there is a leader; in the end the topic is there."""
     name = peer.name("auto")
@@ -415,6 +417,7 @@ def changed_configs(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.DESCRIBE_CLUSTER, 0, 1)
+@scenario_of_4(ApiKey.DESCRIBE_CLUSTER, 1, 2)
 def cluster(peer: Peer, version: int) -> None:
     """With and without operations; controllers as endpoints."""
     for operations in (False, True):
@@ -424,9 +427,13 @@ def cluster(peer: Peer, version: int) -> None:
         for kind in (1, 2, 3):
             request = {"include_cluster_authorized_operations": False, "endpoint_type": kind}
             peer.call(f"endpoint type {kind}", ApiKey.DESCRIBE_CLUSTER, version, request)
+    if version >= 2:
+        request = {"include_cluster_authorized_operations": False, "include_fenced_brokers": True}
+        peer.call("with fenced brokers", ApiKey.DESCRIBE_CLUSTER, version, request)
 
 
 @scenario(ApiKey.DESCRIBE_LOG_DIRS, 0, 4)
+@scenario_of_4(ApiKey.DESCRIBE_LOG_DIRS, 4, 5)
 def log_directories(peer: Peer, version: int) -> None:
     """The size of partitions; unknown ones are left out."""
     topic = peer.create_topic("sized", 2)

@@ -10,7 +10,7 @@ from kwire.codec import encode
 from kwire.messages.init_producer_id import InitProducerIdRequest
 
 from .peer import Peer
-from .scenario import OLD_MS, batch, scenario
+from .scenario import OLD_MS, batch, scenario, scenario_of_4
 
 UNKNOWN_ID = bytes(range(16))
 
@@ -227,6 +227,7 @@ def fetch_all(peer: Peer, label: str, topic: str) -> None:
 
 
 @scenario(ApiKey.FETCH, 0, 17)
+@scenario_of_4(ApiKey.FETCH, 17, 18)
 def offsets_and_sizes(peer: Peer, version: int) -> None:
     """From each place in the log, with bounds on size, and where nothing is."""
     topic = peer.create_topic("sizes")
@@ -253,6 +254,7 @@ def offsets_and_sizes(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.FETCH, 4, 17)
+@scenario_of_4(ApiKey.FETCH, 18, 18)
 def compressed_batches(peer: Peer, version: int) -> None:
     """Batches come back as they were sent; zstd not below version 10."""
     for codec in (1, 2, 3, 4):
@@ -263,6 +265,7 @@ def compressed_batches(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.FETCH, 0, 17)
+@scenario_of_4(ApiKey.FETCH, 17, 18)
 def unknown_topics(peer: Peer, version: int) -> None:
     """By name or by id."""
     for label, name, topic_id in (
@@ -274,6 +277,7 @@ def unknown_topics(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.FETCH, 9, 17)
+@scenario_of_4(ApiKey.FETCH, 18, 18)
 def leader_epochs(peer: Peer, version: int) -> None:
     """Fencing by the current epoch, and divergence by the last fetched one."""
     topic = peer.create_topic("epochs")
@@ -289,6 +293,7 @@ def leader_epochs(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.FETCH, 7, 17)
+@scenario_of_4(ApiKey.FETCH, 18, 18)
 def sessions(peer: Peer, version: int) -> None:
     """A new session, increments, forgotten topics, wrong ids and epochs, and the end."""
     one, two = peer.create_topic("one"), peer.create_topic("two")
@@ -322,6 +327,7 @@ def sessions(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.LIST_OFFSETS, 0, 9)
+@scenario_of_4(ApiKey.LIST_OFFSETS, 9, 11)
 def times_and_ends(peer: Peer, version: int) -> None:
     """Ends, special times, times before, within and after; unknown partitions; epochs."""
     topic = peer.create_topic("times")
@@ -363,6 +369,7 @@ def times_and_ends(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.LIST_OFFSETS, 1, 9)
+@scenario_of_4(ApiKey.LIST_OFFSETS, 9, 11)
 def empty_log(peer: Peer, version: int) -> None:
     """A log that never had a record."""
     topic = peer.create_topic("empty")

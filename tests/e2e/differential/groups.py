@@ -10,7 +10,7 @@ from kwire.messages.join_group import JoinGroupRequest
 
 from ...support.wire_client import WireClient, build
 from .peer import Peer
-from .scenario import batch, scenario
+from .scenario import batch, scenario, scenario_of_4
 
 SUBSCRIPTION = bytes.fromhex(
     "000100000001000174ffffffff00000000"
@@ -324,6 +324,7 @@ def leaving(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.DESCRIBE_GROUPS, 0, 5)
+@scenario_of_4(ApiKey.DESCRIBE_GROUPS, 5, 6)
 def described_groups(peer: Peer, version: int) -> None:
     """Stable, empty, dead, with offsets only."""
     group, member, _ = stable(peer)
@@ -346,6 +347,7 @@ def described_groups(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.LIST_GROUPS, 0, 5)
+@scenario_of_4(ApiKey.LIST_GROUPS, 4, 5)
 def listed_groups(peer: Peer, version: int) -> None:
     """By state and by type; only this scenario's groups are compared."""
     stable(peer)
@@ -405,6 +407,7 @@ def commit_request(
 
 
 @scenario(ApiKey.OFFSET_COMMIT, 0, 9)
+@scenario_of_4(ApiKey.OFFSET_COMMIT, 8, 9)
 def commits(peer: Peer, version: int) -> None:
     """By members, by clients that are not members, and by those that may not commit."""
     group, member, generation = stable(peer)
@@ -445,6 +448,7 @@ def commits(peer: Peer, version: int) -> None:
 
 
 @scenario(ApiKey.OFFSET_FETCH, 0, 9)
+@scenario_of_4(ApiKey.OFFSET_FETCH, 8, 9)
 def fetched_offsets(peer: Peer, version: int) -> None:
     """Committed, not committed, all, of unknown groups; several groups at once."""
     topic = peer.create_topic("t", 3)

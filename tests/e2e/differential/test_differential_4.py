@@ -1,4 +1,4 @@
-"""Transactions in both protocols, beside Apache Kafka 4.3.0 and with its versions.
+"""Transactions in both protocols and the newest versions of other APIs, beside Apache Kafka 4.3.0.
 
 The broker of 4.3.0 is one KRaft node; kwire has its embedded store, with which it serves what 4.3.0
 serves. An intended difference is listed in ALLOWED.
@@ -16,21 +16,30 @@ from kwire.api import ApiKey
 
 from ...support.broker_process import BrokerProcess, KwireBroker
 from ...support.kafka import KAFKA_4, kafka_broker
-from . import groups, transactions
+from . import admin, data, groups, newer, transactions
 from .allowed import Allowed
 from .comparison import compare, play
-from .peer import Peer
+from .peer import NODE_ID, Peer
 from .scenario import SCENARIOS_OF_4, Scenario
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
-assert transactions  # importing it fills the table
+assert admin and data and groups and newer and transactions  # importing them fills the table
 
 CONFIG = {
+    "num.partitions": "2",
     "log.retention.ms": "-1",  # records of the scenarios are old
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 ALLOWED = (
+    Allowed(
+        r"^metadata/.*-v1[23]/by null: ",
+        "A topic with neither name nor id is refused in its row; Apache Kafka fails inside.",
+    ),
+    Allowed(
+        r"^list_offsets/.*/twice: ",
+        "A partition that is named twice is refused in both rows, as by 3.9; 4.3 answers it once.",
+    ),
     Allowed(
         r"error_message: None \| 'TEXT'",
         "kwire says what was wrong where Apache Kafka gives the code alone.",
@@ -49,9 +58,9 @@ def brokers(
     """Give Apache Kafka 4.3.0 and kwire, both without ZooKeeper."""
     root = tmp_path_factory.mktemp("differential")
     # On a busy machine, heartbeats are late: its controller fences it, and transactions are refused for a while.
-    patient = {"broker.session.timeout.ms": "30000"}
+    patient = {"broker.session.timeout.ms": "30000", "node.id": str(NODE_ID)}
     kafka = kafka_broker(KAFKA_4, root / "kafka", config=CONFIG | patient)
-    kwire = KwireBroker(root / "kwire", config={**CONFIG, "broker.id": "0"})
+    kwire = KwireBroker(root / "kwire", config={**CONFIG, "broker.id": str(NODE_ID)})
     with kafka, kwire:
         for broker in (kafka, kwire):
             peer = Peer(broker, "first")
