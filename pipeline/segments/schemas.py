@@ -33,7 +33,7 @@ def default_schema(options: Options) -> StructType:
     names = tuple(
         name
         for name in _columns(options)
-        if name not in ("headers", "valid", "problem")
+        if name not in ("headers", "topicId", "valid", "problem")
         or (name == "headers" and options.include_headers)
     )
     return schema_of(names, options)

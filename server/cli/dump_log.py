@@ -7,6 +7,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..metadata.internal_topics import CLUSTER_METADATA_TOPIC
+
 
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of `kwire dump-log`."""
@@ -14,8 +16,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots, checkpoints; of a"
-        " directory, all such files",
+        help="segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots, checkpoints, snapshots of"
+        " a KRaft cluster's metadata (.checkpoint); of a directory, all such files",
     )
     parser.add_argument(
         "--files",
@@ -46,6 +48,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_const",
         const="__transaction_state",
         help="read records as those of __transaction_state (default: likewise)",
+    )
+    decoders.add_argument(
+        "--cluster-metadata-decoder",
+        "--metadata",
+        dest="topic",
+        action="store_const",
+        const=CLUSTER_METADATA_TOPIC,
+        help="read records as those of __cluster_metadata (default: likewise)",
     )
     decoders.add_argument(
         "--raw", action="store_true", help="show the bytes of internal topics, too"

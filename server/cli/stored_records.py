@@ -1,28 +1,42 @@
-"""Records of the coordinators' topics as JSON, for `kwire dump-log`, in the form of Apache Kafka's tool.
+"""Records of internal topics as JSON, for `kwire dump-log`, in the form of Apache Kafka's tool.
 
-    key: {"type":"1","data":{...}} payload: {"version":"3","data":{...}}
+    key: {"type":"1","data":{...}} payload: {"version":"3","data":{...}}         of coordinators
+    payload: {"type":"TOPIC_RECORD","version":0,"data":{...}}                    of a KRaft cluster's metadata
 
 Names are Kafka's. Bytes are base64, except what members of classic groups subscribe to and get.
-Source: CoordinatorRecordMessageParser, GroupMetadataMessageFormatter.
+Source: CoordinatorRecordMessageParser, GroupMetadataMessageFormatter, ClusterMetadataLogMessageParser.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 from kwire.codec import decode
-from kwire.errors import WireError
+from kwire.errors import CorruptRecord, WireError
+from kwire.messages.internal.cluster_metadata_frames import decode_frame
 from kwire.messages.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from kwire.messages.internal.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from kwire.records.control import ControlType, control_type
 from kwire.records.record import Record
 from kwire.schema import Struct, schema_of
+from kwire.types import Array, Uuid, uuid_to_str
+
+from ..metadata.internal_topics import CLUSTER_METADATA_TOPIC
 
 #: Internal topic -> modules of kwire.messages.internal with its records.
 TOPICS = {
@@ -62,6 +76,8 @@ def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
 
     Shape: the function gives None for a record that it does not understand.
     """
+    if topic == CLUSTER_METADATA_TOPIC:
+        return metadata_text
     if topic not in TOPICS:
         return None
     classes = classes_of(topic)
@@ -83,6 +99,65 @@ def decoder_of(topic: str | None) -> Callable[[Record], str | None] | None:
         return f"{said} payload: {compact({'version': str(version), 'data': as_json(value)})}"
 
     return text_of
+
+
+#: What the tool writes before the values of control records of a KRaft log, and their messages.
+CONTROL: dict[ControlType, tuple[str, type[Any]]] = {
+    ControlType.LEADER_CHANGE: ("LeaderChange: ", LeaderChangeMessage),
+    ControlType.SNAPSHOT_HEADER: ("SnapshotHeader ", SnapshotHeaderRecord),
+    ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter ", SnapshotFooterRecord),
+    ControlType.KRAFT_VERSION: ("KRaftVersion ", KRaftVersionRecord),
+    ControlType.KRAFT_VOTERS: ("KRaftVoters ", VotersRecord),
+}
+
+
+def metadata_text(record: Record) -> str | None:
+    """The text of a record of __cluster_metadata; None for one that is not understood."""
+    if record.value is None:
+        return None
+    try:
+        if record.key is not None:
+            word, cls = CONTROL[control_type(record.key)]
+            # These messages say their version themselves, in their first field.
+            version = int.from_bytes(record.value[:2], "big")
+            return word + compact(json_of(decode(cls, record.value, version), version))
+        message, version = decode_frame(record.value)
+    except (KeyError, WireError, CorruptRecord):
+        return None
+    words = re.findall("[A-Z][a-z]*", type(message).__name__)
+    data = {
+        "type": "_".join(words).upper(),
+        "version": version,
+        "data": json_of(message, version),
+    }
+    return f"payload: {compact(data)}"
+
+
+def json_of(message: Any, version: int) -> dict[str, Any]:
+    """A message with Kafka's names and the fields of its version; tagged ones only if they are not their default.
+
+    Source: JsonConverterGenerator.
+    """
+    found = {}
+    for each in schema_of(type(message)).fields:
+        value = getattr(message, each.name)
+        if version not in each.versions:
+            continue
+        if version in each.tagged and value == each.make_default():
+            continue
+        found[camel(each.name)] = plain(value, each.type, version)
+    return found
+
+
+def plain(value: Any, type_: Any, version: int) -> Any:
+    """A value for JSON. Shape: ids are base64 for URLs, other bytes plain base64."""
+    if isinstance(type_, Array) and value is not None:
+        return [plain(each, type_.element, version) for each in value]
+    if isinstance(value, Struct):
+        return json_of(value, version)
+    if isinstance(value, bytes | memoryview):
+        return uuid_to_str(bytes(value)) if type_ is Uuid else base64.b64encode(value).decode()
+    return value
 
 
 def compact(data: object) -> str:

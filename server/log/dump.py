@@ -22,6 +22,7 @@ from .file_layer import FileLayer
 from .index import offset_index, time_index, transaction_index
 from .index.transaction_index import CorruptIndex
 from .leader_epoch_cache import FILE_NAME as LEADER_EPOCHS
+from .metadata_log import snapshot_of as metadata_snapshot
 from .producer_state import CorruptSnapshot, parse_snapshot
 from .segment import LogSegment
 
@@ -50,7 +51,8 @@ def dump_file(
     """
     layer = layer or FileLayer()
     name = _plain_name(path)
-    if not name.endswith(".log"):
+    snapshot = metadata_snapshot(name)
+    if not name.endswith(".log") and snapshot is None:
         dump = _dumper(name, path)
         data = layer.read_file(path)
         out.write(f"Dumping {path}\n")
@@ -60,10 +62,14 @@ def dump_file(
             out.write(f"{path} is damaged: {e}\n")
         return
     file = layer.open_read_only(path)
-    base_offset = _base_offset(name, path)
+    base_offset = _base_offset(name.replace("-", "."), path)
     segment = LogSegment(layer, os.path.dirname(path), base_offset, file.size(), created_ms=0)
     segment.log = file
-    out.write(f"Dumping {path}\nLog starting offset: {base_offset}\n")
+    out.write(f"Dumping {path}\n")
+    if snapshot is None:
+        out.write(f"Log starting offset: {base_offset}\n")
+    else:
+        out.write(f"Snapshot end offset: {snapshot[0]}, epoch: {snapshot[1]}\n")
     _dump_segment(segment, deep, out, text_of)
     file.close()
 
@@ -73,7 +79,7 @@ def expect_known(path: str) -> None:
     name = _plain_name(path)
     if name.endswith(".log"):
         _base_offset(name, path)
-    else:
+    elif metadata_snapshot(name) is None:
         _dumper(name, path)
 
 
@@ -100,7 +106,7 @@ def _dumper(name: str, path: str) -> Callable[[bytes, TextIO], None]:
     if name.endswith("-checkpoint"):
         return lambda data, out: _dump_table(data, ("topic", "partition", "offset"), out)
     raise UnknownFile(
-        f"{path}: expected a .log, .index, .timeindex, .txnindex, .snapshot or *-checkpoint"
+        f"{path}: expected a .log, .index, .timeindex, .txnindex, .snapshot, .checkpoint or *-checkpoint"
     )
 
 
@@ -178,7 +184,7 @@ def _record_line(batch: RecordBatch, record: Record, text_of: TextOf | None) -> 
         keys = ",".join(_text(key.encode("utf-8", "surrogateescape")) for key, _ in record.headers)
         line += f" sequence: {batch.sequence_of(record.offset)} headerKeys: [{keys}]"
     if header.is_control:
-        return f"{line} {_control(record)}"
+        return f"{line} {_control(record, text_of)}"
     decoded = text_of(record) if text_of is not None else None
     if decoded is not None:
         return f"{line} {decoded}"
@@ -189,11 +195,12 @@ def _record_line(batch: RecordBatch, record: Record, text_of: TextOf | None) -> 
     return line
 
 
-def _control(record: Record) -> str:
+def _control(record: Record, text_of: TextOf | None) -> str:
     try:
         kind = control_type(record.key)
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            return f"controlType: {kind.name}({kind.value})"
+            decoded = text_of(record) if text_of is not None else None
+            return decoded or f"controlType: {kind.name}({kind.value})"
         marker = read_end_transaction(record.key, record.value)
     except CorruptRecord as e:
         return f"the control record cannot be read: {e}"

@@ -23,7 +23,6 @@ from .file_layer import FileLayer
 from .segment import LOG_SUFFIX, LogSegment, offset_of
 
 DIRECTORY = f"{CLUSTER_METADATA_TOPIC}-0"
-CHECKPOINT_SUFFIX = ".checkpoint"
 
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -46,6 +45,12 @@ class Snapshot(NamedTuple):
     path: str
     end_offset: int
     epoch: int
+
+
+def snapshot_of(name: str) -> tuple[int, int] | None:
+    """The end offset and epoch in the name of a snapshot; None for other files."""
+    match = _CHECKPOINT.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 class MetadataLog:
@@ -83,9 +88,9 @@ class MetadataLog:
     def _newest_snapshot(self) -> tuple[Snapshot, list[MetadataRecord]] | None:
         for snapshot in sorted(
             (
-                Snapshot(f"{self.directory}/{name}", int(match[1]), int(match[2]))
+                Snapshot(f"{self.directory}/{name}", *found)
                 for name in self._files
-                if (match := _CHECKPOINT.fullmatch(name))
+                if (found := snapshot_of(name))
             ),
             key=lambda each: (each.end_offset, each.epoch),
             reverse=True,

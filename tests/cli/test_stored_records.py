@@ -139,3 +139,48 @@ def test_directory_is_dumped_with_all_that_is_a_logs(
     assert '"group":"g"' not in capsys.readouterr().out
     assert main(["dump-log"]) == 2
     assert main(["dump-log", str(tmp_path / "none.log")]) == 1
+
+
+# -- the metadata of a KRaft cluster, beside what Apache Kafka 4.3.0's tool shows of the same files
+
+KRAFT = Path(__file__).parents[1] / "coordination" / "kraft_4_3_0"
+
+
+def comparable(line: str) -> object:
+    """A line with its JSON parsed: the tool writes 5.0E9 for 5000000000.0."""
+    text, brace, document = line.partition(" {")
+    if "headerKeys" not in line or not brace:
+        return line
+    return text, json.loads("{" + document)
+
+
+@pytest.mark.parametrize("shown", sorted(path.name for path in KRAFT.glob("*.txt")))
+def test_metadata_is_shown_as_kafkas_tool_shows_it(
+    capsys: pytest.CaptureFixture[str], shown: str
+) -> None:
+    path = KRAFT / "__cluster_metadata-0" / shown.removesuffix(".txt")
+    assert main(["dump-log", str(path)]) == 0
+    ours = capsys.readouterr().out.splitlines()
+    theirs = (KRAFT / shown).read_text().splitlines()
+    assert ours[0] == f"Dumping {path}"
+    assert [comparable(line) for line in ours[1:]] == [comparable(line) for line in theirs]
+
+
+def test_metadata_in_another_directory_is_decoded_when_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes((KRAFT / "__cluster_metadata-0" / path.name).read_bytes())
+    assert main(["dump-log", str(path)]) == 0
+    assert "TOPIC_RECORD" not in capsys.readouterr().out
+    for option in ("--cluster-metadata-decoder", "--metadata"):
+        assert main(["dump-log", option, str(path)]) == 0
+        assert '"type":"TOPIC_RECORD","version":0,"data":{"name":"plain"' in capsys.readouterr().out
+
+
+def test_unknown_metadata_record_is_shown_as_bytes() -> None:
+    decoder = decoder_of("__cluster_metadata")
+    assert decoder is not None
+    assert decoder(Record(0, 0, None, bytes((1, 99, 0)))) is None
+    assert decoder(Record(0, 0, None, None)) is None
+    assert decoder(Record(0, 0, b"\0\0\0\x63", b"\0\0")) is None

@@ -14,6 +14,7 @@ from kwire.records.compression import Codec
 from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, write_offsets
 from server.log.file_layer import FileLayer
 from server.log.log import Log
+from server.log.meta_properties import write_topic_id
 
 from ...log.logs import NOW, TP, append, batch, config, end_transaction, open_log
 from .reading import offsets, read, slices
@@ -177,6 +178,13 @@ def test_a_damaged_batch_fails_or_is_skipped_and_reported(
     rows = read(tmp_path, "firstOffset", "records", "valid", "problem", rows="batches")
     (wrong,) = [row for row in rows if not row["valid"]]
     assert wrong["firstOffset"] == base and "CRC" in wrong["problem"] and wrong["records"] == 0
+
+
+def test_batches_name_the_id_of_their_topic(tmp_path: Path) -> None:
+    filled(tmp_path, 2)
+    write_topic_id(FileLayer(), str(tmp_path / str(TP)), bytes(range(16)))
+    rows = read(tmp_path, "topic", "topicId", rows="batches")
+    assert {row["topicId"] for row in rows} == {"AAECAwQFBgcICQoLDA0ODw"}
 
 
 def test_a_damaged_length_loses_what_comes_before_the_next_index_entry(tmp_path: Path) -> None:
