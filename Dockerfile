@@ -15,10 +15,21 @@ COPY testing testing
 RUN python3 -m venv --without-pip /opt/kwire \
     && python3 -m pip --python /opt/kwire/bin/python3 install --no-cache-dir .
 COPY compat/docker/healthy.py /opt/kwire/bin/kwire-healthy
+# What Testcontainers and others call in the images of Apache Kafka and Confluent: compat/docker/README.md.
+COPY compat/docker/image /image
+RUN mv /image/image.py /opt/kwire/bin/kwire-image \
+    && for tool in kafka-storage kafka-configs zookeeper-server-start; do \
+        ln -s kwire-image /opt/kwire/bin/$tool && ln -s kwire-image /opt/kwire/bin/$tool.sh; \
+    done
 
 FROM ${BASE}
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/kwire --shell /usr/sbin/nologin kwire
 COPY --from=build /opt/kwire /opt/kwire
+# Start scripts change these files, so they belong to the user.
+COPY --from=build --chown=10001 /image /etc/kafka/docker
+COPY --from=build --chown=10001 /image /etc/confluent/docker
+RUN mkdir -p /etc/kafka/secrets /var/lib/zookeeper \
+    && chown 10001 /etc/kafka /etc/kafka/secrets /etc/kafka/docker /etc/confluent/docker /var/lib/zookeeper
 ENV PATH=/opt/kwire/bin:$PATH
 USER kwire
 WORKDIR /var/lib/kwire
@@ -26,4 +37,5 @@ WORKDIR /var/lib/kwire
 VOLUME /var/lib/kwire
 EXPOSE 9092
 HEALTHCHECK --interval=5s --timeout=5s --retries=6 --start-period=30s CMD ["kwire-healthy", "localhost:9092"]
-CMD ["kwire", "serve", "--listen", ":9092", "--data-dir", "/var/lib/kwire"]
+# Without variables KAFKA_*: kwire serve --listen :9092 --data-dir /var/lib/kwire
+CMD ["/etc/kafka/docker/run"]

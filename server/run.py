@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 #: 50,000. The watchdog starts the full ones, and keeps them small.
 GC_THRESHOLDS = (10_000, 4, 1_000_000)
 
+READY_LINES = "KWIRE_READY_LINES"
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -101,9 +103,13 @@ def has_terminal() -> bool:
 
 
 def say_ready(line: str) -> None:
-    """Print the line; if nobody reads standard output, the broker serves clients all the same."""
+    """Print the line; if nobody reads standard output, the broker serves clients all the same.
+
+    Shape: what the environment has as KWIRE_READY_LINES is printed after it, for whoever waits for the words of another broker.
+    """
+    more = os.environ.get(READY_LINES)
     try:
-        print(line, flush=True)
+        print(f"{line}\n{more}" if more else line, flush=True)
     except OSError as error:
         logger.warning("cannot write %r to standard output: %s", line, error)
         sys.stdout = None  # otherwise Python would try to flush it again at exit

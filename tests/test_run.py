@@ -14,7 +14,7 @@ import pytest
 from server.cli.log_output import LogFile
 from server.config import BrokerConfig
 from server.coordination.store import StoreError
-from server.run import free_port_after, notify_manager, reload, what_helps
+from server.run import free_port_after, notify_manager, reload, say_ready, what_helps
 
 
 def config_of(tmp_path: Path, **settings: str) -> BrokerConfig:
@@ -98,3 +98,11 @@ def test_log_goes_on_in_a_new_file_after_it_was_renamed(tmp_path: Path) -> None:
     assert (tmp_path / "log.1").read_text() == "first\nsecond\n"
     assert path.read_text().endswith("third\n")
     assert reloaded == [True]
+
+
+def test_words_of_another_broker_come_after_the_ready_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KWIRE_READY_LINES", "Kafka Server started")
+    say_ready("kwire ready localhost:9092")
+    assert capsys.readouterr().out == "kwire ready localhost:9092\nKafka Server started\n"
