@@ -194,6 +194,71 @@ def read_records(  # noqa: C901 - the hot loop: a call per field would double it
         raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
 
 
+def read_values(data: bytes, count: int, null: bytes = b"") -> list[bytes]:
+    """Return the values of `count` records from a decompressed body, and skip everything else.
+
+    Shape: `null` stands for a value that is null. Header keys and values are not looked at.
+    Errors: CorruptRecord as `read_records`, for lengths that leave the record or the body, and bytes left over.
+    """
+    size = len(data)
+    check_count(count, size)
+    values: list[bytes] = []
+    append = values.append
+    position = 0
+    try:
+        for _ in range(count):
+            start = position
+            byte = data[position]
+            if byte < 0x80:
+                end = position + 1 + ZIGZAG[byte]
+                position += 2
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                end = position + 2 + ((raw >> 1) ^ -(raw & 1))
+                position += 3
+            else:
+                length, position = read_varint(data, position)
+                end = position + length
+                position += 1
+            if end - position < MIN_RECORD_SIZE - 2 or end > size:
+                raise CorruptRecord(f"record leaves the body of {size} bytes", offset=start)
+            # The deltas of timestamp and offset.
+            while data[position] > 0x7F:
+                position += 1
+            position += 1
+            while data[position] > 0x7F:
+                position += 1
+            position += 1
+            if data[position] == 1:
+                position += 1
+            else:
+                length, position = read_varint(data, position)
+                position += max(length, 0)
+            byte = data[position]
+            if byte < 0x80:
+                length = ZIGZAG[byte]
+                position += 1
+            elif (second := data[position + 1]) < 0x80:
+                raw = (byte & 0x7F) | (second << 7)
+                length = (raw >> 1) ^ -(raw & 1)
+                position += 2
+            else:
+                length, position = read_varint(data, position)
+            if length < 0:
+                append(null)
+            else:
+                append(data[position : position + length])
+                position += length
+            if position >= end:
+                raise CorruptRecord("the fields of a record leave it", offset=start)
+            position = end
+    except IndexError:
+        raise CorruptRecord("record is cut short", offset=position) from None
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
+    return values
+
+
 def find_by_time(
     data: bytes,
     count: int,

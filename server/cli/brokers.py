@@ -1,7 +1,4 @@
-"""The cluster, asked over blocking connections with kwire's own codec.
-
-For commands that need more of the protocol than kafka-python's admin client gives, and start faster without it.
-"""
+"""The cluster, asked over blocking connections with kwire's own codec."""
 
 from __future__ import annotations
 
@@ -60,9 +57,12 @@ class Brokers:
 
     def learn_nodes(self) -> None:
         """Ask who is in the cluster. Errors: Unavailable."""
-        response = self.ask(MetadataRequest(topics=[]))
-        self.nodes = {row.node_id: row for row in response.brokers}
-        self.controller = response.controller_id
+        self.take_nodes(self.ask(MetadataRequest(topics=[])))
+
+    def take_nodes(self, metadata: Any) -> None:
+        """Keep who is in the cluster, from a response to Metadata."""
+        self.nodes = {row.node_id: row for row in metadata.brokers}
+        self.controller = metadata.controller_id
 
     def ask(self, request: object, to: int | None = None, max_version: int = 100) -> Any:
         """The response of a broker, or of any if `to` is None. Errors: Unavailable.
@@ -82,15 +82,14 @@ class Brokers:
         try:
             return wire.ask(request, version)
         except (OSError, WireError) as error:
-            self._lost(to)
+            self._drop(wire)
             raise Unavailable(f"{self.place(to)}: {reason(error)}") from None
 
-    def _lost(self, node: int | None) -> None:
-        if node is not None:
-            self.forget(node)
-        elif self._first is not None:
-            self._first.close()
+    def _drop(self, wire: Wire) -> None:
+        wire.close()
+        if wire is self._first:
             self._first = None
+        self._wires = {node: kept for node, kept in self._wires.items() if kept is not wire}
 
     def ask_controller(self, request: object, max_version: int = 100) -> Any:
         """The response of the controller. Errors: Unavailable."""
@@ -119,23 +118,40 @@ class Brokers:
     def wire(self, node: int | None) -> Wire:
         """The connection to a broker. Errors: Unavailable."""
         if node is None:
-            if self._first is None:
-                self._first = first_contact(self._bootstrap, self._arguments)
-            return self._first
+            return self._first or self._any_wire()
         if node not in self._wires:
-            if node not in self.nodes:
-                self.learn_nodes()
-            if node not in self.nodes:
-                raise Unavailable(f"broker {node} is not in the cluster")
-            row = self.nodes[node]
-            try:
-                self._wires[node] = connected(row.host, row.port, self._arguments, PATIENCE_S)
-            except ConnectionRefusedError as error:
-                raise Unreached(f"{self.place(node)}: {reason(error)}") from None
-            except (OSError, ContactError) as error:
-                said = error if isinstance(error, ContactError) else reason(error)
-                raise Unavailable(f"{self.place(node)}: {said}") from None
+            self._wires[node] = self.connect(node)
         return self._wires[node]
+
+    def _any_wire(self) -> Wire:
+        """A connection to a broker that is known, since the first one is lost. Errors: Unavailable."""
+        for node in self.nodes:
+            try:
+                return self.wire(node)
+            except Unavailable:
+                continue
+        # Others may be waiting for this client, so that it does not wait here once it knows the cluster.
+        patience = 0.0 if self.nodes else PATIENCE_S
+        try:
+            self._first = first_contact(self._bootstrap, self._arguments, patience)
+        except CommandError as error:
+            raise Unavailable(str(error)) from None
+        return self._first
+
+    def connect(self, node: int) -> Wire:
+        """A new connection to a broker, which the caller closes. Errors: Unavailable."""
+        if node not in self.nodes:
+            self.learn_nodes()
+        if node not in self.nodes:
+            raise Unavailable(f"broker {node} is not in the cluster")
+        row = self.nodes[node]
+        try:
+            return connected(row.host, row.port, self._arguments, PATIENCE_S)
+        except ConnectionRefusedError as error:
+            raise Unreached(f"{self.place(node)}: {reason(error)}") from None
+        except (OSError, ContactError) as error:
+            said = error if isinstance(error, ContactError) else reason(error)
+            raise Unavailable(f"{self.place(node)}: {said}") from None
 
     def forget(self, node: int) -> None:
         """Close the connection to a broker, so that the next request makes a new one."""
@@ -239,8 +255,14 @@ def until_reached(command: Callable[[Brokers, Namespace], int], options: Namespa
             print(printed.getvalue(), end="")
 
 
+def open_brokers(options: Namespace) -> Brokers:
+    """The cluster that the options name. Errors: UsageError, CommandError."""
+    arguments = arguments_of(options)
+    return Brokers(options.bootstrap, arguments)
+
+
 def run_once(command: Callable[[Brokers, Namespace], int], options: Namespace) -> int:
-    brokers = Brokers(options.bootstrap, arguments_of(options))
+    brokers = open_brokers(options)
     try:
         return command(brokers, options)
     finally:

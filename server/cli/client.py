@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, NoReturn
@@ -41,7 +41,6 @@ def add_bootstrap(parser: ArgumentParser) -> None:
         "--bootstrap-server",
         metavar="HOST:PORT",
         type=bootstrap_address,
-        default=os.environ.get("KWIRE_BOOTSTRAP") or BOOTSTRAP,
         help=f"a broker to connect to first (default: $KWIRE_BOOTSTRAP, or else {BOOTSTRAP})",
     )
     parser.add_argument(
@@ -65,14 +64,35 @@ def add_bootstrap(parser: ArgumentParser) -> None:
 
 
 def arguments_of(options: Namespace) -> dict[str, Any]:
-    """The arguments for kafka-python that the options give, read once. Errors: UsageError."""
+    """What the client properties say, read once; `bootstrap` is set if no option does. Errors: UsageError."""
     if "arguments" not in options:
         properties, idle = read_properties(options.command_config, options.properties)
         if idle:
             print(f"kwire: no effect here: {', '.join(idle)}", file=sys.stderr)
         options.arguments = client_arguments(properties)
+        if options.bootstrap is None:
+            named = options.arguments.get("bootstrap_servers") or os.environ.get("KWIRE_BOOTSTRAP")
+            try:
+                options.bootstrap = bootstrap_address(named or BOOTSTRAP)
+            except ArgumentTypeError as error:
+                raise UsageError(f"bootstrap address: {error}") from None
     arguments: dict[str, Any] = options.arguments
     return arguments
+
+
+#: The properties that connections are made with, and that every command knows.
+CONNECTING = ("client_id", "security_protocol", "bootstrap_servers")
+
+
+def tell_idle(arguments: Mapping[str, Any], used: Iterable[str]) -> None:
+    """Say which client properties have no effect on a command. Shape: `used` are those that it uses itself."""
+    idle = [
+        name.replace("_", ".")
+        for name in arguments.keys() - {*used, *CONNECTING}
+        if not name.startswith(("sasl_", "ssl_"))
+    ]
+    if idle:
+        print(f"kwire: no effect here: {', '.join(sorted(idle))}", file=sys.stderr)
 
 
 def connection(options: Namespace, client: type[Any]) -> dict[str, Any]:
@@ -126,7 +146,7 @@ def first_contact(
 ) -> Wire:
     """A connection to the first of the addresses that accepts it and a login; tells if that takes a while.
 
-    Shape: `arguments` are kafka-python's. Errors: CommandError with the last reason.
+    Shape: `arguments` are those of `client_arguments`. Errors: CommandError with the last reason.
     """
     begun = time.monotonic()
     told = False
@@ -136,7 +156,7 @@ def first_contact(
             assert match is not None
             host, port = match[1], match[2] or "9092"
             try:
-                return connected(host, int(port), arguments, patience)
+                return connected(host, int(port), arguments, BOOTSTRAP_TIMEOUT_MS / 1000)
             except ContactError as error:
                 raise CommandError(f"{part.strip()}: {error}") from None
             except OSError as error:

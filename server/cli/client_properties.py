@@ -20,11 +20,15 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 #: Property -> argument of kafka-python, for those that are passed on as they are.
 AS_THEY_ARE = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
     "client.id": "client_id",
     "client.rack": "client_rack",
+    "group.id": "group_id",
     "group.instance.id": "group_instance_id",
     "isolation.level": "isolation_level",
     "compression.type": "compression_type",
+    "compression.codec": "compression_type",
     "transactional.id": "transactional_id",
     "sasl.username": "sasl_plain_username",
     "sasl.password": "sasl_plain_password",
@@ -191,11 +195,29 @@ def read_host_name_check(key: str, value: str, result: dict[str, Any]) -> None:
     result["ssl_check_hostname"] = value not in ("", "none")
 
 
+def read_acks(key: str, value: str, result: dict[str, Any]) -> None:
+    acks = "all" if value == "-1" else value
+    if acks not in ("0", "1", "all"):
+        raise UsageError(f"{key}={value}: none of 0, 1, all")
+    result["acks"] = acks
+
+
+def read_reset(key: str, value: str, result: dict[str, Any]) -> None:
+    words = {"earliest": "earliest", "smallest": "earliest", "beginning": "earliest"}
+    words |= {"latest": "latest", "largest": "latest", "end": "latest"}
+    if value not in words:
+        raise UsageError(f"{key}={value}: neither earliest nor latest")
+    result["auto_offset_reset"] = words[value]
+
+
 def read_nothing(key: str, value: str, result: dict[str, Any]) -> None:
     """A property that says in a file what is found out by itself here, such as the type of a store."""
 
 
 READERS: dict[str, Callable[[str, str, dict[str, Any]], None]] = {
+    "acks": read_acks,
+    "request.required.acks": read_acks,
+    "auto.offset.reset": read_reset,
     "security.protocol": read_protocol,
     "sasl.mechanism": read_mechanism,
     "sasl.mechanisms": read_mechanism,

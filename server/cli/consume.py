@@ -5,23 +5,52 @@ from __future__ import annotations
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from ..explain.asking import READ_COMMITTED, READ_UNCOMMITTED
 from .client import (
     CommandError,
     Progress,
     add_bootstrap,
-    connection,
+    arguments_of,
     key_value,
     no_partition,
-    reporting,
+    tell_idle,
     whole_number,
 )
 from .client_properties import UsageError
-from .positions import Position, position, resolve
-from .record_format import FormatError, formatter, kafka_formatter
+from .positions import Partition, Position, position, resolve
+from .record_format import Form, FormatError, formatter, kafka_formatter
+
+if TYPE_CHECKING:
+    from .brokers import Brokers
+    from .membership import Membership
+    from .reader import Reader
 
 BEGINNING, END = Position(word="beginning"), Position(word="end")
+#: How long a poll waits: a signal, a heartbeat or the end of --timeout-ms may come in between.
+POLL_S = 0.5
+#: After how long it is said that partitions cannot be read, and that reading up to an end is given up.
+TELL_S, GIVE_UP_S = 1.0, 60.0
+#: Client properties with an effect here, by what they are for.
+LIMITS = {
+    "fetch_max_wait_ms": "max_wait_ms",
+    "fetch_min_bytes": "min_bytes",
+    "fetch_max_bytes": "max_bytes",
+    "max_partition_fetch_bytes": "partition_bytes",
+}
+READER = {"client_rack": "rack", "request_timeout_ms": "request_timeout_ms"}
+MEMBER = {
+    "group_instance_id": "instance_id",
+    "session_timeout_ms": "session_timeout_ms",
+    "max_poll_interval_ms": "rebalance_timeout_ms",
+}
+MEMBERSHIP = {
+    "heartbeat_interval_ms": "heartbeat_ms",
+    "metadata_max_age_ms": "metadata_max_age_ms",
+}
+ISOLATION = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -108,36 +137,36 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Print until stopped."""
-    return reporting(consume, options)
+    from .brokers import in_words
+
+    return in_words(lambda: consume(options))
 
 
 def consume(options: Namespace) -> int:
     """Print records as they arrive."""
-    from kafka import KafkaConsumer
+    from .brokers import open_brokers
 
-    check(options)
-    consumer = KafkaConsumer(
-        **{
-            **connection(options, KafkaConsumer),
-            "group_id": options.group,
-            "auto_offset_reset": "earliest" if options.from_beginning else "latest",
-            "enable_auto_commit": False,
-            **({"isolation_level": options.isolation_level} if options.isolation_level else {}),
-        }
-    )
+    form = check(options)
+    brokers = open_brokers(options)
+    reader = membership = None
     try:
+        reader = open_reader(brokers, options)
         if options.group is not None:
-            consumer.subscribe(options.topics)
-            return follow(consumer, options, {})
-        return follow(consumer, options, begin(consumer, options))
+            membership = open_membership(brokers, options)
+        return follow(reader, membership, form, options)
     finally:
-        consumer.close()
+        if membership is not None:
+            membership.leave()
+        if reader is not None:
+            reader.close()
+        brokers.close()
 
 
-def check(options: Namespace) -> None:
-    """Errors: UsageError for options that contradict each other, and for a form that does not exist."""
+def check(options: Namespace) -> Form:
+    """The form of the records. Errors: UsageError, also for options that contradict each other."""
+    take_properties(options)
     try:
-        options.formatter = (
+        form = (
             kafka_formatter(dict(options.property))
             if options.property
             else formatter(options.format, options.base64)
@@ -155,87 +184,149 @@ def check(options: Namespace) -> None:
                 )
     if options.from_beginning and options.offset is not None:
         raise UsageError("--from-beginning and --offset: give only one of them")
+    return form
 
 
-def begin(consumer: Any, options: Namespace) -> dict[Any, int | None]:
-    """Assign partitions and seek; returns where each ends, None if it goes on for ever."""
-    tps = partitions(consumer, options)
-    consumer.assign(tps)
+def take_properties(options: Namespace) -> None:
+    """Set options that are not given as the client properties say. Errors: UsageError."""
+    arguments = arguments_of(options)
+    tell_idle(
+        arguments,
+        (
+            *LIMITS,
+            *READER,
+            *MEMBER,
+            *MEMBERSHIP,
+            "isolation_level",
+            "group_id",
+            "auto_offset_reset",
+        ),
+    )
+    if options.group is None:
+        options.group = arguments.get("group_id")
+    if options.offset is None and arguments.get("auto_offset_reset") == "earliest":
+        options.from_beginning = True
+    level = options.isolation_level or arguments.get("isolation_level", "read_uncommitted")
+    if level not in ISOLATION:
+        raise UsageError(f"isolation.level={level}: none of {', '.join(ISOLATION)}")
+    options.isolation_level = level
+
+
+def chosen(arguments: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments by their names here."""
+    return {new: arguments[old] for old, new in names.items() if old in arguments}
+
+
+def open_reader(brokers: Brokers, options: Namespace) -> Reader:
+    """A reader of the topics. Errors: CommandError, Unavailable."""
+    from .reader import Limits, Reader
+
+    arguments = arguments_of(options)
+    return Reader(
+        brokers,
+        options.topics,
+        isolation=ISOLATION[options.isolation_level],
+        limits=Limits(**chosen(arguments, LIMITS)),
+        **chosen(arguments, READER),
+    )
+
+
+def open_membership(brokers: Brokers, options: Namespace) -> Membership:
+    """A member of the group, which has not joined yet."""
+    from .member import Member
+    from .membership import Membership
+
+    arguments = arguments_of(options)
+    member = Member(options.group, options.topics, **chosen(arguments, MEMBER))
+    return Membership(brokers, member, **chosen(arguments, MEMBERSHIP))
+
+
+def begin(reader: Reader, options: Namespace) -> None:
+    """Read partitions from where the options say."""
+    tps = partitions(reader, options)
     where = BEGINNING if options.from_beginning else options.offset or END
-    start = resolve(consumer, tps, where)
-    for tp in tps:
-        consumer.seek(tp, start[tp])
-    stop: dict[Any, int | None] = dict.fromkeys(tps)
+    start = resolve(reader.offsets_at, tps, where)
+    ends: dict[Partition, int] = {}
     if options.until is not None and (options.exit or options.until.offset is None):
-        stop |= resolve(consumer, tps, options.until)
+        ends = resolve(reader.offsets_at, tps, options.until)
     elif options.until is not None:  # an offset may be one that will be written
-        stop |= dict.fromkeys(tps, options.until.offset)
+        ends = dict.fromkeys(tps, options.until.offset)
     elif options.exit:
-        stop |= consumer.end_offsets(tps)
-    return stop
+        ends = resolve(reader.offsets_at, tps, END)
+    reader.read(start, ends)
 
 
-def partitions(consumer: Any, options: Namespace) -> list[Any]:
+def partitions(reader: Reader, options: Namespace) -> list[Partition]:
     """The partitions to read. Errors: CommandError for those that do not exist."""
-    from kafka.structs import TopicPartition
-
     tps = []
-    for topic in options.topics:
-        found = consumer.partitions_for_topic(topic)
-        if not found:
-            raise CommandError(f"{topic}: no such topic, or not authorized to see it")
-        for partition in options.partition or ():
-            if partition not in found:
-                raise no_partition(topic, partition, len(found))
-        tps += [TopicPartition(topic, each) for each in options.partition or sorted(found)]
+    for topic in dict.fromkeys(options.topics):
+        found = reader.partitions(topic)
+        for number in options.partition or ():
+            if number not in found:
+                raise no_partition(topic, number, len(found))
+        tps += [(topic, number) for number in options.partition or found]
     return tps
 
 
-def follow(consumer: Any, options: Namespace, stop: dict[Any, int | None]) -> int:
-    """Print from the consumer's positions up to `stop`; commit a group's offsets after printing."""
-    output = sys.stdout.buffer
+def join(reader: Reader, membership: Membership, options: Namespace) -> None:
+    """Join the group, and read from where it is."""
+    tps, start = membership.join()
+    new = [tp for tp in tps if tp not in start]
+    where = BEGINNING if options.from_beginning else END
+    start = {**start, **resolve(reader.offsets_at, new, where)}
+    reader.read(start, resolve(reader.offsets_at, tps, END) if options.exit else {})
+
+
+def follow(reader: Reader, membership: Membership | None, form: Form, options: Namespace) -> int:
+    """Print what is read; commit a group's offsets after printing."""
+    from .printing import Output, text_of
+
+    idle = None if membership is None else membership.keep_alive
+    output = Output(sys.stdout.buffer, idle)
     left = options.max
+    bounded = options.exit or options.until is not None
+    wait_s = POLL_S if options.timeout_ms is None else min(POLL_S, options.timeout_ms / 1000)
+    if membership is None:
+        begin(reader, options)
+    told = False
     quiet_since = time.monotonic()
-    ends = {tp: end for tp, end in stop.items() if end is not None}
-    total = sum(max(0, end - consumer.position(tp)) for tp, end in ends.items())
-    with Progress("records", total or left, "rec", shown=not sys.stdout.isatty()) as progress:
+    total = reader.left or left
+    with Progress("records", total, "rec", shown=not sys.stdout.isatty()) as progress:
         while left is None or left > 0:
-            for tp in [tp for tp, end in ends.items() if consumer.position(tp) >= end]:
-                del ends[tp]
-                consumer.pause(tp)
-            if stop and not ends and None not in stop.values():
+            if membership is not None:
+                membership.keep_alive()
+                if not membership.is_in:
+                    join(reader, membership, options)
+            if bounded and reader.is_done:
                 break
-            batches = consumer.poll(
-                timeout_ms=min(500, options.timeout_ms or 500), max_records=min(left or 500, 500)
-            )
-            for tp, records in batches.items():
-                end = ends.get(tp)
-                if end is not None:
-                    records = [record for record in records if record.offset < end]
-                for record in records:
-                    output.write(options.formatter(record))
-                if left is not None:
-                    left -= len(records)
-                progress.advance(len(records))
-            output.flush()
-            if options.group is not None:
-                if batches:
-                    consumer.commit()
-                elif options.exit and at_end(consumer):
+            chunks = reader.poll(wait_s)
+            for chunk in chunks:
+                if left == 0:
                     break
-            if batches:
-                quiet_since = time.monotonic()
-            elif (
-                options.timeout_ms is not None
-                and (time.monotonic() - quiet_since) * 1000 >= options.timeout_ms
-            ):
+                printed = text_of(chunk, form, left)
+                output.write(printed.text)
+                if left is not None:
+                    left -= printed.records
+                progress.advance(printed.records)
+                if printed.records:
+                    quiet_since = time.monotonic()
+                if membership is not None:
+                    membership.commit({chunk.partition: printed.next_offset})
+            now = time.monotonic()
+            if options.timeout_ms is not None and (now - quiet_since) * 1000 >= options.timeout_ms:
                 break
+            told = tell_trouble(reader.trouble, now, told, bounded)
     return 0
 
 
-def at_end(consumer: Any) -> bool:
-    """Whether a member of a group has partitions, and has read all that is in them."""
-    assigned = consumer.assignment()
-    if not assigned:  # joining a group can take seconds
+def tell_trouble(trouble: tuple[float, str] | None, now: float, told: bool, bounded: bool) -> bool:
+    """Say that something cannot be read; whether it is said. Errors: CommandError if it has an end and takes too long."""
+    if trouble is None:
         return False
-    return all(consumer.position(tp) >= end for tp, end in consumer.end_offsets(assigned).items())
+    since, said = trouble
+    if bounded and now - since > GIVE_UP_S:
+        raise CommandError(said)
+    if not told and now - since > TELL_S:
+        print(f"kwire: {said}; still trying", file=sys.stderr)
+        return True
+    return told

@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ..explain.asking import EARLIEST, LATEST
+
+Partition = tuple[str, int]
+#: Gives the first offset at or after a Unix time in ms, or at EARLIEST or LATEST, without partitions that have none.
+OffsetsAt = Callable[[Sequence[Partition], int], Mapping[Partition, int]]
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 WORDS = {
@@ -61,17 +67,23 @@ def unix_ms(text: str) -> int:
         ) from None
 
 
-def resolve(consumer: Any, tps: Sequence[Any], where: Position) -> dict[Any, int]:
+def resolve(
+    offsets_at: OffsetsAt, tps: Sequence[Partition], where: Position
+) -> dict[Partition, int]:
     """The offset of a position in each partition, within what the partition has.
 
-    Shape: `consumer` is a KafkaConsumer. The offset of a time is that of the first record at or after it.
+    Shape: the offset of a time is that of the first record at or after it, or the end if there is none.
     """
-    first, end = consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+    if where.word == "beginning":
+        return dict(offsets_at(tps, EARLIEST))
+    end = offsets_at(tps, LATEST)
     if where.word is not None:
-        return dict(end if where.word == "end" else first)
-    if where.offset is not None:
-        return {tp: min(max(where.offset, first[tp]), end[tp]) for tp in tps}
+        return dict(end)
+    if where.time_ms is not None:
+        later = offsets_at(tps, where.time_ms)
+        return {tp: min(later.get(tp, end[tp]), end[tp]) for tp in tps}
+    first = offsets_at(tps, EARLIEST)
     if where.before_end is not None:
         return {tp: max(end[tp] - where.before_end, first[tp]) for tp in tps}
-    found = consumer.offsets_for_times(dict.fromkeys(tps, where.time_ms))
-    return {tp: end[tp] if found[tp] is None else min(found[tp].offset, end[tp]) for tp in tps}
+    assert where.offset is not None
+    return {tp: min(max(where.offset, first[tp]), end[tp]) for tp in tps}

@@ -16,6 +16,7 @@ from .client import (
     add_bootstrap,
     arguments_of,
     key_value,
+    tell_idle,
     whole_number,
 )
 from .client_properties import UsageError
@@ -79,7 +80,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="with JSON, send each record to the partition that it names",
     )
     parser.add_argument("-z", "--compression", choices=("gzip", "snappy", "lz4", "zstd"))
-    parser.add_argument("--acks", choices=("0", "1", "all"), default="all", help="(default all)")
+    parser.add_argument("--acks", choices=("0", "1", "all"), help="(default all)")
 
 
 def run(options: Namespace) -> int:
@@ -137,10 +138,10 @@ def take_properties(options: Namespace) -> None:
 
 def send(options: Namespace, lines: IO[bytes], size: int | None) -> int:
     """Send lines; the first that is refused ends this. Errors: CommandError."""
-    from .brokers import Brokers
+    from .brokers import open_brokers
 
     settings = sender_settings(options)
-    brokers = Brokers(options.bootstrap, arguments_of(options))
+    brokers = open_brokers(options)
     try:
         return send_to(brokers, settings, options, lines, size)
     finally:
@@ -160,20 +161,15 @@ def sender_settings(options: Namespace) -> dict[str, Any]:
         "delivery_timeout_ms": "delivery_timeout_ms",
     }
     settings = {new: arguments[old] for old, new in names.items() if old in arguments}
-    idle = [
-        name.replace("_", ".")
-        for name in arguments
-        if name not in (*names, "client_id", "compression_type", "security_protocol")
-        and not name.startswith(("sasl_", "ssl_"))
-    ]
-    if idle:
-        print(f"kwire: no effect here: {', '.join(sorted(idle))}", file=sys.stderr)
+    tell_idle(arguments, (*names, "acks", "compression_type"))
     compression = options.compression or arguments.get("compression_type") or "none"
     try:
         settings["codec"] = Codec[compression.upper()]
     except KeyError:
         known = ", ".join(each.config_name for each in Codec)
         raise UsageError(f"compression.type={compression}: none of {known}") from None
+    if options.acks is None:
+        options.acks = arguments.get("acks", "all")
     settings["acks"] = -1 if options.acks == "all" else int(options.acks)
     return settings
 

@@ -12,8 +12,34 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-#: Makes the bytes that are printed for a record of kafka-python, line end included.
-Formatter = Callable[[Any], bytes]
+from kwire.records.record import Record
+
+
+class Source(NamedTuple):
+    """Where a record is from. Shape: `timestamp_type` is 1 for LogAppendTime."""
+
+    topic: str
+    partition: int
+    timestamp_type: int
+
+
+#: Makes the bytes that are printed for a record, line end included.
+Formatter = Callable[[Record, Source], bytes]
+
+
+class Around(NamedTuple):
+    """What a form prints before and after each value, and for null."""
+
+    before: bytes
+    after: bytes
+    null: bytes
+
+
+class Form(NamedTuple):
+    """How records are printed. Shape: `around` is set if values are all that is shown of them."""
+
+    one: Formatter
+    around: Around | None = None
 
 
 class FormatError(ValueError):
@@ -23,14 +49,14 @@ class FormatError(ValueError):
 # Printing
 
 
-def formatter(form: str, all_base64: bool = False) -> Formatter:
-    """The function for a form. Shape: `value`, `key-value`, `json`, or a format string. Errors: FormatError."""
+def formatter(form: str, all_base64: bool = False) -> Form:
+    """A form by name. Shape: `value`, `key-value`, `json`, or a format string. Errors: FormatError."""
     if form == "value":
-        return lambda record: (record.value or b"") + b"\n"
+        return compiled("%s\\n")
     if form == "key-value":
-        return lambda record: (record.key or b"") + b"\t" + (record.value or b"") + b"\n"
+        return Form(lambda record, _: b"%b\t%b\n" % (record.key or b"", record.value or b""))
     if form == "json":
-        return lambda record: to_json(record, all_base64) + b"\n"
+        return Form(lambda record, source: to_json(record, source, all_base64) + b"\n")
     if "%" not in form:
         raise FormatError(
             f"{form!r} is neither value, key-value, json nor a format string such as '%k: %s\\n'"
@@ -42,21 +68,25 @@ def length(data: bytes | None) -> bytes:
     return b"-1" if data is None else b"%d" % len(data)
 
 
+def header_key(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
 #: What a letter behind % stands for.
 FIELDS: dict[str, Formatter] = {
-    "s": lambda record: record.value or b"",
-    "S": lambda record: length(record.value),
-    "R": lambda record: packed_length(record.value),
-    "k": lambda record: record.key or b"",
-    "K": lambda record: length(record.key),
-    "t": lambda record: record.topic.encode(),
-    "p": lambda record: b"%d" % record.partition,
-    "o": lambda record: b"%d" % record.offset,
-    "T": lambda record: b"%d" % record.timestamp,
-    "h": lambda record: b",".join(
-        key.encode() + b"=" + (b"NULL" if value is None else value) for key, value in record.headers
+    "s": lambda record, _: record.value or b"",
+    "S": lambda record, _: length(record.value),
+    "R": lambda record, _: packed_length(record.value),
+    "k": lambda record, _: record.key or b"",
+    "K": lambda record, _: length(record.key),
+    "t": lambda _, source: source.topic.encode(),
+    "p": lambda _, source: b"%d" % source.partition,
+    "o": lambda record, _: b"%d" % record.offset,
+    "T": lambda record, _: b"%d" % record.timestamp,
+    "h": lambda record, _: b",".join(
+        header_key(key) + b"=" + (b"NULL" if value is None else value)
+        for key, value in record.headers
     ),
-    "%": lambda record: b"%",
 }
 ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 PART = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{1,2}|.?)|[^%\\]+", re.DOTALL)
@@ -66,29 +96,42 @@ def packed_length(data: bytes | None) -> bytes:
     return (-1 if data is None else len(data)).to_bytes(4, "big", signed=True)
 
 
-def compiled(form: str) -> Formatter:
-    """The function for a format string. Errors: FormatError, which names the part that is not understood."""
-    parts: list[Formatter] = []
+def compiled(form: str) -> Form:
+    """A format string. Errors: FormatError, which names the part that is not understood."""
+    fields: list[str] = []
+    texts = [b""]
     for match in PART.finditer(form):
         field, escape = match[1], match[2]
-        if field is not None:
-            if field not in FIELDS:
-                raise FormatError(f"%{field} is none of {' '.join('%' + each for each in FIELDS)}")
-            parts.append(FIELDS[field])
-            continue
-        text = match[0].encode()
-        if escape is not None:
-            if escape[:1] == "x":
-                text = bytes([int(escape[1:], 16)])
-            elif escape in ESCAPES:
-                text = ESCAPES[escape]
-            else:
-                raise FormatError(f"\\{escape} is none of \\n \\r \\t \\\\ \\0 \\xNN")
-        parts.append(lambda _, text=text: text)  # type: ignore[misc]
-    return lambda record: b"".join([part(record) for part in parts])
+        if field is None:
+            texts[-1] += match[0].encode() if escape is None else escaped(escape)
+        elif field == "%":
+            texts[-1] += b"%"
+        elif field in FIELDS:
+            fields.append(field)
+            texts.append(b"")
+        else:
+            known = " ".join("%" + each for each in (*FIELDS, "%"))
+            raise FormatError(f"%{field} is none of {known}")
+    if fields == ["s"]:
+        before, after = texts
+        return Form(
+            lambda record, _: before + (record.value or b"") + after, Around(before, after, b"")
+        )
+    template = b"%b".join(text.replace(b"%", b"%%") for text in texts)
+    parts = [FIELDS[field] for field in fields]
+    return Form(lambda record, source: template % tuple([part(record, source) for part in parts]))
 
 
-def kafka_formatter(properties: dict[str, str]) -> Formatter:
+def escaped(escape: str) -> bytes:
+    """What a backslash and a letter stand for. Errors: FormatError."""
+    if escape[:1] == "x" and len(escape) > 1:
+        return bytes([int(escape[1:], 16)])
+    if escape in ESCAPES:
+        return ESCAPES[escape]
+    raise FormatError(f"\\{escape} is none of \\n \\r \\t \\\\ \\0 \\xNN")
+
+
+def kafka_formatter(properties: dict[str, str]) -> Form:
     """The form of kafka-console-consumer.sh with these properties. Errors: FormatError. Source: DefaultMessageFormatter."""
     known = {
         **dict.fromkeys(("print.timestamp", "print.partition", "print.offset"), "false"),
@@ -106,48 +149,56 @@ def kafka_formatter(properties: dict[str, str]) -> Formatter:
     null = chosen["null.literal"].encode()
     between = chosen["headers.separator"].encode()
 
-    def headers(record: Any) -> bytes:
+    def headers(record: Record, _: Source) -> bytes:
         pairs = [
-            key.encode() + b":" + (null if value is None else value)
+            header_key(key) + b":" + (null if value is None else value)
             for key, value in record.headers
         ]
         return between.join(pairs) or b"NO_HEADERS"
 
-    def timestamp(record: Any) -> bytes:
-        kind = b"LogAppendTime" if record.timestamp_type == 1 else b"CreateTime"
-        return kind + b":%d" % record.timestamp
-
     columns: dict[str, Formatter] = {
-        "print.timestamp": timestamp,
-        "print.partition": lambda record: b"Partition:%d" % record.partition,
-        "print.offset": lambda record: b"Offset:%d" % record.offset,
+        "print.timestamp": lambda record, source: (
+            timestamp_type(source).encode() + b":%d" % record.timestamp
+        ),
+        "print.partition": lambda _, source: b"Partition:%d" % source.partition,
+        "print.offset": lambda record, _: b"Offset:%d" % record.offset,
         "print.headers": headers,
-        "print.key": lambda record: null if record.key is None else record.key,
-        "print.value": lambda record: null if record.value is None else record.value,
+        "print.key": lambda record, _: null if record.key is None else record.key,
+        "print.value": lambda record, _: null if record.value is None else record.value,
     }
-    used = [column for name, column in columns.items() if chosen[name].lower() == "true"]
+    names = [name for name in columns if chosen[name].lower() == "true"]
+    used = [columns[name] for name in names]
     separator, end = chosen["key.separator"].encode(), chosen["line.separator"].encode()
-    return lambda record: separator.join([column(record) for column in used]) + end
+    return Form(
+        lambda record, source: separator.join([column(record, source) for column in used]) + end,
+        Around(b"", end, null) if names == ["print.value"] else None,
+    )
 
 
-def to_json(record: Any, all_base64: bool) -> bytes:
+def timestamp_type(source: Source) -> str:
+    """The type of a record's timestamp, as Apache Kafka writes it."""
+    return "LogAppendTime" if source.timestamp_type == 1 else "CreateTime"
+
+
+def to_json(record: Record, source: Source, all_base64: bool) -> bytes:
     """One record as a JSON object that loses nothing.
 
     Bytes that are UTF-8 are given as text under `key` and `value`, others as base64 under `key_base64` and
     `value_base64`; with `all_base64`, all are.
     """
     entry: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
+        "topic": source.topic,
+        "partition": source.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "timestamp_type": "LogAppendTime" if record.timestamp_type == 1 else "CreateTime",
+        "timestamp_type": timestamp_type(source),
     }
     put(entry, "key", record.key, all_base64)
     put(entry, "value", record.value, all_base64)
     entry["headers"] = []
     for key, value in record.headers:
-        header = {"key": key}
+        header: dict[str, Any] = {}
+        put(header, "key", header_key(key), False)
         put(header, "value", value, all_base64)
         entry["headers"].append(header)
     return json.dumps(entry, ensure_ascii=False).encode()
@@ -209,10 +260,10 @@ def from_json(line: bytes) -> JsonRecord:
 
 
 def name_of(header: dict[str, Any]) -> str:
-    name = header.get("key")
-    if not isinstance(name, str):
+    name = data_of(header, "key")
+    if name is None:
         raise FormatError("headers: the key of a header is not a text")
-    return name
+    return name.decode("utf-8", "surrogateescape")
 
 
 def data_of(entry: dict[str, Any], name: str) -> bytes | None:

@@ -142,8 +142,7 @@ def described(brokers: Brokers, names: Iterable[str] = ()) -> list[Any]:
     if not request.topics:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     response = brokers.ask(request)
-    brokers.nodes = {row.node_id: row for row in response.brokers}
-    brokers.controller = response.controller_id
+    brokers.take_nodes(response)
     return sorted(response.topics, key=lambda topic: str(topic.name))
 
 

@@ -12,7 +12,6 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -30,7 +29,6 @@ from server.cli.client import (
     whole_number,
     without_class,
 )
-from server.cli.consume import follow
 from server.cli.produce import split_lines
 from server.cli.reset_target import target
 from server.cli.topics import as_kafka_writes_it
@@ -53,52 +51,6 @@ def test_lines_are_split_at_the_first_separator_and_keep_other_blanks() -> None:
 def test_lengths_of_lines_add_up_to_the_file() -> None:
     text = b"a\nbb\r\n\nc"
     assert sum(length for *_, length in split_lines(io.BytesIO(text), None)) == len(text)
-
-
-class SlowGroup:
-    """A consumer whose group takes some polls until it assigns a partition, with one record."""
-
-    def __init__(self) -> None:
-        self.polls: list[dict[str, list[Any]]] = [{}, {}, {}, {"t-0": [record_of(b"hello")]}, {}]
-        self.assigned: set[str] = set()
-        self.offset = 0
-        self.committed: list[int] = []
-
-    def poll(self, **_: int) -> dict[str, list[Any]]:
-        if len(self.polls) == 3:
-            self.assigned = {"t-0"}
-        answer = self.polls.pop(0)
-        self.offset += len(answer)
-        return answer
-
-    def assignment(self) -> set[str]:
-        return self.assigned
-
-    def position(self, partition: str) -> int:
-        return self.offset
-
-    def end_offsets(self, partitions: set[str]) -> dict[str, int]:
-        return dict.fromkeys(partitions, 1)
-
-    def commit(self) -> None:
-        self.committed.append(self.offset)
-
-
-def record_of(value: bytes) -> Any:
-    return SimpleNamespace(value=value)
-
-
-def test_member_of_a_group_that_is_long_in_joining_stops_at_the_end_and_not_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    output = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output))
-    consumer = SlowGroup()
-    options = Namespace(
-        max=None, exit=True, group="g", timeout_ms=None, formatter=lambda record: record.value
-    )
-    assert follow(consumer, options, {}) == 0
-    assert (output.getvalue(), consumer.committed, consumer.polls) == (b"hello", [1], [])
 
 
 def options_of(broker: socket.socket) -> Namespace:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from server.cli.client import arguments_of
 from server.cli.client_properties import UsageError, client_arguments, read_properties
 
 LOGIN = {
@@ -18,10 +20,10 @@ LOGIN = {
 
 def test_command_line_wins_over_files_and_idle_keys_of_files_are_told(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("client.id=a\nretries=3\nacks=all\nrequest.timeout.ms=5\n")
+    file.write_text("client.id=a\nretries=3\ninterceptor.classes=a\nrequest.timeout.ms=5\n")
     properties, idle = read_properties([str(file)], [("client.id", "b")])
     assert properties == {"client.id": "b", "request.timeout.ms": "5"}
-    assert idle == ["acks", "retries"]
+    assert idle == ["interceptor.classes", "retries"]
     assert client_arguments(properties) == {"client_id": "b", "request_timeout_ms": 5}
 
 
@@ -51,6 +53,44 @@ def test_pem_stores_of_java_clients_are_taken(tmp_path: Path) -> None:
     ) == {"security_protocol": "SSL", "ssl_cafile": str(store), "ssl_check_hostname": False}
 
 
+def test_properties_that_options_have_words_for_are_taken() -> None:
+    properties = {
+        "acks": "-1",
+        "auto.offset.reset": "smallest",
+        "compression.codec": "lz4",
+        "group.id": "g",
+    }
+    assert client_arguments(properties) == {
+        "acks": "all",
+        "auto_offset_reset": "earliest",
+        "compression_type": "lz4",
+        "group_id": "g",
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "property_", "variable", "address"),
+    [
+        ("a:1", "b:2", "c:3", "a:1"),
+        (None, "b:2", "c:3", "b:2"),
+        (None, None, "c:3", "c:3"),
+        (None, None, "", "localhost:9092"),
+    ],
+)
+def test_address_of_an_option_wins_over_a_property_and_that_over_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+    option: str | None,
+    property_: str | None,
+    variable: str,
+    address: str,
+) -> None:
+    monkeypatch.setenv("KWIRE_BOOTSTRAP", variable)
+    pairs = [] if property_ is None else [("bootstrap.servers", property_)]
+    options = Namespace(bootstrap=option, properties=pairs, command_config=[])
+    arguments_of(options)
+    assert options.bootstrap == address
+
+
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
@@ -62,6 +102,8 @@ def test_pem_stores_of_java_clients_are_taken(tmp_path: Path) -> None:
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "a"},
             "a login by PLAIN needs sasl.jaas.config, or sasl.username and sasl.password",
         ),
+        ({"acks": "2"}, "acks=2: none of 0, 1, all"),
+        ({"auto.offset.reset": "none"}, "auto.offset.reset=none: neither earliest nor latest"),
         ({"request.timeout.ms": "soon"}, "request.timeout.ms=soon: not a whole number"),
         ({"sasl.jaas.config": "Plain required secret"}, "sasl.jaas.config: "),
         ({"ssl.truststore.location": "/nonexistent"}, "No such file"),

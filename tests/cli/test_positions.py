@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import pytest
 
-from server.cli.positions import Position, position, resolve
+from server.cli.positions import Partition, Position, position, resolve
+from server.explain.asking import EARLIEST, LATEST
 
 
 @pytest.mark.parametrize(
@@ -39,38 +39,33 @@ def test_position_that_cannot_be_meant_is_refused(text: str) -> None:
         position(text)
 
 
-class Found(NamedTuple):
-    offset: int
-
-
-class Consumer:
+def offsets_at(tps: Sequence[Partition], at: int) -> dict[Partition, int]:
     """Partitions 0 (offsets 5 to 9, the first at time 100) and 1 (empty)."""
+    if at == EARLIEST:
+        return {ZERO: 5, ONE: 0}
+    if at == LATEST:
+        return {ZERO: 10, ONE: 0}
+    return {ZERO: 5} if at <= 100 else {}
 
-    def beginning_offsets(self, tps: list[int]) -> dict[int, int]:
-        return {0: 5, 1: 0}
 
-    def end_offsets(self, tps: list[int]) -> dict[int, int]:
-        return {0: 10, 1: 0}
-
-    def offsets_for_times(self, times: Mapping[int, Any]) -> dict[int, Found | None]:
-        return {0: Found(5) if times[0] <= 100 else None, 1: None}
+ZERO, ONE = ("t", 0), ("t", 1)
 
 
 @pytest.mark.parametrize(
-    ("text", "offsets"),
+    ("text", "zero", "one"),
     [
-        ("beginning", {0: 5, 1: 0}),
-        ("end", {0: 10, 1: 0}),
-        ("7", {0: 7, 1: 0}),
-        ("3", {0: 5, 1: 0}),
-        ("99", {0: 10, 1: 0}),
-        ("-2", {0: 8, 1: 0}),
-        ("-20", {0: 5, 1: 0}),
-        ("@100", {0: 5, 1: 0}),
-        ("@101", {0: 10, 1: 0}),
+        ("beginning", 5, 0),
+        ("end", 10, 0),
+        ("7", 7, 0),
+        ("3", 5, 0),
+        ("99", 10, 0),
+        ("-2", 8, 0),
+        ("-20", 5, 0),
+        ("@100", 5, 0),
+        ("@101", 10, 0),
     ],
 )
 def test_position_is_found_in_each_partition_within_what_it_has(
-    text: str, offsets: dict[int, int]
+    text: str, zero: int, one: int
 ) -> None:
-    assert resolve(Consumer(), [0, 1], position(text)) == offsets
+    assert resolve(offsets_at, [ZERO, ONE], position(text)) == {ZERO: zero, ONE: one}

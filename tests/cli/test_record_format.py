@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.cli.record_format import FormatError, JsonRecord, formatter, from_json
+from kwire.records.record import Record
+from server.cli.record_format import (
+    Form,
+    FormatError,
+    JsonRecord,
+    Source,
+    formatter,
+    from_json,
+    kafka_formatter,
+)
+
+SOURCE = Source("t", 1, 0)
 
 
-def record(**changes: Any) -> Any:
-    plain: dict[str, Any] = {
-        "topic": "t",
-        "partition": 1,
-        "offset": 2,
-        "timestamp": 3,
-        "timestamp_type": 0,
-        "key": b"k",
-        "value": b"\xff",
-        "headers": [("h", b"x"), ("h", None)],
-    }
-    return SimpleNamespace(**{**plain, **changes})
+def record(**changes: Any) -> Record:
+    return Record(2, 3, b"k", b"\xff", [("h", b"x"), ("h", None)])._replace(**changes)
+
+
+def printed(form: Form, shown: Record) -> bytes:
+    """What is printed of a record; the shorter way for values has to give the same."""
+    text = form.one(shown, SOURCE)
+    if form.around is not None:
+        before, after, null = form.around
+        assert text == before + (null if shown.value is None else shown.value) + after
+    return text
 
 
 @pytest.mark.parametrize(
-    ("form", "printed"),
+    ("form", "text"),
     [
         ("value", b"\xff\n"),
         ("key-value", b"k\t\xff\n"),
         (r"%t[%p]@%o %T %k(%K)=%s(%S) %h 100%%\n", b"t[1]@2 3 k(1)=\xff(1) h=x,h=NULL 100%\n"),
         (r"%R%s\x00\t\\", b"\0\0\0\1\xff\0\t\\"),
+        (r"<%s>%%\n", b"<\xff>%\n"),
     ],
 )
-def test_record_is_printed_in_each_form(form: str, printed: bytes) -> None:
-    assert formatter(form)(record()) == printed
+def test_record_is_printed_in_each_form(form: str, text: bytes) -> None:
+    assert printed(formatter(form), record()) == text
 
 
 @pytest.mark.parametrize(
-    ("form", "printed"),
-    [("key-value", b"\t\n"), ("%k%s|%K %S", b"|-1 -1"), ("%R", b"\xff\xff\xff\xff")],
+    ("form", "text"),
+    [
+        ("value", b"\n"),
+        ("key-value", b"\t\n"),
+        ("%k%s|%K %S", b"|-1 -1"),
+        ("%R", b"\xff\xff\xff\xff"),
+    ],
 )
-def test_tombstone_without_key_is_printed_in_each_form(form: str, printed: bytes) -> None:
-    assert formatter(form)(record(key=None, value=None)) == printed
+def test_tombstone_without_key_is_printed_in_each_form(form: str, text: bytes) -> None:
+    assert printed(formatter(form), record(key=None, value=None)) == text
 
 
 @pytest.mark.parametrize(
@@ -55,6 +70,7 @@ def test_tombstone_without_key_is_printed_in_each_form(form: str, printed: bytes
         ("%q", "%q is none of %s %S"),
         ("%s%", "% is none of"),
         (r"%s\q", r"\\q is none of"),
+        (r"%s\xg", r"\\x is none of"),
     ],
 )
 def test_form_that_cannot_be_meant_is_refused(form: str, said: str) -> None:
@@ -64,15 +80,38 @@ def test_form_that_cannot_be_meant_is_refused(form: str, said: str) -> None:
 
 def test_bytes_that_are_no_text_are_not_mistaken_for_text() -> None:
     one, other = record(value=b"\xff"), record(value=rb"\xff")
-    assert json.loads(formatter("json")(one))["value_base64"] == "/w=="
-    assert json.loads(formatter("json")(other))["value"] == r"\xff"
+    assert json.loads(printed(formatter("json"), one))["value_base64"] == "/w=="
+    assert json.loads(printed(formatter("json"), other))["value"] == r"\xff"
 
 
 def test_headers_with_the_same_key_are_all_printed() -> None:
-    assert json.loads(formatter("json")(record()))["headers"] == [
+    assert json.loads(printed(formatter("json"), record()))["headers"] == [
         {"key": "h", "value": "x"},
         {"key": "h", "value": None},
     ]
+
+
+def test_header_key_that_is_no_text_is_printed_and_read_back() -> None:
+    headers = [("\udcff", b"x")]
+    line = printed(formatter("json"), record(headers=headers))
+    assert json.loads(line)["headers"] == [{"key_base64": "/w==", "value": "x"}]
+    assert from_json(line).headers == headers
+    assert printed(formatter("%h"), record(headers=headers)) == b"\xff=x"
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({}, b"null\n"),
+        ({"null.literal": "-", "print.key": "true"}, b"k\t-\n"),
+        (
+            {"print.timestamp": "true", "print.headers": "true", "key.separator": "|"},
+            b"CreateTime:3|h:x,h:null|null\n",
+        ),
+    ],
+)
+def test_properties_of_kafkas_tool_choose_the_form(properties: dict[str, str], text: bytes) -> None:
+    assert printed(kafka_formatter(properties), record(value=None)) == text
 
 
 DATA = st.none() | st.binary(max_size=8)
@@ -86,8 +125,8 @@ def test_printed_json_is_read_back_as_the_same_record(
     all_base64: bool,
 ) -> None:
     headers = [(name.encode("utf-8", "ignore").decode(), data) for name, data in headers]
-    printed = formatter("json", all_base64)(record(key=key, value=value, headers=headers))
-    assert from_json(printed) == JsonRecord(key, value, headers, 1, 3)
+    line = printed(formatter("json", all_base64), record(key=key, value=value, headers=headers))
+    assert from_json(line) == JsonRecord(key, value, headers, 1, 3)
 
 
 @pytest.mark.parametrize(

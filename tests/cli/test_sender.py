@@ -123,3 +123,7 @@ def test_properties_of_kafkas_tool_are_taken(kafka: Any, tmp_path: Path) -> None
     assert produce(kafka, tmp_path, b"", "t", "--property", "parse.kee=true") == 2
     assert produce(kafka, tmp_path, b"", "t", "-X", "transactional.id=a") == 2
     assert produce(kafka, tmp_path, b"x\n", "t", "--acks", "0") == 0
+    words = ["t", "-X", "compression.type=zstd", "-X", "acks=1"]
+    with kafka.record() as recorded:
+        assert produce(kafka, tmp_path, b"x\n", *words) == 0
+    assert [each.request["acks"] for each in recorded.requests("Produce")] == [1]

@@ -33,6 +33,9 @@ class MovedCluster:
     def learn_nodes(self) -> None:
         self.controller = min(self.controller + 1, 2)
 
+    def take_nodes(self, metadata: Any) -> None:
+        self.controller = metadata.controller_id
+
     def wire(self, node: int | None) -> Any:
         return SimpleNamespace(sock=SimpleNamespace(settimeout=lambda seconds: None))
 

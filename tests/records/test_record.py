@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from kwire.records.record import (
     Record,
     find_by_time,
     read_records,
+    read_values,
     read_varint,
     read_varlong,
     write_record,
@@ -131,6 +134,50 @@ def test_first_record_at_a_time_is_that_of_a_walk(
         None,
     )
     assert find_by_time(data, len(deltas), 5, base, wanted, start) == walked
+
+
+@given(
+    records=st.lists(
+        st.tuples(
+            st.integers(-(2**40), 2**40),
+            st.integers(0, 2**31 - 1),
+            st.none() | st.binary(max_size=300),
+            st.none() | st.binary(max_size=300) | st.just(bytes(20_000)),
+            st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
+        ),
+        max_size=6,
+    )
+)
+def test_values_alone_are_those_of_the_records(
+    records: list[tuple[int, int, Any, Any, Any]],
+) -> None:
+    data = b"".join(
+        write_record(offset, delta, key, value, headers)
+        for delta, offset, key, value, headers in records
+    )
+    expected = [b"none" if value is None else value for *_, value, _ in records]
+    assert read_values(data, len(records), b"none") == expected
+
+
+@pytest.mark.parametrize(
+    "hexed",
+    [
+        "28 00 00 00 06 6b6579 0a 76616c7565 02 02 68 04 7631",
+        "01 00 00 00 01 01 00",
+        "0a 00 00 00 01 01 00",
+        "0c 00 00 00 7e 01 00",
+        "0c 00 00 00 01 02 00",
+        "ffffffffff 00 00",
+    ],
+)
+def test_values_of_lying_records_are_refused(hexed: str) -> None:
+    with pytest.raises(CorruptRecord):
+        read_values(bytes.fromhex(hexed), 1)
+    for cut in range(len(RECORD)):
+        with pytest.raises(CorruptRecord):
+            read_values(RECORD[:cut], 1)
+    with pytest.raises(CorruptRecord, match="after the last record"):
+        read_values(RECORD * 2, 1)
 
 
 def test_search_by_time_in_damaged_records_ends() -> None:

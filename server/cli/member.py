@@ -1,0 +1,346 @@
+"""A member of a consumer group, by the classic protocol: pure, so whoever runs it has the connections and the time.
+
+The functions that ask are generators, as in explain/asking.py. `TryAgain` says that the same is to be done again after
+a moment. Source: AbstractCoordinator, ConsumerCoordinator, RangeAssignor, RoundRobinAssignor (Java); KIP-345, KIP-394,
+KIP-447.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from kwire.codec import decode, encode
+from kwire.errors import ErrorCode
+from kwire.messages.find_coordinator import FindCoordinatorRequest
+from kwire.messages.heartbeat import HeartbeatRequest
+from kwire.messages.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from kwire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kwire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from kwire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+from ..explain.asking import GROUP, Ask, Asking, placed_of, words_of
+from .client import NOT_AUTHORIZED, CommandError
+from .positions import Partition
+
+#: The kind of group, in JoinGroup.
+CONSUMER = "consumer"
+#: Up to these versions, one group is asked for, its leader always assigns, and topics are named.
+FIND_VERSION, JOIN_VERSION, COMMIT_VERSION, OFFSET_FETCH_VERSION = 3, 7, 8, 7
+#: What is written into the opaque bytes of JoinGroup and SyncGroup, and what later versions begin with.
+PROTOCOL_VERSION = 0
+
+REJOIN = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+)
+ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+SAID = {
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "its members use neither the range nor the roundrobin assignor,"
+    " or are no consumers",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the broker allows (group.max.size)",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "session.timeout.ms is not within what the broker allows",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has come with the same group.instance.id",
+}
+
+
+class TryAgain(Exception):
+    """Something is on its way, so the same has to be done again after a moment. The text says what, for the user."""
+
+
+# -- assignors -------------------------------------------------------------------------------------
+
+
+def assign_range(
+    partitions: Mapping[str, int], members: Mapping[str, Sequence[str]]
+) -> dict[str, list[Partition]]:
+    """Partitions by member: of each topic a piece, the first members' being longer if need be.
+
+    Shape: numbers of partitions by topic; topics by member, in the order in which members are served.
+    """
+    result: dict[str, list[Partition]] = {member: [] for member in members}
+    for topic, count in sorted(partitions.items()):
+        wanting = [member for member, topics in members.items() if topic in topics]
+        first = 0
+        for place, member in enumerate(wanting):
+            size = count // len(wanting) + (place < count % len(wanting))
+            result[member] += [(topic, number) for number in range(first, first + size)]
+            first += size
+    return result
+
+
+def assign_round_robin(
+    partitions: Mapping[str, int], members: Mapping[str, Sequence[str]]
+) -> dict[str, list[Partition]]:
+    """Partitions by member: one after the other, in turns. Shape: as for `assign_range`."""
+    result: dict[str, list[Partition]] = {member: [] for member in members}
+    turns = itertools.cycle(members.items())
+    for topic, count in sorted(partitions.items()):
+        if not any(topic in topics for topics in members.values()):
+            continue
+        for number in range(count):
+            member = next(member for member, topics in turns if topic in topics)
+            result[member].append((topic, number))
+    return result
+
+
+ASSIGNORS = {"range": assign_range, "roundrobin": assign_round_robin}
+
+
+# -- opaque bytes ----------------------------------------------------------------------------------
+
+
+def packed(message: object) -> bytes:
+    """A message of the consumer protocol, with its version in front."""
+    return PROTOCOL_VERSION.to_bytes(2, "big") + encode(message, PROTOCOL_VERSION)
+
+
+def subscription(topics: Sequence[str]) -> bytes:
+    return packed(ConsumerProtocolSubscription(topics=list(topics), owned_partitions=[]))
+
+
+def assignment(tps: Iterable[Partition]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, number in tps:
+        topics.setdefault(topic, []).append(number)
+    rows = [TopicPartition(topic=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return packed(ConsumerProtocolAssignment(assigned_partitions=rows))
+
+
+def topics_in(metadata: bytes) -> list[str]:
+    """The topics of a subscription. Errors: WireError."""
+    version = min(int.from_bytes(metadata[:2], "big"), 3)
+    topics: list[str] = decode(ConsumerProtocolSubscription, bytes(metadata), version, 2).topics
+    return topics
+
+
+def partitions_in(data: bytes) -> list[Partition]:
+    """The partitions of an assignment. Errors: WireError."""
+    if not data:
+        return []
+    version = min(int.from_bytes(data[:2], "big"), 3)
+    message = decode(ConsumerProtocolAssignment, bytes(data), version, 2)
+    return [(row.topic, number) for row in message.assigned_partitions for number in row.partitions]
+
+
+# -- the member ------------------------------------------------------------------------------------
+
+
+class Member:
+    """One member of a group. Errors of all that asks: CommandError for what is refused for good, TryAgain, Unavailable.
+
+    Unit: timeouts in ms. Source of the defaults: ConsumerConfig.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topics: Sequence[str],
+        *,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 300_000,
+    ) -> None:
+        self.generation = -1
+        """-1 while it has to join."""
+        self.led: dict[str, int] = {}
+        """Partitions of the topics of all members, as they were assigned; empty for members that do not assign."""
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.coordinator: int | None = None
+        self._group = group
+        self._topics = list(topics)
+        self._instance_id = instance_id
+        self._session_timeout_ms = session_timeout_ms
+        self._member_id = ""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it keeps its partitions when it leaves, until its session ends (KIP-345)."""
+        return self._instance_id is not None
+
+    def find(self) -> Asking[int]:
+        """The group's coordinator."""
+        if self.coordinator is None:
+            request = FindCoordinatorRequest(key=self._group, key_type=GROUP)
+            response = yield Ask(request, None, FIND_VERSION)
+            if response.error_code:
+                self._refused(response.error_code)
+            self.coordinator = response.node_id
+        return self.coordinator
+
+    def join(self) -> Asking[list[Partition]]:
+        """Join, or join again; returns the partitions of this member."""
+        self.generation = -1
+        node = yield from self.find()
+        data = subscription(self._topics)
+        request = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=CONSUMER,
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=data) for name in ASSIGNORS],
+        )
+        joined = yield Ask(request, node, JOIN_VERSION)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = request.member_id = joined.member_id
+            joined = yield Ask(request, node, JOIN_VERSION)
+        if joined.error_code:
+            self._refused(joined.error_code)
+        self._member_id = joined.member_id
+        assignments: list[SyncGroupRequestAssignment] = []
+        self.led = {}
+        if joined.leader == joined.member_id:
+            assignments = yield from self._assign(joined)
+        synced = yield Ask(
+            SyncGroupRequest(
+                group_id=self._group,
+                generation_id=joined.generation_id,
+                member_id=self._member_id,
+                group_instance_id=self._instance_id,
+                protocol_type=CONSUMER,
+                protocol_name=joined.protocol_name,
+                assignments=assignments,
+            ),
+            node,
+        )
+        if synced.error_code:
+            self._refused(synced.error_code)
+        self.generation = joined.generation_id
+        return partitions_in(synced.assignment)
+
+    def _assign(self, joined: Any) -> Asking[list[SyncGroupRequestAssignment]]:
+        """What each member reads. Shape: static members come first, so that their partitions stay the same."""
+        rows = sorted(
+            joined.members,
+            key=lambda row: (
+                row.group_instance_id is None,
+                row.group_instance_id or "",
+                row.member_id,
+            ),
+        )
+        members = {row.member_id: topics_in(row.metadata) for row in rows}
+        self.led = yield from self._counts(set().union(*members.values()))
+        shares = ASSIGNORS[joined.protocol_name](self.led, members)
+        return [
+            SyncGroupRequestAssignment(member_id=member, assignment=assignment(tps))
+            for member, tps in shares.items()
+        ]
+
+    def _counts(self, topics: Iterable[str]) -> Asking[dict[str, int]]:
+        """Numbers of partitions by topic."""
+        placed = yield from placed_of(topics)
+        return {topic: len(partitions) for topic, partitions in placed.items()}
+
+    def look_for_partitions(self) -> Asking[None]:
+        """Have the group assign anew if this member did, and topics have other partitions now."""
+        if self.led and (yield from self._counts(self.led)) != self.led:
+            self.generation = -1
+
+    def committed(self, tps: Iterable[Partition]) -> Asking[dict[Partition, int]]:
+        """Where the group goes on in each partition, without those that have no offset."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in tps:
+            topics.setdefault(topic, []).append(number)
+        if not topics:
+            return {}
+        request = OffsetFetchRequest(
+            group_id=self._group,
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+                for topic, numbers in topics.items()
+            ],
+            require_stable=True,
+        )
+        response = yield Ask(request, (yield from self.find()), OFFSET_FETCH_VERSION)
+        found = {}
+        errors = [response.error_code]
+        for topic_row in response.topics:
+            for row in topic_row.partitions:
+                errors.append(row.error_code)
+                if row.committed_offset >= 0:
+                    found[topic_row.name, row.partition_index] = row.committed_offset
+        self._check(errors)
+        return found
+
+    def commit(self, offsets: Mapping[Partition, int]) -> Asking[None]:
+        """Store how far this member has read; afterwards, it may have to join again."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, number), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=number, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=self.generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            topics=[
+                OffsetCommitRequestTopic(name=topic, partitions=rows)
+                for topic, rows in topics.items()
+            ],
+        )
+        response = yield Ask(request, (yield from self.find()), COMMIT_VERSION)
+        self._check(row.error_code for topic in response.topics for row in topic.partitions)
+
+    def beat(self) -> Asking[None]:
+        """Tell the coordinator that this member is alive; afterwards, it may have to join again."""
+        request = HeartbeatRequest(
+            group_id=self._group,
+            generation_id=self.generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+        )
+        response = yield Ask(request, (yield from self.find()))
+        self._check([response.error_code])
+
+    def leave(self) -> Asking[None]:
+        """Leave the group, so that others get the partitions at once."""
+        if not self._member_id or self.is_static:
+            return
+        row = MemberIdentity(member_id=self._member_id, reason="the command has ended")
+        request = LeaveGroupRequest(group_id=self._group, members=[row])
+        yield Ask(request, (yield from self.find()))
+        self._member_id, self.generation = "", -1
+
+    def _check(self, errors: Iterable[int]) -> None:
+        """Deal with the errors of an answer to a member that has joined."""
+        for error in errors:
+            if error in REJOIN:
+                self._forget(error)
+            elif error:
+                self._refused(error)
+
+    def _forget(self, error: int) -> None:
+        self.generation = -1
+        if error == ErrorCode.UNKNOWN_MEMBER_ID:
+            self._member_id = ""
+
+    def _refused(self, error: int) -> NoReturn:
+        """Errors: CommandError or TryAgain."""
+        said = SAID.get(error) or NOT_AUTHORIZED.get(error) or words_of(error)  # type: ignore[call-overload]
+        text = f"{self._group}: {said}"
+        if error in REJOIN:
+            self._forget(error)
+            raise TryAgain(text)
+        if error in ELSEWHERE:
+            self.coordinator = None
+            raise TryAgain(text)
+        if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or ErrorCode(error).retriable:
+            raise TryAgain(text)
+        raise CommandError(text)

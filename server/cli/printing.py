@@ -1,0 +1,111 @@
+"""What `kwire consume` writes: batches as text, and standard output, whose reader may be slow."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kwire.errors import WireError
+from kwire.records.batch import RecordBatch
+from kwire.records.record import Record, read_values
+
+from .client import CommandError
+from .reader import Chunk
+from .record_format import Form, Source
+
+#: How long is waited for the reader of the output before something else is done. Unit: s.
+SLOW_S = 0.5
+#: Written at a time where the reader may be slow: a pipe that takes something takes so much. Unit: bytes.
+PIECE = 4096
+
+
+class Printed(NamedTuple):
+    """Records as they are printed. Shape: `next_offset` is after the last of them, and of what is not shown."""
+
+    text: bytes
+    records: int
+    next_offset: int
+
+
+def text_of(chunk: Chunk, form: Form, most: int | None) -> Printed:
+    """What is printed of a chunk, at most so many records. Errors: CommandError for damaged batches."""
+    topic, partition = chunk.partition
+    texts: list[bytes] = []
+    count = 0
+    for batch in chunk.batches:
+        left = None if most is None else most - count
+        if left == 0:
+            return Printed(b"".join(texts), count, batch.header.base_offset)
+        try:
+            batch.verify_crc()
+            printed = text_of_batch(
+                batch, Source(topic, partition, batch.timestamp_type), form, chunk, left
+            )
+        except WireError as error:
+            offset = batch.header.base_offset
+            raise CommandError(
+                f"{topic}-{partition}: damaged at offset {offset}: {error}"
+            ) from None
+        texts.append(printed.text)
+        count += printed.records
+        if left is not None and printed.records == left:
+            return Printed(b"".join(texts), count, printed.next_offset)
+    return Printed(b"".join(texts), count, chunk.next_offset)
+
+
+def text_of_batch(
+    batch: RecordBatch, source: Source, form: Form, chunk: Chunk, most: int | None
+) -> Printed:
+    """What is printed of a batch, as far as it belongs to the chunk. Errors: WireError."""
+    header = batch.header
+    around = form.around
+    if (
+        around is not None
+        and header.magic == 2
+        and chunk.begin <= header.base_offset
+        and header.last_offset < chunk.next_offset
+        and (most is None or header.records_count <= most)
+    ):
+        values = read_values(batch.body(), header.records_count, around.null)
+        between = around.after + around.before
+        text = around.before + between.join(values) + around.after if values else b""
+        return Printed(text, len(values), header.next_offset)
+    records: list[Record] = [
+        record for record in batch.records() if chunk.begin <= record.offset < chunk.next_offset
+    ][:most]
+    one = form.one
+    text = b"".join([one(record, source) for record in records])
+    return Printed(text, len(records), records[-1].offset + 1 if records else header.next_offset)
+
+
+class Output:
+    """Standard output. Shape: while its reader is slow, `idle` is called now and then."""
+
+    def __init__(self, stream: Any, idle: Callable[[], None] | None) -> None:
+        self._stream = stream
+        self._idle = idle if idle is not None and can_be_slow(stream) else None
+
+    def write(self, text: bytes) -> None:
+        """Write and flush."""
+        if self._idle is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        number = self._stream.fileno()
+        view = memoryview(text)
+        while view:
+            if select.select([], [number], [], SLOW_S)[1]:
+                view = view[os.write(number, view[:PIECE]) :]
+            else:
+                self._idle()
+
+
+def can_be_slow(stream: Any) -> bool:
+    """Whether a stream may have to be waited for: a pipe or a terminal, but not a file."""
+    try:
+        return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
