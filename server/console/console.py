@@ -46,6 +46,7 @@ class Kept:
 
     until_ms: int
     value: Any
+    of: object = None
 
 
 @dataclass(eq=False)
@@ -129,11 +130,13 @@ class Console:
         self._silent = {each: kept for each, kept in self._silent.items() if now_ms < kept.until_ms}
         return {each: kept.value for each, kept in sorted(self._silent.items())}
 
-    async def kept(self, key: Any, ms: int, make: Callable[[], Awaitable[Any]]) -> Any:
-        """What `make` returns, or returned within the last `ms`; several pages that want it wait for one."""
+    async def kept(
+        self, key: Any, ms: int, make: Callable[[], Awaitable[Any]], of: object = None
+    ) -> Any:
+        """What `make` returns, or returned within the last `ms`, `of` the same object; several pages that want it wait for one."""
         now_ms = self.broker.clock.monotonic_ms()
         found = self._kept.get(key)
-        if found is not None and now_ms < found.until_ms:
+        if found is not None and now_ms < found.until_ms and found.of is of:
             return found.value
         making = self._making.get(key)
         if making is None:
@@ -143,7 +146,7 @@ class Console:
         value = await asyncio.shield(making)
         if len(self._kept) > 64:
             self._kept.clear()
-        self._kept[key] = Kept(self.broker.clock.monotonic_ms() + ms, value)
+        self._kept[key] = Kept(self.broker.clock.monotonic_ms() + ms, value, of)
         return value
 
     def forget(self) -> None:
@@ -205,6 +208,7 @@ class Console:
             self.history.add(sample_of(await self.view()))
             await asyncio.sleep(SAMPLE_S)
         self.history.samples.clear()
+        self.forget()
 
     async def view(self) -> View:
         """The broker's own counters, at most a second old."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from .console import Console, Refused
 
 #: How long what was gathered is good, in ms.
 KEPT_MS = 2_000
+#: The same for what cannot change unless the image does.
+UNCHANGED_MS = 600_000
 #: The same for where other brokers' consoles are.
 CONSOLES_MS = 15_000
 #: How long the store is waited for.
@@ -39,14 +42,17 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class Lag(NamedTuple):
-    """A committed offset. Shape: `end` and `lag` are None if the partition's leader does not tell, or it is gone."""
+    """A committed offset.
+
+    Shape: `end` and `lag` are None before `with_ends`, and if the partition's leader does not tell, or it is gone.
+    """
 
     group: str
     topic: str
     partition: int
     committed: int
     metadata: str
-    end: int | None
+    end: int | None = None
 
     @property
     def lag(self) -> int | None:
@@ -73,7 +79,10 @@ class Groups:
 
 
 async def topics(console: Console) -> dict[str, Any]:
-    """Every topic that may be seen, as Metadata answers, by name in order."""
+    """Every topic that may be seen, as Metadata answers, by name in order.
+
+    Shape: without an authorizer, it is asked for again only when the image is another one.
+    """
 
     async def gather() -> dict[str, Any]:
         response = await console.ask(
@@ -81,7 +90,11 @@ async def topics(console: Console) -> dict[str, Any]:
         )
         return {topic.name: topic for topic in sorted(response.topics, key=lambda t: t.name)}
 
-    return await console.kept("topics", KEPT_MS, gather)  # type: ignore[no-any-return]
+    async def gather_if_changed() -> dict[str, Any]:
+        return await console.kept("topics of image", UNCHANGED_MS, gather, console.broker.image())  # type: ignore[no-any-return]
+
+    make = gather if console.broker.has_authorizer else gather_if_changed
+    return await console.kept("topics", KEPT_MS, make)  # type: ignore[no-any-return]
 
 
 def leaders(topic: Any) -> dict[int, int]:
@@ -207,7 +220,7 @@ async def by_leader(
 
 
 async def groups(console: Console) -> Groups:
-    """All groups, their committed offsets and their lag."""
+    """All groups and their committed offsets; `with_ends` tells the lag of those that are shown."""
     return await console.kept("groups", KEPT_MS, lambda: _groups(console))  # type: ignore[no-any-return]
 
 
@@ -238,16 +251,8 @@ async def _groups(console: Console) -> Groups:
         },
         9,
     )
-    committed = [group for answer in answers.values() for group in answer.groups]
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for group in committed:
+    for group in (group for answer in answers.values() for group in answer.groups):
         for topic in group.topics:
-            wanted[topic.name].update(row.partition_index for row in topic.partitions)
-        await pause(console)
-    ends = await offsets(console, {name: sorted(rows) for name, rows in wanted.items()}, LATEST)
-    for group in committed:
-        for topic in group.topics:
-            of_topic = ends.get(topic.name, {})
             for row in topic.partitions:
                 if row.committed_offset < 0:
                     continue
@@ -257,12 +262,21 @@ async def _groups(console: Console) -> Groups:
                     row.partition_index,
                     row.committed_offset,
                     row.metadata or "",
-                    of_topic.get(row.partition_index),
                 )
                 found.by_group[lag.group].append(lag)
                 found.by_topic[lag.topic].append(lag)
         await pause(console)
     return found
+
+
+async def with_ends(console: Console, lags: Iterable[Lag]) -> list[Lag]:
+    """The same with the ends of their partitions."""
+    lags = list(lags)
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for lag in lags:
+        wanted[lag.topic].add(lag.partition)
+    ends = await offsets(console, {name: sorted(rows) for name, rows in wanted.items()}, LATEST)
+    return [lag._replace(end=ends.get(lag.topic, {}).get(lag.partition)) for lag in lags]
 
 
 def total_lag(rows: list[Lag]) -> int | None:

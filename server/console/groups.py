@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,14 @@ MOST_PARTITIONS = 2_000
 
 @dataclass
 class GroupRow:
-    """A group in the list. Shape: `lag` is None if none is known."""
+    """A group in the list. Shape: `lag` is None if none is known, or before it is asked for."""
 
     id: str
     state: str
     protocol_type: str
     topics: list[str]
     partitions: int
-    lag: int | None
+    lag: int | None = None
 
 
 @dataclass
@@ -81,11 +82,12 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
                 group.protocol_type,
                 topics,
                 len(lags),
-                facts.total_lag(lags),
             )
         )
         if number % 64 == 0:
             await console.broker.turns.pause(console)
+    if by_lag := request.query_params.get("sort") == "lag":
+        await _add_lag(console, groups, rows)
     pages = listing(
         "/console/groups",
         request.query_params,
@@ -98,7 +100,19 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
         },
         text=lambda row: f"{row.id} {row.state} {' '.join(row.topics)}",
     )
+    if not by_lag:
+        await _add_lag(console, groups, pages.rows)
     return {"pages": pages, "all_count": len(rows)}
+
+
+async def _add_lag(console: Console, groups: facts.Groups, rows: Iterable[GroupRow]) -> None:
+    rows = list(rows)
+    committed = [lag for row in rows for lag in groups.by_group.get(row.id, [])]
+    found: dict[str, list[Lag]] = {}
+    for lag in await facts.with_ends(console, committed):
+        found.setdefault(lag.group, []).append(lag)
+    for row in rows:
+        row.lag = facts.total_lag(found.get(row.id, []))
 
 
 def group_id(request: Request) -> str:
@@ -116,7 +130,7 @@ async def gather_group(console: Console, request: Request) -> dict[str, Any]:
     (group,) = response.groups
     if group.error_code:
         raise Refused(404, "Not available", f"The group {name}: {said(group.error_code)}.")
-    lags = groups.by_group.get(name, [])
+    lags = await facts.with_ends(console, groups.by_group.get(name, []))
     if group.group_state == "Dead" and not lags:
         raise Refused(
             404,

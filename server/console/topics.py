@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ class TopicRow:
     out_of_sync: int
     offline: int
     size: int | None
-    groups: list[tuple[str, int | None]]
-    lag: int | None
+    groups: list[tuple[str, int | None]] = field(default_factory=list)
+    lag: int | None = None
     records: int | None = None
 
 
@@ -105,8 +106,10 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
     for topic in topics.values():
         internal_count += topic.is_internal
         if show_internal or not topic.is_internal:
-            rows.append(_row(topic, sizes.get(topic.name), groups.by_topic.get(topic.name, [])))
+            rows.append(_row(topic, sizes.get(topic.name)))
         await pause(console)
+    if by_lag := request.query_params.get("sort") == "lag":
+        await _add_lag(console, groups, rows)
     pages = listing(
         "/console/topics",
         request.query_params,
@@ -120,6 +123,8 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
         text=lambda row: row.name,
         kept=("internal",),
     )
+    if not by_lag:
+        await _add_lag(console, groups, pages.rows)
     await _count_records(console, topics, pages)
     return {
         "pages": pages,
@@ -129,12 +134,22 @@ async def gather(console: Console, request: Request) -> dict[str, Any]:
     }
 
 
-def _row(topic: Any, sizes: dict[int, int] | None, lags: list[Lag]) -> TopicRow:
-    by_group: dict[str, list[Lag]] = {}
-    for lag in lags:
-        by_group.setdefault(lag.group, []).append(lag)
-    groups = [(name, facts.total_lag(found)) for name, found in by_group.items()]
-    groups.sort(key=lambda each: (-(each[1] or 0), each[0]))
+async def _add_lag(console: Console, groups: facts.Groups, rows: Iterable[TopicRow]) -> None:
+    """Add the groups of topics, the one with the most lag first."""
+    rows = list(rows)
+    committed = [lag for row in rows for lag in groups.by_topic.get(row.name, [])]
+    by_topic: dict[str, dict[str, list[Lag]]] = {}
+    for lag in await facts.with_ends(console, committed):
+        by_topic.setdefault(lag.topic, {}).setdefault(lag.group, []).append(lag)
+    for row in rows:
+        await console.broker.turns.pause(console)
+        by_group = by_topic.get(row.name, {})
+        row.groups = [(name, facts.total_lag(found)) for name, found in by_group.items()]
+        row.groups.sort(key=lambda each: (-(each[1] or 0), each[0]))
+        row.lag = facts.total_lag([lag for found in by_group.values() for lag in found])
+
+
+def _row(topic: Any, sizes: dict[int, int] | None) -> TopicRow:
     return TopicRow(
         topic.name,
         topic.is_internal,
@@ -143,8 +158,6 @@ def _row(topic: Any, sizes: dict[int, int] | None, lags: list[Lag]) -> TopicRow:
         sum(len(each.isr_nodes) < len(each.replica_nodes) for each in topic.partitions),
         sum(each.leader_id < 0 for each in topic.partitions),
         sum(sizes.values()) if sizes else None,
-        groups,
-        facts.total_lag(lags),
     )
 
 
@@ -287,7 +300,7 @@ async def gather_groups(console: Console, request: Request) -> dict[str, Any]:
     topic = await topic_of(console, request)
     groups = await facts.groups(console)
     found: dict[str, GroupOfTopic] = {}
-    for lag in groups.by_topic.get(topic.name, []):
+    for lag in await facts.with_ends(console, groups.by_topic.get(topic.name, [])):
         row = found.get(lag.group)
         if row is None:
             row = found[lag.group] = GroupOfTopic(lag.group, groups.listed[lag.group].state, None)

@@ -583,7 +583,7 @@ async def resets(writes: Writes, values: Values) -> list[Preview]:
     chosen = values.get("topic", "")
     lags = [
         lag
-        for lag in groups.by_group.get(values.get("group", ""), [])
+        for lag in await facts.with_ends(console, groups.by_group.get(values.get("group", ""), []))
         if lag.end is not None and chosen in ("", lag.topic)
     ]
     partitions: dict[str, list[int]] = {}

@@ -14,7 +14,7 @@ class Places(NamedTuple):
     """Where a message has error codes: in itself, by the field's name, and in the rows of which lists."""
 
     own: str | None
-    rows: tuple[str, ...]
+    rows: tuple[tuple[str, Places], ...]
 
 
 _places: dict[tuple[type, int], Places] = {}
@@ -38,16 +38,22 @@ def _look(message_class: type, version: int) -> Places:
         elif isinstance(field.type, Array) and isinstance(field.type.element, type):
             below = places(field.type.element, version)
             if below.own or below.rows:
-                rows.append(field.name)
+                rows.append((field.name, below))
     return Places(own, tuple(rows))
 
 
 def count_errors(message: Any, counts: dict[int, int], version: int) -> None:
     """Count the error codes of a message, 0 among them, into `counts`."""
-    own, rows = places(type(message), version)
+    _count([message], places(type(message), version), counts)
+
+
+def _count(messages: list[Any], found: Places, counts: dict[int, int]) -> None:
+    own, rows = found
     if own is not None:
-        code = int(getattr(message, own))
-        counts[code] = counts.get(code, 0) + 1
-    for name in rows:
-        for row in getattr(message, name) or ():
-            count_errors(row, counts, version)
+        for message in messages:
+            code = int(getattr(message, own))
+            counts[code] = counts.get(code, 0) + 1
+    for name, below in rows:
+        for message in messages:
+            if there := getattr(message, name):
+                _count(there, below, counts)

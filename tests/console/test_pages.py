@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.api import ApiKey
 from server.broker import Broker
 from server.config import BrokerConfig, ConfigError
 from server.console import facts
@@ -145,6 +146,29 @@ def test_topics_are_listed_with_records_and_settings(
             assert (await browser.get("/console/topics/missing")).status == 404
             page = await browser.get("/console/topics?q=%3Cscript%3Ealert(1)%3C/script%3E")
             assert "<script>alert" not in page.text and "&lt;script&gt;" in page.text
+
+    asyncio.run(main())
+
+
+def test_topics_are_asked_for_again_only_when_something_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "KEPT_MS", 0)
+
+    async def main() -> None:
+        async with console(tmp_path) as browser:
+            await create_topic(browser, "orders")
+            looked = browser.broker.console._looked  # type: ignore[union-attr]
+            assert looked is not None
+            asked = looked.sources.requests.apis[ApiKey.METADATA]
+            await browser.get("/console/topics")
+            before = asked.requests
+            for _ in range(3):
+                assert "orders" in (await browser.get("/console/topics")).text
+            assert asked.requests == before
+            await create_topic(browser, "others")
+            assert "others" in (await browser.get("/console/topics")).text
+            assert asked.requests > before
 
     asyncio.run(main())
 
