@@ -232,6 +232,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "the consumer group protocol",
             "ConsumerGroupHeartbeat 0, ConsumerGroupDescribe 0, OffsetCommit 10, OffsetFetch 10",
         ),
+        Kip("1101", "a hash of the topics of a consumer group", apis="ConsumerGroupHeartbeat 1"),
+        Kip(
+            "1251",
+            "epochs of single partitions in consumer groups",
+            apis="ConsumerGroupHeartbeat 1",
+        ),
         Kip("932", "share groups", "ShareGroupHeartbeat 1, ShareFetch 1, ShareAcknowledge 1"),
         Kip(
             "1043",
