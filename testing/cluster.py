@@ -96,7 +96,14 @@ class Cluster(InProcess):
         async def start() -> None:
             from .node import Node
 
-            node = Node(thread.loop, thread.clock, properties, self._folders[broker], self._tree)
+            node = Node(
+                thread.loop,
+                thread.clock,
+                properties,
+                self._folders[broker],
+                self._tree,
+                as_zookeeper=True,
+            )
             await node.start()
             self._nodes[broker] = node
             self._ports[broker] = node.address.rpartition(":")[2]

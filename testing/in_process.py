@@ -71,7 +71,12 @@ class InProcess(Helpers, ABC):
             nodes, self._nodes = self._nodes, {}
             for node in nodes.values():
                 thread.call(node.stop if orderly else node.crash)
+            if nodes:
+                thread.call(self._stopped)
         self._end()
+
+    async def _stopped(self) -> None:
+        """The brokers have stopped, but for their thread."""
 
     def _end(self) -> None:
         thread, self._thread = self._thread, None
@@ -82,7 +87,7 @@ class InProcess(Helpers, ABC):
             folders.remove(folder)
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self if self._thread is not None else self.start()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

@@ -14,7 +14,7 @@ import selectors
 import time
 from collections.abc import Callable
 from contextvars import Context, ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 #: What keeps real time: the class and method of a timer's callback. Fetches that wait for records,
 #: the inspection of connections, and the pause after a failed accept.
@@ -198,6 +198,14 @@ class _Selector(selectors.DefaultSelector):
         return events
 
 
+class Time(NamedTuple):
+    """A broker's wall clock, and the machine's at the same moment. Unit: microseconds since the Unix epoch."""
+
+    wall_us: int
+    machine_us: int
+    is_frozen: bool
+
+
 class LoopClock:
     """The broker's clocks (`server.clock.Clock`), from the loop's time."""
 
@@ -208,7 +216,7 @@ class LoopClock:
 
     def now_ms(self) -> int:
         """Wall-clock time in ms since the Unix epoch."""
-        return (self.monotonic_us() + self._wall_us) // 1000
+        return self._now_us() // 1000
 
     def monotonic_ms(self) -> int:
         """Milliseconds on a clock that never goes back."""
@@ -217,6 +225,22 @@ class LoopClock:
     def monotonic_us(self) -> int:
         """The same in microseconds."""
         return round(self._loop.time() * 1_000_000)
+
+    def time(self) -> Time:
+        """What another broker needs to go on from here."""
+        return Time(self._now_us(), time.time_ns() // 1000, self._loop.is_frozen)
+
+    def take_up(self, other: Time) -> None:
+        """Have the time that the broker of `other` has by now."""
+        passed_us = 0
+        if other.is_frozen:
+            self._loop.freeze()
+        else:
+            passed_us = time.time_ns() // 1000 - other.machine_us
+        self._wall_us += other.wall_us + passed_us - self._now_us()
+
+    def _now_us(self) -> int:
+        return self.monotonic_us() + self._wall_us
 
     def set_back_or_forward(self, ms: int) -> None:
         """Set the wall clock, as an operator or NTP does; the other clock goes on undisturbed."""

@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 from kwire.server.broker import Broker
 from kwire.server.config import BrokerConfig, ConfigError
 from kwire.server.coordination.embedded import EmbeddedStore, EmbeddedTree
+from kwire.server.coordination.paths import MalformedNode
+from kwire.server.coordination.store import StoreClosed
 from kwire.server.executor import Executor
 from kwire.server.log.cleaner import process as cleaner_process
 from kwire.server.log.file_layer import FileLayer
+from kwire.server.log.log_directory import LogDirectoryError
+from kwire.server.log.meta_properties import CorruptMetaProperties
 
 from .faults import DiskFault
 from .handlers import WatchedHandlers
@@ -26,16 +30,24 @@ from .settings import DEFAULTS, IN_CLUSTER, IN_PROCESS
 
 if TYPE_CHECKING:
     from .recorder import Recorder
+    from .state import State
 
 #: What a broker's start refuses: settings, and data that it cannot use.
-StartError = ConfigError
+StartError = (
+    ConfigError,
+    CorruptMetaProperties,
+    LogDirectoryError,
+    MalformedNode,
+    StoreClosed,
+    NotADirectoryError,
+)
 
 
 class Node:
     """A broker on a controlled loop; everything is called on that loop.
 
-    Shape: `directory` keeps its data; without it, the properties say where data and metadata are kept. `tree` is what a cluster has in
-    place of ZooKeeper; without it, the broker is a cluster of one.
+    Shape: `directory` keeps its data, `tree` the metadata of its cluster; without them, the properties say where both are kept. With
+    `as_zookeeper`, the tree stands for ZooKeeper, and several brokers may share it; without, the broker is a cluster of one.
     """
 
     def __init__(
@@ -44,7 +56,9 @@ class Node:
         clock: LoopClock,
         properties: Mapping[str, str],
         directory: Path | None,
-        tree: EmbeddedTree | None = None,
+        tree: EmbeddedTree | None,
+        *,
+        as_zookeeper: bool,
     ) -> None:
         self.files = Files(clock)
         self.handlers = WatchedHandlers(clock.set_back_or_forward)
@@ -52,29 +66,21 @@ class Node:
         self._clock = clock
         self._tap: Any = None
         self._tree = tree
-        self._is_kept = directory is None
         given = {**DEFAULTS, **IN_PROCESS, **properties}
         if directory is not None:
             given["log.dirs"] = str(directory)
-        self._config = BrokerConfig(given if tree is None else {**IN_CLUSTER, **given})
+        self._config = BrokerConfig({**IN_CLUSTER, **given} if as_zookeeper else given)
         self._transports: list[Any] = []
         self.broker: Broker | None = None
 
     async def start(self) -> None:
         """Start until clients can be served. Errors: as for the broker's own start."""
         OWNER.set(self)
-        store: EmbeddedStore | None
-        if self._is_kept:
-            store = None  # the broker opens the one in its directory
-        elif self._tree is None:
-            store = await EmbeddedStore.open(None, self._clock)
-        else:
-            store = OwnedStore(self._tree, self)
         broker = self.broker = WatchedBroker(
             self._config,
             clock=self._clock,
             file_layer=self.files,
-            store=store,
+            store=None if self._tree is None else OwnedStore(self._tree, self),
             executor=InlineExecutor(self.files),
         )
         broker.watched = self.handlers
@@ -151,6 +157,22 @@ class Node:
         assert self.broker is not None and self.broker.rooms is not None
         return self.broker.rooms.publisher.image
 
+    @property
+    def listeners(self) -> str:
+        """The listeners with the ports that they have got, as the setting of this name."""
+        assert self.broker is not None and self.broker.opened is not None
+        return ",".join(
+            f"{each.listener}://{each.address}" for each in self.broker.opened.endpoints
+        )
+
+    def taken_to(self, target: Path) -> State:
+        """Copy its data to an empty directory, and return the rest of what it holds. Errors: OSError."""
+        from .state import take
+
+        assert self.broker is not None and self.broker.opened is not None
+        opened = self.broker.opened
+        return take(opened.log_manager, opened.store.tree, self._clock, target)
+
     def record(self, recorders: tuple[Recorder, ...]) -> None:
         """Have these recorders, and no others, told of requests and replies."""
         if self._tap is None and recorders:
@@ -218,9 +240,13 @@ class OwnedStore(EmbeddedStore):
         return await super().children(path, self._owned(watch))
 
 
-async def new_tree(clock: LoopClock) -> EmbeddedTree:
-    """What a cluster has in place of ZooKeeper."""
-    return await EmbeddedTree.open(None, clock)
+async def new_tree(
+    clock: LoopClock, *, file: Path | None = None, state: State | None = None
+) -> EmbeddedTree:
+    """The metadata of a cluster: those of a state, those in a file, which keeps them, or none yet. Errors: StoreClosed."""
+    if state is not None:
+        return EmbeddedTree(state.tree(), clock, None)
+    return await EmbeddedTree.open(file, clock)
 
 
 class WatchedBroker(Broker):

@@ -93,6 +93,11 @@ class SecureBroker(Broker):
         self.ssl_bootstrap_servers = self._nodes[1].address_of("SSL")
         return self
 
+    def _like(self) -> Self:
+        other = super()._like()
+        other._passwords = dict(self._passwords)
+        return other
+
     def _connect(self) -> Client:
         return Client(self.ssl_bootstrap_servers, tls_of_helpers(self._folder))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kwire.server.metadata.endpoint import WILDCARDS
 
-from .broker import Broker
+from .broker import Broker, any_ports
 from .client import Client
 from .words import Refused
 
@@ -55,12 +55,18 @@ class ServedBroker(Broker):
         self._running().call(bound)
         return self
 
-    async def _new_node(self, thread: LoopThread, folder: Path) -> Node:
+    def _new_node(self, thread: LoopThread, folder: Path) -> Node:
+        if not self.keeps_data:
+            return super()._new_node(thread, folder)
         from .node import Node
 
-        return Node(
-            thread.loop, thread.clock, self._properties, None if self.keeps_data else folder
-        )
+        return Node(thread.loop, thread.clock, self._properties, None, None, as_zookeeper=False)
+
+    def _like(self) -> Self:
+        properties = any_ports(self._properties)
+        for setting in ("log.dirs", "log.dir"):
+            properties.pop(setting, None)
+        return type(self)(properties, self._failed)
 
     def _told(self, failed: asyncio.Future[Exception]) -> None:
         if not failed.cancelled():

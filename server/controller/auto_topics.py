@@ -171,29 +171,13 @@ class AutoTopics:
         )
 
     def _request(self, name: str) -> CreatableTopic:
+        configs = internal_topic_configs(name, self._config)
         if name == GROUP_METADATA_TOPIC:
-            return self._internal(
-                name,
-                "offsets.topic.num.partitions",
-                {
-                    "cleanup.policy": "compact",
-                    "segment.bytes": str(self._config.get_int("offsets.topic.segment.bytes")),
-                    "compression.type": "producer",
-                },
-            )
+            return self._internal(name, "offsets.topic.num.partitions", configs)
         if name == TRANSACTION_STATE_TOPIC:
-            segment_bytes = self._config.get_int("transaction.state.log.segment.bytes")
-            return self._internal(
-                name,
-                "transaction.state.log.num.partitions",
-                {
-                    "cleanup.policy": "compact",
-                    "segment.bytes": str(segment_bytes),
-                    "compression.type": "uncompressed",
-                    "unclean.leader.election.enable": "false",
-                    "min.insync.replicas": str(self._unless_alone("transaction.state.log.min.isr")),
-                },
-            )
+            min_isr = str(self._unless_alone("transaction.state.log.min.isr"))
+            configs["min.insync.replicas"] = min_isr
+            return self._internal(name, "transaction.state.log.num.partitions", configs)
         return CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
 
     def _internal(self, name: str, partitions: str, configs: dict[str, str]) -> CreatableTopic:
@@ -209,3 +193,25 @@ class AutoTopics:
         if self._alone and key not in self._config.effective:
             return 1
         return self._config.get_int(key)
+
+
+def internal_topic_configs(name: str, config: BrokerConfig) -> dict[str, str]:
+    """The settings with which a coordinator's topic is created; none for other topics.
+
+    Source: GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager's topic configs.
+    """
+    if name == GROUP_METADATA_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.get_int("offsets.topic.segment.bytes")),
+            "compression.type": "producer",
+        }
+    if name == TRANSACTION_STATE_TOPIC:
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.get_int("transaction.state.log.segment.bytes")),
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+            "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
+        }
+    return {}

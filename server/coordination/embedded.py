@@ -292,6 +292,11 @@ class EmbeddedStore:
         self._shared.on_failure = callback
 
     @property
+    def tree(self) -> NodeTree:
+        """All nodes, those of other sessions too."""
+        return self._tree
+
+    @property
     def session_id(self) -> int:
         return self._session_id
 

@@ -394,6 +394,25 @@ class FileLayer:
         _LOCKED[fd] = known
         return fd
 
+    def is_locked(self, path: str) -> bool:
+        """Whether a file exists and somebody holds a lock on it; it is not written. Errors: OSError."""
+        import fcntl
+        import struct
+
+        if os.path.realpath(path) in _LOCKED.values():
+            return True  # opening and closing the file here would end that lock
+        try:
+            fd = self.open_fd(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            answer = fcntl.fcntl(fd, fcntl.F_GETLK, asked)
+        finally:
+            os.close(fd)
+        kind: int = struct.unpack("hhqqi4x", answer)[0]
+        return kind != fcntl.F_UNLCK
+
     def unlock(self, fd: int) -> None:
         """Release a lock taken with `lock`."""
         _LOCKED.pop(fd, None)

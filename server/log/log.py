@@ -781,6 +781,14 @@ class Log:
         task.run()
         self.complete_flush(task, now_ms)
 
+    def write_down(self, now_ms: int) -> None:
+        """Write all that is in memory, as `close` does, and go on. Errors: OSError."""
+        self.snapshots.take(self.producers)
+        self.active_segment.index_largest_timestamp()
+        self.active_segment.save_indexes()
+        self.leader_epoch_cache.save()
+        self.flush(now_ms)
+
     def prepare_close(self) -> FlushTask:
         """Write snapshot and index files and close descriptors; return the task that forces files to the device.
 

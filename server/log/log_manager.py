@@ -8,6 +8,7 @@ others continue. Source: LogManager.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -479,6 +480,18 @@ class LogManager:
                     count,
                 )
         return gone
+
+    def write_down(self, now_ms: int) -> None:
+        """Write all that is in memory, as `shutdown` does, and go on: the files can then be copied in the same turn.
+
+        Errors: OSError, also if a directory is offline.
+        """
+        for log in self._logs.values():
+            log.write_down(now_ms)
+        self.checkpoint(now_ms)
+        for directory in self.directories:
+            if directory.offline:
+                raise OSError(errno.EIO, "the log directory is offline", directory.path)
 
     def shutdown(self, now_ms: int, *, broker_epoch: int = -1, threads: int = 1) -> None:
         """Flush and close all logs, write checkpoints and clean-shutdown markers, unlock.

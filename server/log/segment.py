@@ -375,6 +375,11 @@ class LogSegment:
         written = [index.path for index in indexes if index is not None and index.save()]
         return [*written, self._stem + INDEX_SUFFIXES[2]]
 
+    def index_largest_timestamp(self) -> None:
+        """Add the last time index entry, which is where an opened log takes its largest timestamp from."""
+        if self._max_timestamp != UNKNOWN and self._max_timestamp >= 0:
+            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+
     def index_paths(self) -> list[str]:
         """The index files that a sealed segment may have."""
         return [self._stem + suffix for suffix in INDEX_SUFFIXES]
@@ -404,8 +409,7 @@ class LogSegment:
 
         Shape: returns the index files that were written.
         """
-        if self._max_timestamp != UNKNOWN and self._max_timestamp >= 0:
-            self.time_index.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        self.index_largest_timestamp()
         indexes = (self._offset_index, self._time_index)
         written = [index.path for index in indexes if index is not None and index.close()]
         self.log.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.testing import ProcessBroker
+from kwire.testing import Broker, ProcessBroker
 
 from .clients import producer, send
 
@@ -42,6 +42,23 @@ def test_killed_process_keeps_what_was_acknowledged() -> None:
         folder = broker._folder
         assert folder is not None
     assert not folder.exists()
+
+
+def test_directory_of_a_killed_process_is_served_from_a_copy() -> None:
+    with ProcessBroker() as broker:
+        topic = broker.topic("orders", configs={"retention.ms": 3_600_000})
+        send(producer(broker.bootstrap_servers), topic, b"1")
+        assert broker._folder is not None
+        data = broker._folder / "data"
+        with pytest.raises(ValueError, match=f"a broker runs on {data}"):
+            Broker.from_directory(data).start()
+        broker.kill()
+        with Broker.from_directory(data) as copy:
+            assert [record.value for record in copy.consume("orders")] == [b"1"]
+            copy.clock.advance("2h")  # the topic has its settings
+            assert copy.consume("orders") == []
+        broker.start()
+        assert [record.value for record in topic.consume()] == [b"1"]
 
 
 def test_process_that_cannot_start_says_why() -> None:
