@@ -13,6 +13,10 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from kwire.messages.create_acls import AclCreation, CreateAclsRequest
+from kwire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kwire.messages.describe_acls import DescribeAclsRequest
+
 from ..security.acl import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS_OF_4,
@@ -27,7 +31,8 @@ from ..security.acl import (
     ResourceType,
 )
 from ..security.identity import NotAPrincipal, parse_principal
-from .client import CommandError, add_bootstrap, admin_client, administering, ask, error_text
+from .brokers import Brokers, check, with_brokers
+from .client import CommandError, add_bootstrap
 from .client_properties import UsageError
 from .output import add_output, show_rows
 
@@ -122,7 +127,7 @@ def _add_entries(parser: ArgumentParser, operations: str) -> None:
 def run(options: Namespace) -> int:
     """Run the verb."""
     verb = {"list": list_acls, "add": add_acls, "remove": remove_acls}[options.verb]
-    return administering(verb, options)
+    return with_brokers(verb, options)
 
 
 # What the options mean
@@ -283,32 +288,25 @@ def filters(options: Namespace) -> list[AclFilter]:
 # Asking the cluster
 
 
-def list_acls(options: Namespace) -> int:
+def list_acls(brokers: Brokers, options: Namespace) -> int:
     """Print ACLs, by resource."""
-    wanted = filters(options)
-    with admin_client(options) as admin:
-        found = [binding for each in wanted for binding in described(admin, each)]
-    show(options, found)
+    show(options, [binding for each in filters(options) for binding in described(brokers, each)])
     return 0
 
 
-def described(admin: Any, wanted: AclFilter) -> list[AclBinding]:
-    """The ACLs that match a filter. Errors: CommandError."""
-    from kafka.protocol.admin import DescribeAclsRequest
-
-    response = ask(
-        admin,
-        DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
-            min_version=least_version(wanted.resource_type),
-        ),
+def described(brokers: Brokers, wanted: AclFilter) -> list[AclBinding]:
+    """The ACLs that match a filter. Errors: CommandError, Unavailable."""
+    request = DescribeAclsRequest(
+        resource_type_filter=wanted.resource_type,
+        resource_name_filter=wanted.name,
+        pattern_type_filter=wanted.pattern_type,
+        principal_filter=wanted.principal,
+        host_filter=wanted.host,
+        operation=wanted.operation,
+        permission_type=wanted.permission,
     )
+    response = brokers.ask(request, min_version=least_version(wanted.resource_type))
+    check(response.error_code, response.error_message)
     return [
         binding_of(resource, resource.pattern_type, acl)
         for resource in response.resources
@@ -354,13 +352,11 @@ def show(options: Namespace, found: Iterable[AclBinding]) -> None:
         print("kwire: no ACLs", file=sys.stderr)
 
 
-def add_acls(options: Namespace) -> int:
+def add_acls(brokers: Brokers, options: Namespace) -> int:
     """Add ACLs; they have taken effect on the broker that was asked when this returns."""
-    from kafka.protocol.admin import CreateAclsRequest
-
     wanted = bindings(options)
     creations = [
-        CreateAclsRequest.AclCreation(
+        AclCreation(
             resource_type=pattern.resource_type,
             resource_name=pattern.name,
             resource_pattern_type=pattern.pattern_type,
@@ -372,15 +368,19 @@ def add_acls(options: Namespace) -> int:
         for pattern, entry in wanted
     ]
     least = max(least_version(pattern.resource_type) for pattern, _ in wanted)
-    with admin_client(options) as admin:
-        response = ask(admin, CreateAclsRequest(creations=creations, min_version=least))
-    code = 0
-    for binding, result in zip(wanted, response.results, strict=True):
-        if result.error_code:
-            name = binding.pattern.name
-            print(f"kwire: {name}: {error_text(result)}", file=sys.stderr)
-            code = 1
-    return code
+    response = brokers.ask(CreateAclsRequest(creations=creations), min_version=least)
+    rows = zip(wanted, response.results, strict=True)
+    return max([refused(row, binding.pattern.name) for binding, row in rows], default=0)
+
+
+def refused(row: Any, about: str = "") -> int:
+    """Tell the error of a row; returns the exit code."""
+    try:
+        check(row.error_code, row.error_message, about)
+    except CommandError as error:
+        print(f"kwire: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def agreed(options: Namespace, found: list[AclBinding]) -> bool:
@@ -394,14 +394,12 @@ def agreed(options: Namespace, found: list[AclBinding]) -> bool:
     return answer.strip().lower() in ("y", "yes")
 
 
-def remove_acls(options: Namespace) -> int:
+def remove_acls(brokers: Brokers, options: Namespace) -> int:
     """Remove ACLs, and print them; without --force, ask first, as kafka-acls.sh does."""
-    from kafka.protocol.admin import DeleteAclsRequest
-
     wanted = filters(options)
     request = DeleteAclsRequest(
         filters=[
-            DeleteAclsRequest.DeleteAclsFilter(
+            DeleteAclsFilter(
                 resource_type_filter=each.resource_type,
                 resource_name_filter=each.name,
                 pattern_type_filter=each.pattern_type,
@@ -411,25 +409,21 @@ def remove_acls(options: Namespace) -> int:
                 permission_type=each.permission,
             )
             for each in wanted
-        ],
-        min_version=max(least_version(each.resource_type) for each in wanted),
+        ]
     )
+    if not options.force:
+        found = [binding for each in wanted for binding in described(brokers, each)]
+        if found and not agreed(options, found):
+            print("kwire: nothing is removed", file=sys.stderr)
+            return 0
+    least = max(least_version(each.resource_type) for each in wanted)
+    response = brokers.ask(request, min_version=least)
     removed: list[AclBinding] = []
     code = 0
-    with admin_client(options) as admin:
-        if not options.force:
-            found = [binding for each in wanted for binding in described(admin, each)]
-            if found and not agreed(options, found):
-                print("kwire: nothing is removed", file=sys.stderr)
-                return 0
-        response = ask(admin, request)
     for result in response.filter_results:
-        if result.error_code:
-            print(f"kwire: {error_text(result)}", file=sys.stderr)
-            code = 1
+        code = max(code, refused(result))
         for acl in result.matching_acls:
-            if acl.error_code:
-                print(f"kwire: {acl.resource_name}: {error_text(acl)}", file=sys.stderr)
+            if refused(acl, acl.resource_name):
                 code = 1
             else:
                 removed.append(binding_of(acl, acl.pattern_type, acl))

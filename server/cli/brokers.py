@@ -64,21 +64,28 @@ class Brokers:
         self.nodes = {row.node_id: row for row in metadata.brokers}
         self.controller = metadata.controller_id
 
-    def ask(self, request: object, to: int | None = None, max_version: int = 100) -> Any:
+    def ask(
+        self,
+        request: object,
+        to: int | None = None,
+        max_version: int = 100,
+        *,
+        min_version: int = 0,
+    ) -> Any:
         """The response of a broker, or of any if `to` is None. Errors: Unavailable.
 
         Shape: a coordinator that is on its way, as after the first question about any group, is waited for.
         """
         give_up = time.monotonic() + PATIENCE_S
         while True:
-            response = self._ask(request, to, max_version)
+            response = self._ask(request, to, min_version, max_version)
             if not coordinator_is_coming(response) or time.monotonic() > give_up:
                 return response
             time.sleep(RETRY_S)
 
-    def _ask(self, request: object, to: int | None, max_version: int) -> Any:
+    def _ask(self, request: object, to: int | None, min_version: int, max_version: int) -> Any:
         wire = self.wire(to)
-        version = version_for(wire, request, max_version)
+        version = version_for(wire, request, max_version, min_version)
         try:
             return wire.ask(request, version)
         except (OSError, WireError) as error:
@@ -91,12 +98,23 @@ class Brokers:
             self._first = None
         self._wires = {node: kept for node, kept in self._wires.items() if kept is not wire}
 
-    def ask_controller(self, request: object, max_version: int = 100) -> Any:
-        """The response of the controller. Errors: Unavailable."""
-        if not self.nodes:
+    def ask_controller(
+        self, request: object, max_version: int = 100, *, timeout_s: float = PATIENCE_S
+    ) -> Any:
+        """The response of the controller, also if another broker has just become it. Errors: Unavailable.
+
+        Unit: `timeout_s` is what the controller may take.
+        """
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
             self.learn_nodes()
-        to = self.controller if self.controller in self.nodes else None
-        return self.ask(request, to, max_version)
+            to = self.controller if self.controller in self.nodes else None
+            self.wire(to).sock.settimeout(timeout_s)
+            response = self.ask(request, to, max_version)
+            has_moved = ErrorCode.NOT_CONTROLLER in errors_of(response)
+            if not has_moved or time.monotonic() > give_up:
+                return response
+            time.sleep(RETRY_S)
 
     def run(self, asking: Asking[T]) -> T:
         """Run a generator that asks brokers. Errors: Unavailable, if it does not deal with that."""
@@ -167,25 +185,30 @@ class Brokers:
         return f"broker {node}" + ("" if row is None else f" ({row.host}:{row.port})")
 
 
-def coordinator_is_coming(response: Any) -> bool:
-    """Whether a response, or the first row of one, says that a coordinator will be there in a moment."""
-    rows = [response]
-    for name in ("groups", "results", "transaction_states", "topics"):
-        rows += getattr(response, name, None) or ()
-        if len(rows) > 1:
-            rows += getattr(rows[1], "partitions", None) or ()
+def errors_of(response: Any) -> list[int]:
+    """The error codes of a response, of its first rows, and of the partitions of the first of these."""
+    found = [response]
+    for name in ("groups", "results", "responses", "transaction_states", "topics"):
+        rows = getattr(response, name, None)
+        if rows:
+            found += [*rows, *(getattr(rows[0], "partitions", None) or ())]
             break
-    return any(getattr(row, "error_code", 0) in COMING for row in rows)
+    return [getattr(row, "error_code", 0) for row in found]
 
 
-def version_for(wire: Wire, request: object, max_version: int) -> int:
-    """The highest version of a request that both sides know. Errors: Unavailable."""
+def coordinator_is_coming(response: Any) -> bool:
+    """Whether a response, or a row of it, says that a coordinator will be there in a moment."""
+    return any(error in COMING for error in errors_of(response))
+
+
+def version_for(wire: Wire, request: object, max_version: int, min_version: int = 0) -> int:
+    """The highest version of a request that both sides know. Errors: Unavailable, also if that is too low."""
     schema = schema_of(type(request))
     key = schema.api_key
     assert key is not None
     lowest, highest = wire.versions.get(key, (0, -1))
     version = min(highest, schema.versions.highest, max_version)
-    if version < max(lowest, schema.versions.lowest):
+    if version < max(lowest, schema.versions.lowest, min_version):
         name = ApiKey(key).name.title().replace("_", "")
         raise Unavailable(f"the broker does not serve {name} as this command needs it")
     return version

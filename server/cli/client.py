@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import signal
@@ -10,9 +9,7 @@ import socket
 import sys
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from .client_properties import UsageError, client_arguments, read_properties
@@ -95,17 +92,6 @@ def tell_idle(arguments: Mapping[str, Any], used: Iterable[str]) -> None:
         print(f"kwire: no effect here: {', '.join(sorted(idle))}", file=sys.stderr)
 
 
-def connection(options: Namespace, client: type[Any]) -> dict[str, Any]:
-    """The arguments that all clients of kafka-python share. Errors: UsageError."""
-    arguments = {
-        "bootstrap_servers": options.bootstrap,
-        "client_id": "kwire-cli",
-        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        **arguments_of(options),
-    }
-    return {key: value for key, value in arguments.items() if key in client.DEFAULT_CONFIG}
-
-
 def bootstrap_address(text: str) -> str:
     """Accept `HOST[:PORT]`, or several with commas. Errors: ArgumentTypeError."""
     for part in text.split(","):
@@ -128,15 +114,6 @@ def key_value(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
-
-
-def await_broker(
-    bootstrap: str,
-    arguments: Mapping[str, Any],
-    patience: float = BOOTSTRAP_TIMEOUT_MS / 1000,
-) -> None:
-    """Wait until one of the addresses accepts a connection and a login. Errors: as `first_contact`."""
-    first_contact(bootstrap, arguments, patience).close()
 
 
 def first_contact(
@@ -183,39 +160,12 @@ def connected(host: str, port: int, arguments: Mapping[str, Any], patience: floa
         raise
 
 
-#: By error code: for these, kafka-python has long sentences that say less.
+#: By error code: words for which the names of the codes are too long.
 NOT_AUTHORIZED = {
     29: "not authorized to access this topic",
     30: "not authorized to access this group",
     31: "not authorized to do this in the cluster",
 }
-
-
-def reporting(command: Callable[[Namespace], int], options: Namespace) -> int:
-    """Run a command that uses kafka-python; a failure or refusal becomes one line and exit code 1."""
-    import logging
-
-    from kafka.errors import KafkaError
-
-    library = logging.getLogger("kafka")
-    level = library.level
-    library.setLevel(logging.CRITICAL)
-    before = signal.signal(signal.SIGTERM, terminate)
-    try:
-        await_broker(options.bootstrap, arguments_of(options))
-        return command(options)
-    except UsageError as error:
-        print(f"kwire: {error}", file=sys.stderr)
-        return 2
-    except CommandError as error:
-        print(f"kwire: {error}", file=sys.stderr)
-    except KafkaError as error:
-        said = NOT_AUTHORIZED.get(getattr(error, "errno", 0))
-        print(f"kwire: {options.bootstrap}: {said or without_class(str(error))}", file=sys.stderr)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        library.setLevel(level)
-    return 1
 
 
 class Terminated(KeyboardInterrupt):
@@ -226,77 +176,6 @@ class Terminated(KeyboardInterrupt):
 
 def terminate(*_: object) -> NoReturn:
     raise Terminated
-
-
-def administering(command: Callable[[Namespace], int], options: Namespace) -> int:
-    """Run a command with an admin client; run it again if that chose a broker that has just died.
-
-    Shape: the command prints at its end, so that nothing is printed twice.
-    """
-    return reporting(partial(_until_none_is_dead, command), options)
-
-
-def _until_none_is_dead(command: Callable[[Namespace], int], options: Namespace) -> int:
-    from kafka.errors import KafkaConnectionError
-
-    give_up = time.monotonic() + DEAD_BROKER_S
-    while True:
-        printed = io.StringIO()
-        try:
-            with redirect_stdout(printed):
-                code = command(options)
-        except KafkaConnectionError as error:
-            # The connection was refused, so the request was not sent, and nothing is done twice.
-            if "ECONNREFUSED" not in str(error) or time.monotonic() > give_up:
-                raise
-            time.sleep(0.1)
-        else:
-            print(printed.getvalue(), end="")
-            return code
-
-
-@contextmanager
-def admin_client(options: Namespace) -> Iterator[Any]:
-    """A KafkaAdminClient that is closed at the end."""
-    from kafka import KafkaAdminClient
-
-    client = KafkaAdminClient(**connection(options, KafkaAdminClient))
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def ask(admin: Any, request: Any) -> Any:
-    """Send one of kafka-python's requests to any broker. Errors: CommandError if it is refused as a whole.
-
-    Its admin client has methods for these requests, but they leave out the messages that explain errors.
-    """
-    response = admin._manager.run(admin._manager.send, request)
-    if getattr(response, "error_code", 0):
-        raise CommandError(error_text(response))
-    return response
-
-
-def error_text(row: Any) -> str:
-    """What a response, or a row of one, says of its error."""
-    from kafka.errors import for_code
-
-    error: int = row.error_code
-    said: str = row.error_message or NOT_AUTHORIZED.get(error) or for_code(error).description
-    return said
-
-
-def without_class(said: str) -> str:
-    """What kafka-python says of an error, without the number and the class that it begins with.
-
-    A class alone becomes words: KafkaTimeoutError is a kafka timeout.
-    """
-    found = re.match(r"(?:\[Error -?[0-9]+\] )?([A-Z][A-Za-z]*)(?:: (.+)|$)", said, re.DOTALL)
-    if found is None:
-        return said
-    name = found[1].removesuffix("Error").removesuffix("Exception")
-    return found[2] or re.sub("(?<!^)(?=[A-Z])", " ", name).lower()
 
 
 class Progress:

@@ -1,4 +1,4 @@
-"""Client properties of the commands, by the names of Apache Kafka's clients, as what kafka-python takes.
+"""Client properties of the commands, by the names of Apache Kafka's clients, as arguments.
 
 They come from `-X KEY=VALUE` and from files (`--command-config`), such as those of Apache Kafka's tools.
 librdkafka's names for a user, a password and PEM files are taken, too.
@@ -15,10 +15,10 @@ from typing import Any
 from ..config.properties import PropertiesError, parse_properties
 from ..security.jaas import JaasError, parse_jaas_config
 
-#: Those that kafka-python can log in with from properties alone.
+#: Those that a command can log in with from properties alone.
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-#: Property -> argument of kafka-python, for those that are passed on as they are.
+#: Property -> argument, for those that are passed on as they are.
 AS_THEY_ARE = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
@@ -97,7 +97,7 @@ def nearest(key: str) -> str:
 
 
 def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments for kafka-python's clients. Errors: UsageError, which names the property."""
+    """What the properties say, by argument. Errors: UsageError, which names the property."""
     result: dict[str, Any] = {}
     for key, value in properties.items():
         if key in AS_THEY_ARE:

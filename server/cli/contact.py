@@ -1,8 +1,4 @@
-"""The first contact of a client command with a broker, so that what is wrong is said at once and in words.
-
-kafka-python tries a refused login, or a certificate that it does not trust, until its time is over, and does not
-say why.
-"""
+"""The first contact of a client command with a broker, so that what is wrong is said at once and in words."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ class ContactError(Exception):
 def make_contact(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> Wire:
     """Do on a connected socket what a client does first: TLS, ApiVersions, a login, a request.
 
-    Shape: `arguments` are kafka-python's. Errors: ContactError.
+    Shape: `arguments` are those of `client_arguments`. Errors: ContactError.
     """
     protocol = arguments.get("security_protocol", "PLAINTEXT")
     sock.settimeout(TIMEOUT_S)

@@ -6,15 +6,16 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any, NamedTuple
 
-from .client import (
-    CommandError,
-    add_bootstrap,
-    admin_client,
-    administering,
-    ask,
-    error_text,
-    key_value,
+from kwire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
 )
+from kwire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+
+from .brokers import Brokers, check, with_brokers
+from .client import add_bootstrap, key_value
 from .client_properties import UsageError
 from .output import add_output, show_rows
 
@@ -90,7 +91,7 @@ def quota(text: str) -> tuple[str, float]:
 def run(options: Namespace) -> int:
     """Run the verb."""
     verb = {"list": list_quotas, "set": set_quotas, "remove": remove_quotas}[options.verb]
-    return administering(verb, options)
+    return with_brokers(verb, options)
 
 
 def entity(options: Namespace) -> list[Part]:
@@ -122,25 +123,21 @@ def text_of(parts: list[Part]) -> str:
     return ", ".join(f"{part.kind} {DEFAULT if part.name is None else part.name}" for part in parts)
 
 
-def list_quotas(options: Namespace) -> int:
+def list_quotas(brokers: Brokers, options: Namespace) -> int:
     """Print quotas, by entity."""
-    from kafka.protocol.admin import DescribeClientQuotasRequest
-
-    parts = entity(options)
-    component = DescribeClientQuotasRequest.ComponentData
     request = DescribeClientQuotasRequest(
         components=[
-            component(
+            ComponentData(
                 entity_type=part.kind,
                 match_type=OF_DEFAULT if part.name is None else EXACT,
                 match=part.name,
             )
-            for part in parts
+            for part in entity(options)
         ],
         strict=False,
     )
-    with admin_client(options) as admin:
-        response = ask(admin, request)
+    response = brokers.ask(request)
+    check(response.error_code, response.error_message)
     rows = [
         [text_of(parts_of(entry)), value.key, number(value.value), UNITS.get(value.key, "")]
         for entry in response.entries or ()
@@ -164,39 +161,27 @@ def number(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def set_quotas(options: Namespace) -> int:
+def set_quotas(brokers: Brokers, options: Namespace) -> int:
     """Set quotas."""
-    parts = changed_entity(options, [key for key, _ in options.quotas])
-    return alter(options, parts, options.quotas, remove=False)
+    changes = [OpData(key=key, value=value, remove=False) for key, value in options.quotas]
+    return alter(brokers, options, changes)
 
 
-def remove_quotas(options: Namespace) -> int:
+def remove_quotas(brokers: Brokers, options: Namespace) -> int:
     """Remove quotas."""
-    parts = changed_entity(options, options.keys)
-    return alter(options, parts, [(key, 0.0) for key in options.keys], remove=True)
-
-
-def alter(
-    options: Namespace, parts: list[Part], quotas: list[tuple[str, float]], *, remove: bool
-) -> int:
-    """Change one entity. Errors: CommandError."""
-    from kafka.protocol.admin import AlterClientQuotasRequest
-
-    entry = AlterClientQuotasRequest.EntryData
-    request = AlterClientQuotasRequest(
-        entries=[
-            entry(
-                entity=[
-                    entry.EntityData(entity_type=part.kind, entity_name=part.name) for part in parts
-                ],
-                ops=[entry.OpData(key=key, value=value, remove=remove) for key, value in quotas],
-            )
-        ],
-        validate_only=False,
+    return alter(
+        brokers, options, [OpData(key=key, value=0.0, remove=True) for key in options.keys]
     )
-    with admin_client(options) as admin:
-        response = ask(admin, request)
+
+
+def alter(brokers: Brokers, options: Namespace, changes: list[OpData]) -> int:
+    """Change one entity. Errors: UsageError, CommandError, Unavailable."""
+    parts = changed_entity(options, [change.key for change in changes])
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type=part.kind, entity_name=part.name) for part in parts],
+        ops=changes,
+    )
+    response = brokers.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False))
     for row in response.entries:
-        if row.error_code:
-            raise CommandError(f"{text_of(parts)}: {error_text(row)}")
+        check(row.error_code, row.error_message, text_of(parts))
     return 0

@@ -30,8 +30,9 @@ from .brokers import Brokers, refusals, with_brokers
 from .client import CommandError, add_bootstrap, key_value
 from .output import add_output, show_rows, wants_json
 
-#: How long a broker may take for a change, and then until everybody knows a new topic. Unit: s.
+#: How long a broker may take for a change, for its answer to that, and then until everybody knows a new topic. Unit: s.
 CHANGE_S = 30
+ANSWER_S = CHANGE_S + 5.0
 READY_S = 10.0
 RETRY_S = 0.1
 #: From version 6 of DeleteTopics on, topics may also be named by id.
@@ -261,20 +262,6 @@ def is_under_replicated(partition: Any) -> bool:
     return len(partition.isr_nodes) < len(partition.replica_nodes)
 
 
-def changed(brokers: Brokers, request: object, rows: str, max_version: int = 100) -> list[Any]:
-    """The rows of the controller's answer to a change. Errors: Unavailable."""
-    give_up = time.monotonic() + READY_S
-    while True:
-        brokers.learn_nodes()
-        to = brokers.controller if brokers.controller in brokers.nodes else None
-        brokers.wire(to).sock.settimeout(CHANGE_S + 5)
-        answer: list[Any] = getattr(brokers.ask(request, to, max_version), rows)
-        moved = any(row.error_code == ErrorCode.NOT_CONTROLLER for row in answer)
-        if not moved or time.monotonic() > give_up:
-            return answer
-        time.sleep(RETRY_S)
-
-
 def create_topics(brokers: Brokers, options: Namespace) -> int:
     """Create topics; they can be used when this returns."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in options.configs]
@@ -291,7 +278,7 @@ def create_topics(brokers: Brokers, options: Namespace) -> int:
         ],
         timeout_ms=CHANGE_S * 1000,
     )
-    answer = changed(brokers, request, "topics")
+    answer = brokers.ask_controller(request, timeout_s=ANSWER_S).topics
     await_leaders(brokers, [row.name for row in answer if not row.error_code])
     passed_over = ErrorCode.TOPIC_ALREADY_EXISTS if options.if_not_exists else None
     return refusals(row for row in answer if row.error_code != passed_over)
@@ -342,7 +329,8 @@ def alter_topics(brokers: Brokers, options: Namespace) -> int:
             timeout_ms=CHANGE_S * 1000,
             validate_only=False,
         )
-        code = max(code, refusals(changed(brokers, request, "results")))
+        answer = brokers.ask_controller(request, timeout_s=ANSWER_S)
+        code = max(code, refusals(answer.results))
     return code
 
 
@@ -370,7 +358,7 @@ def delete_topics(brokers: Brokers, options: Namespace) -> int:
     """Delete topics."""
     names = list(dict.fromkeys(options.topics))
     request = DeleteTopicsRequest(topics=[], topic_names=names, timeout_ms=CHANGE_S * 1000)
-    answer = changed(brokers, request, "responses", NAMES_ONLY)
+    answer = brokers.ask_controller(request, NAMES_ONLY, timeout_s=ANSWER_S).responses
     passed_over = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if options.if_exists else None
     return refusals(row for row in answer if row.error_code != passed_over)
 

@@ -13,14 +13,18 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .client import (
-    CommandError,
-    add_bootstrap,
-    admin_client,
-    administering,
-    ask,
-    error_text,
+from kwire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
 )
+from kwire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+
+from .brokers import Brokers, check, refusals, with_brokers
+from .client import CommandError, add_bootstrap
 from .output import add_output, show_rows
 from .stores import add_broker_settings
 
@@ -118,7 +122,7 @@ def run(options: Namespace) -> int:
             return 1
     if options.data_dir is None and options.zookeeper is None:
         verb = {"list": list_users, "add": add_user, "delete": delete_user}[options.verb]
-        return administering(verb, options)
+        return with_brokers(verb, options)
     verb_offline = {"list": list_offline, "add": add_offline, "delete": delete_offline}
     return in_store(verb_offline[options.verb], options)
 
@@ -165,12 +169,10 @@ def show(options: Namespace, rows: list[Row]) -> int:
 # -- by way of a broker
 
 
-def list_users(options: Namespace) -> int:
+def list_users(brokers: Brokers, options: Namespace) -> int:
     """Print users."""
-    from kafka.protocol.admin import DescribeUserScramCredentialsRequest
-
-    with admin_client(options) as admin:
-        response = ask(admin, DescribeUserScramCredentialsRequest(users=None))
+    response = brokers.ask(DescribeUserScramCredentialsRequest(users=None))
+    check(response.error_code, response.error_message)
     names = dict(enumerate(MECHANISMS, 1))
     return show(
         options,
@@ -182,62 +184,46 @@ def list_users(options: Namespace) -> int:
     )
 
 
-def add_user(options: Namespace) -> int:
+def add_user(brokers: Brokers, options: Namespace) -> int:
     """Set a password."""
-    from kafka.protocol.admin import AlterUserScramCredentialsRequest
-
     from ..security.sasl.scram import new_salt, salted_password
     from ..security.sasl.scram_numbers import TYPES
 
-    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
     rows = []
     for mechanism in mechanisms(options):
         salt = new_salt()
+        salted = salted_password(mechanism, options.password, salt, options.iterations)
         rows.append(
-            upsertion(
+            ScramCredentialUpsertion(
                 name=options.user,
                 mechanism=TYPES[mechanism],
                 iterations=options.iterations,
                 salt=salt,
-                salted_password=salted_password(
-                    mechanism, options.password, salt, options.iterations
-                ),
+                salted_password=salted,
             )
         )
-    return alter(options, AlterUserScramCredentialsRequest(deletions=[], upsertions=rows))
+    return alter(brokers, AlterUserScramCredentialsRequest(deletions=[], upsertions=rows))
 
 
-def delete_user(options: Namespace) -> int:
+def delete_user(brokers: Brokers, options: Namespace) -> int:
     """Delete credentials; without --mechanism, those that the user has."""
-    from kafka.protocol.admin import (
-        AlterUserScramCredentialsRequest,
-        DescribeUserScramCredentialsRequest,
-    )
-
     from ..security.sasl.scram_numbers import TYPES
 
     numbers = [TYPES[name] for name in options.mechanism or ()]
     if not numbers:
-        named = DescribeUserScramCredentialsRequest.UserName(name=options.user)
-        with admin_client(options) as admin:
-            response = ask(admin, DescribeUserScramCredentialsRequest(users=[named]))
+        request = DescribeUserScramCredentialsRequest(users=[UserName(name=options.user)])
+        response = brokers.ask(request)
+        check(response.error_code, response.error_message)
         (row,) = response.results
-        if row.error_code:
-            raise CommandError(f"{options.user}: {error_text(row)}")
+        check(row.error_code, row.error_message, options.user)
         numbers = [info.mechanism for info in row.credential_infos]
-    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
-    rows = [deletion(name=options.user, mechanism=number) for number in numbers]
-    return alter(options, AlterUserScramCredentialsRequest(deletions=rows, upsertions=[]))
+    rows = [ScramCredentialDeletion(name=options.user, mechanism=number) for number in numbers]
+    return alter(brokers, AlterUserScramCredentialsRequest(deletions=rows, upsertions=[]))
 
 
-def alter(options: Namespace, request: Any) -> int:
-    """Have the controller change credentials. Errors: CommandError."""
-    with admin_client(options) as admin:
-        response = admin._manager.run(admin._send_request_to_controller, request)
-    for row in response.results:
-        if row.error_code:
-            raise CommandError(f"{row.user}: {error_text(row)}")
-    return 0
+def alter(brokers: Brokers, request: AlterUserScramCredentialsRequest) -> int:
+    """Have the controller change credentials; returns the exit code. Errors: Unavailable."""
+    return refusals(brokers.ask_controller(request).results, "user")
 
 
 # -- in a store, without a broker

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import signal
-import socket
 import subprocess
 import sys
 from argparse import ArgumentTypeError, Namespace
@@ -15,23 +14,16 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
-from kafka.errors import GroupAuthorizationFailedError, KafkaConnectionError
 
 from kwire.errors import ErrorCode
 from server.__main__ import main
-from server.cli import client
-from server.cli.brokers import refusals
-from server.cli.client import (
-    administering,
-    bootstrap_address,
-    key_value,
-    reporting,
-    whole_number,
-    without_class,
-)
+from server.cli import brokers, client
+from server.cli.brokers import Brokers, Unreached, refusals, with_brokers
+from server.cli.client import bootstrap_address, key_value, whole_number
 from server.cli.produce import split_lines
 from server.cli.reset_target import target
 from server.cli.topics import as_kafka_writes_it
+from server.explain.asking import Unavailable
 
 from ..support.broker_process import KwireBroker
 
@@ -53,60 +45,34 @@ def test_lengths_of_lines_add_up_to_the_file() -> None:
     assert sum(length for *_, length in split_lines(io.BytesIO(text), None)) == len(text)
 
 
-def options_of(broker: socket.socket) -> Namespace:
-    address = f"127.0.0.1:{broker.getsockname()[1]}"
-    return Namespace(bootstrap=address, properties=[], command_config=[])
-
-
-def test_admin_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
+def test_command_that_chose_a_dead_broker_is_done_again_and_prints_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = ["111 ECONNREFUSED", "104 ECONNRESET"]
+    errors = [Unavailable("broker 1: closed by the broker"), Unreached("broker 1: refused")]
 
-    def command(options: Namespace) -> int:
+    def command(_: Brokers, options: Namespace) -> int:
         print("half a table")
         if errors:
-            raise KafkaConnectionError(errors.pop(0))
+            raise errors.pop(0)
         return 0
 
-    monkeypatch.setattr(client, "make_contact", lambda sock, *_: sock)
-    with socket.create_server(("127.0.0.1", 0)) as broker:
-        options = options_of(broker)
-        assert administering(command, options) == 1  # what was sent may have been done
-        assert "ECONNRESET" in capsys.readouterr().err
-        assert administering(command, options) == 0
+    monkeypatch.setattr(brokers, "first_contact", lambda *_: SimpleNamespace(close=lambda: None))
+    options = Namespace(bootstrap="b", properties=[], command_config=[])
+    assert with_brokers(command, options) == 1  # what was sent may have been done
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == (
+        "half a table\n",
+        "kwire: broker 1: closed by the broker\n",
+    )
+    assert with_brokers(command, options) == 0
     assert capsys.readouterr().out == "half a table\n"
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ("[Error 40] InvalidConfigurationError: Unknown topic", "Unknown topic"),
-        ("KafkaConnectionError: 104 ECONNRESET", "104 ECONNRESET"),
-        ("KafkaTimeoutError", "kafka timeout"),
-        ("Invalid value abc: not a number", "Invalid value abc: not a number"),
-        ("not a class", "not a class"),
-    ],
-)
-def test_error_of_the_library_is_said_without_its_class(said: str, words: str) -> None:
-    assert without_class(said) == words
-
-
-def test_missing_permission_is_said_in_few_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def command(options: Namespace) -> int:
-        raise GroupAuthorizationFailedError("FindCoordinatorResponse error for GROUP/g: ")
-
-    monkeypatch.setattr(client, "make_contact", lambda sock, *_: sock)
-    with socket.create_server(("127.0.0.1", 0)) as broker:
-        address = options_of(broker).bootstrap
-        assert reporting(command, options_of(broker)) == 1
+def test_missing_permission_is_said_in_few_words(capsys: pytest.CaptureFixture[str]) -> None:
     refused = {"name": "orders", "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     explained = SimpleNamespace(**refused, error_message="Authorization failed.")
-    assert refusals([SimpleNamespace(**refused), explained]) == 1
+    assert refusals([SimpleNamespace(**refused, error_message=None), explained]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"kwire: {address}: not authorized to access this group",
         "kwire: orders: not authorized to access this topic",
         "kwire: orders: Authorization failed.",
     ]
