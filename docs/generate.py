@@ -19,6 +19,7 @@ from server.__main__ import COMMANDS, make_parser
 from server.cli.serve import ALONE, WITHOUT_FILE
 from server.config.changes import NEED_RESTART
 from server.config.definitions import ConfigKey, UpdateMode
+from server.config.group_keys import GROUP, GroupKey
 from server.config.inert_keys import NEWER_NAMES
 from server.config.tables import BROKER, QUOTA, TOPIC
 from server.config.topic_keys import SERVER_SYNONYMS
@@ -277,6 +278,7 @@ def configs_page() -> str:
         "restart; `broker` and `cluster` keys can be changed at run time, for one broker or also as a default for all.\n",
         "- [Where a default differs](#where-a-default-differs)",
         "- [Brokers](#brokers) and [topics](#topics): the keys that have an effect",
+        "- [Groups](#groups)",
         "- [Accepted without effect](#accepted-without-effect)\n",
         "## Where a default differs\n",
         "Without `--config`, `kwire serve` is a single broker and starts with these values; a file is used as it is.\n",
@@ -318,6 +320,14 @@ def configs_page() -> str:
     ]
     lines += [_config_row(key, _synonyms(key)) for key in TOPIC.values() if key.used]
     lines += [
+        "\n## Groups\n",
+        "With the embedded store, as in Apache Kafka 4.3: `kafka-configs --entity-type groups`, or `kwire configs --group`. A",
+        "group without a value of its own uses its broker's, and a value must lie within the range that the broker's keys set.\n",
+        "| key | type | default | allowed | between | broker's key | what it does |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [_group_row(each) for each in GROUP.values()]
+    lines += [
         "\n## Accepted without effect\n",
         "These keys are checked, shown by kafka-configs and, if set, named once in the log at start. Those with a description",
         "belong to features that are not implemented yet ([omissions.md](omissions.md)).\n",
@@ -346,6 +356,22 @@ def _config_row(key: ConfigKey, column: str) -> str:
     allowed = key.valid.text if key.valid else ""
     cells = [f"`{key.name}`", key.type.name.lower(), _code(key.default), allowed, column]
     return f"| {' | '.join([*cells, key.doc or ''])} |"
+
+
+def _group_row(group_key: GroupKey) -> str:
+    key, inherits, bounds = group_key
+    between = " and ".join(f"`{bound[0]}`" for bound in bounds if bound is not None)
+    does = key.doc if key.used else f"no effect yet: {key.doc}"
+    cells = [
+        f"`{key.name}`",
+        key.type.name.lower(),
+        _code(key.default),
+        key.valid.text if key.valid else "",
+        between,
+        f"`{inherits}`" if inherits else "",
+        does or "",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def _inert_rows(owner: str, keys: Iterable[ConfigKey]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..config.changes import Refused
+from ..config.group_keys import without_effect
+from ..coordination.paths import desanitize
 from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group_coordinator import GroupCoordinator
@@ -16,7 +18,7 @@ from ..coordinator.transaction.config import TransactionConfig
 from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
-from ..metadata.image import BROKERS, CLIENT_METRICS, MetadataImage
+from ..metadata.image import BROKERS, CLIENT_METRICS, GROUPS, MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ..metadata.publisher import MetadataPublisher
 from ..metadata.topic_partition import TopicPartition
@@ -144,9 +146,7 @@ class ClientMetricsSettings:
                 self._set(node, after.config(entity_type, node))
 
     def _set(self, node: str, config: Mapping[str, str]) -> None:
-        from ..telemetry.subscriptions import name_of
-
-        name = name_of(node)
+        name = desanitize(node)
         if self._telemetry is not None:
             try:
                 self._telemetry.clients.set(name, config)
@@ -157,6 +157,23 @@ class ClientMetricsSettings:
         elif config:
             why = NO_DECODER if self._has_http else NO_HTTP
             logger.warning("client metrics subscription %r has no effect: %s", name, why)
+
+
+class GroupConfigSettings:
+    """Says in the log which configs of groups have no effect."""
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Look at the configs that have changed; at start, at all."""
+        for entity_type, node in after.changes_since(before).configs:
+            if entity_type == GROUPS:
+                now, then = after.config(entity_type, node), before.config(entity_type, node)
+                idle = [name for name in without_effect(now) if now[name] != then.get(name)]
+                if idle:
+                    logger.warning(
+                        "of group %r, %s: kwire has no such groups, so this has no effect",
+                        desanitize(node),
+                        ", ".join(idle),
+                    )
 
 
 class LogLoading:

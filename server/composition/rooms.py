@@ -44,6 +44,7 @@ from .following import (
     BrokerSettings,
     ClientMetricsSettings,
     CoordinatorTopics,
+    GroupConfigSettings,
     LogLoading,
     QuotaSettings,
     TopicSettings,
@@ -296,12 +297,14 @@ def build_rooms(
     loading = LogLoading(logs, settings, clock)
     quota_settings = QuotaSettings(quotas, connection_rates)
     subscriptions = ClientMetricsSettings(telemetry, has_http=config.http_listener is not None)
+    group_configs = GroupConfigSettings()
     image_listeners: tuple[ImageListener, ...]
     if clients is None:
         image_listeners = (
             own_settings.on_image,
             quota_settings.on_image,
             subscriptions.on_image,
+            group_configs.on_image,
             loading.on_image,
             replicas.on_image,
             topics.on_image,

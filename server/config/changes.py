@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
+from . import group_keys
 from .broker_config import BrokerConfig, Properties
 from .definitions import ConfigError, ConfigKey, ConfigType, UnknownConfigError
 from .requirements import TopicConflict
@@ -150,6 +151,33 @@ def changed(
             words = subtracted(words, given)
         after[name] = ",".join(words)
     return after
+
+
+def changed_without_lists(stored: Properties, changes: Iterable[Change]) -> dict[str, str]:
+    """The configs of a subscription or group after IncrementalAlterConfigs.
+
+    Errors: Refused; as in Apache Kafka, nothing can be appended to any of them.
+    """
+    after = dict(stored)
+    for change in changes:
+        check_operation(change)
+        if change.operation == Operation.DELETE:
+            after.pop(change.name, None)
+        elif change.operation == Operation.SET:
+            after[change.name] = change.value or ""
+        else:
+            verb = Operation(change.operation).name
+            message = f"Can't {verb} to key {change.name} because its type is not LIST."
+            raise Refused(ErrorCode.INVALID_CONFIG, message)
+    return after
+
+
+def check_group(config: BrokerConfig, proposed: Properties) -> None:
+    """Refuse configs that a group may not have. Errors: Refused."""
+    try:
+        group_keys.check(config, proposed)
+    except ConfigError as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, error.wire_message) from None
 
 
 def subtracted(words: Iterable[str], given: Iterable[str]) -> list[str]:

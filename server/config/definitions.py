@@ -38,6 +38,7 @@ class ConfigSource(IntEnum):
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
     CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class UpdateMode(IntEnum):

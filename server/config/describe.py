@@ -111,16 +111,26 @@ def _is_listed_as_dynamic(name: str, key: ConfigKey | None) -> bool:
     return key is not None and name in BROKER and key.update is not UpdateMode.READ_ONLY
 
 
-def _synonyms(
-    config: BrokerConfig, name: str, names: tuple[str, ...], sensitive: bool
-) -> list[Synonym]:
-    layers: tuple[tuple[Mapping[str, str], ConfigSource], ...] = (
+def _layers(config: BrokerConfig) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
+    return (
         (config.dynamic_broker, ConfigSource.DYNAMIC_BROKER),
         (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
         (config.static, ConfigSource.STATIC_BROKER),
     )
+
+
+def where_set(config: BrokerConfig, name: str) -> list[Synonym]:
+    """The values that are set for a broker's key, without its default."""
+    return [
+        Synonym(name, layer[name], source) for layer, source in _layers(config) if name in layer
+    ]
+
+
+def _synonyms(
+    config: BrokerConfig, name: str, names: tuple[str, ...], sensitive: bool
+) -> list[Synonym]:
     rows = []
-    for layer, source in layers:
+    for layer, source in _layers(config):
         rows += [
             Synonym(synonym, None if sensitive else layer[synonym], source)
             for synonym in names

@@ -53,6 +53,11 @@ ConfigChange: TypeAlias = Callable[
 #: How much longer than its session a dead broker's node is waited for.
 SESSION_GRACE_MS = 2000
 
+#: The types of entities with configs: the nodes below /config. Apache Kafka has no groups there.
+CONFIG_TYPES = ("topics", "brokers", "clients", "ips", "users", "client-metrics", "groups")
+#: Those of which a node without configs is removed.
+REMOVED_WHEN_EMPTY = ("clients", "ips", "users", "client-metrics", "groups")
+
 
 class BrokerIdInUse(Exception):
     """Another live broker has this id."""
@@ -378,7 +383,7 @@ class Cluster:
     async def config_entities(self) -> list[tuple[str, str]]:
         """Every (entity type, entity name) with a config node."""
         found: list[tuple[str, str]] = []
-        for entity_type in ("topics", "brokers", "clients", "ips", "users", "client-metrics"):
+        for entity_type in CONFIG_TYPES:
             names = await self._children(paths.CONFIG + "/" + entity_type)
             found += [(entity_type, name) for name in names]
             if entity_type == "users":
@@ -426,8 +431,8 @@ class Cluster:
     ) -> dict[str, str]:
         """Replace an entity's config by the result of `change`, and notify every broker.
 
-        `change` is called again if another writer was faster. An empty config of a user, client
-        or subscription removes its node, as in Apache Kafka. Returns the new config.
+        `change` is called again if another writer was faster. An empty config of a user, client,
+        subscription or group removes its node, as in Apache Kafka. Returns the new config.
         """
         path = paths.config_path(entity_type, name)
         notify = Create(
@@ -447,11 +452,7 @@ class Cluster:
                 found = await self.store.get_many(above)
                 ops = [Create(p) for p, n in zip(above, found, strict=True) if n is None]
                 ops.append(Create(path, data))
-            elif (
-                not after
-                and entity_type in ("users", "clients", "ips", "client-metrics")
-                and not node[1].num_children
-            ):
+            elif not after and entity_type in REMOVED_WHEN_EMPTY and not node[1].num_children:
                 ops.append(Delete(path, node[1].version))
             else:
                 ops.append(SetData(path, data, node[1].version))

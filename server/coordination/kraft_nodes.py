@@ -13,6 +13,7 @@ from math import isfinite
 
 from kwire.messages.internal.cluster_metadata import PartitionRecord
 
+from ..config.group_keys import GROUP as GROUP_KEYS
 from ..config.tables import find_broker_key, is_password
 from ..config.topic_keys import TOPIC_KEYS
 from ..quotas.entities import DEFAULT, Entity
@@ -167,7 +168,9 @@ def _configs(image: KraftImage, converted: Converted) -> None:
                 else:
                     found["brokers", name or quota_entities.DEFAULT_NAME][key] = value
             elif kind == CLIENT_METRICS:
-                found["client-metrics", name][key] = value
+                found["client-metrics", paths.entity_node(name)][key] = value
+            elif kind == GROUP and key in GROUP_KEYS:
+                found["groups", paths.entity_node(name)][key] = value
             else:
                 what = f"group {name}" if kind == GROUP else f"{name} (resource type {kind})"
                 others.append(f"{key} of {what}")

@@ -106,6 +106,13 @@ def desanitize(name: str) -> str:
     return unquote(name)
 
 
+def entity_node(name: str) -> str:
+    """The name of the node with the configs of a group or of a subscription to clients' metrics."""
+    if name in (".", ".."):  # these are no names of nodes
+        return name.replace(".", "%2E")
+    return sanitize(name)
+
+
 def dump(document: Mapping[str, Any]) -> bytes:
     """JSON as Kafka writes it: UTF-8, no blanks."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()

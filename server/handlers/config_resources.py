@@ -1,8 +1,8 @@
 """ListConfigResources (API key 74), before 4.1 ListClientMetricsResources.
 
-Behavior: the names of what has configs: topics, brokers (also as their loggers), and subscriptions to clients' metrics.
+Behavior: the names of what has configs: topics, brokers (also as their loggers), subscriptions to clients' metrics, and
+groups with configs of their own.
 Versions: 0 (KIP-714) lists subscriptions only, 1 (KIP-1142) the types that are asked for.
-Omitted: groups have no configs here, so none are listed.
 Source: KafkaApis.handleListConfigResources (4.3).
 """
 
@@ -18,8 +18,8 @@ from kwire.messages.list_config_resources import (
 )
 
 from ..config.changes import ResourceType
-from ..metadata.image import CLIENT_METRICS, EMPTY, MetadataImage
-from ..telemetry.subscriptions import name_of
+from ..coordination.paths import desanitize
+from ..metadata.image import CLIENT_METRICS, EMPTY, GROUPS, MetadataImage
 from ..turns import Steps
 from .authorization import AclOperation, cluster
 from .context import RequestContext
@@ -68,6 +68,8 @@ def names_of(image: MetadataImage, kind: ResourceType) -> Iterable[str]:
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return map(str, image.brokers)
         case ResourceType.CLIENT_METRICS:
-            return map(name_of, image.configs.get(CLIENT_METRICS, EMPTY))
+            return map(desanitize, image.configs.get(CLIENT_METRICS, EMPTY))
+        case ResourceType.GROUP:
+            return map(desanitize, image.configs.get(GROUPS, EMPTY))
         case _:
             return ()

@@ -1,13 +1,13 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
 
-Behavior: topics, brokers and, where kwire acts as 4.3, subscriptions to clients' metrics. A topic's configs are read from the coordination store, so a change is
+Behavior: topics, brokers and, where kwire acts as 4.3, groups and subscriptions to clients' metrics. A topic's configs are read from the coordination store, so a change is
 seen at once; a broker answers for itself and for the default of all brokers. A change is stored and
 announced to every broker; it takes effect without a restart, on the answering broker before it
 answers. Refusing one resource never affects another, except that an unknown resource type fails a
 whole DescribeConfigs.
 Versions: DescribeConfigs v0 has is_default, always false, as in Apache Kafka; v1 sources and
 synonyms, v3 types and documentation.
-Omitted: broker loggers (8), groups (32), and config policies.
+Omitted: broker loggers (8), and config policies; with ZooKeeper, as in Apache Kafka 3.9, groups (32).
 Source: ConfigHelper, ConfigAdminManager, ZkAdminManager (3.9); KIP-133, KIP-226, KIP-339.
 """
 
@@ -39,8 +39,10 @@ from ..config.changes import (
     Wanted,
     by_operation,
     changed,
+    changed_without_lists,
     check_broker,
     check_changes,
+    check_group,
     check_operation,
     check_topic,
     find_topic_key,
@@ -49,9 +51,11 @@ from ..config.changes import (
     stored_broker,
 )
 from ..config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from ..config.group_keys import describe as describe_group
 from ..config.tables import find_broker_key
 from ..controller.topics import invalid_topic_name
-from ..metadata.image import BROKERS, CLIENT_METRICS, DEFAULT_ENTITY, TOPICS
+from ..coordination.paths import entity_node
+from ..metadata.image import BROKERS, CLIENT_METRICS, DEFAULT_ENTITY, GROUPS, TOPICS
 from ..security import acl
 from ..security.acl import AclOperation
 from ..telemetry import subscriptions
@@ -71,6 +75,7 @@ DESCRIBED_TYPES = frozenset(
         ResourceType.CLIENT_METRICS,
     }
 )
+DESCRIBED_TYPES_OF_4 = DESCRIBED_TYPES | {ResourceType.GROUP}
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the"
     " message was sent to an incompatible broker. See the broker logs for more details."
@@ -82,8 +87,10 @@ NO_NODE_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\0-\x1f\x7f-\x9f\ud800-\uf8ff
 DENIAL_TEXTS = {
     acl.ResourceType.TOPIC: "Topic authorization failed.",
     acl.ResourceType.CLUSTER: "Cluster authorization failed.",
+    acl.ResourceType.GROUP: "Group authorization failed.",
 }
 NO_NAME = "Client metrics subscription name must not be empty"
+NO_GROUP_NAME = "Group name must not be empty"
 NO_LOGGERS = "kwire has no loggers whose level can be changed at run time"
 
 
@@ -99,7 +106,8 @@ def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse | Later[DescribeConfigsResponse]]:
     """Return configs with their values and sources."""
-    if any(resource.resource_type not in DESCRIBED_TYPES for resource in request.resources):
+    described = DESCRIBED_TYPES_OF_4 if _is_of_4(ctx) else DESCRIBED_TYPES
+    if any(resource.resource_type not in described for resource in request.resources):
         results = []
         for resource in request.resources:
             yield
@@ -165,6 +173,8 @@ def _check_allowed(
     """Whether the client may do this to the configs of a resource. Errors: Refused."""
     if resource.resource_type == ResourceType.TOPIC:
         kind, name = acl.ResourceType.TOPIC, resource.resource_name
+    elif resource.resource_type == ResourceType.GROUP and _is_of_4(ctx):
+        kind, name = acl.ResourceType.GROUP, resource.resource_name
     else:
         kind, name = acl.ResourceType.CLUSTER, acl.CLUSTER_NAME
     if not ctx.allows(operation, kind, name):
@@ -196,19 +206,23 @@ def _entries(
                 raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             own_broker_id(name, node_id, "Broker id", f"{node_id} but")
             raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
-        case _ if not _has_subscriptions(ctx):
+        case ResourceType.GROUP:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, NO_GROUP_NAME)
+            stored = ctx.services.metadata().config(GROUPS, entity_node(name))
+            return describe_group(config, stored, wanted)
+        case _ if not _is_of_4(ctx):
             message = "Config type client-metrics is only supported on KRaft clusters"
             raise Refused(ErrorCode.INVALID_REQUEST, message)
         case _:
             if not name:
                 raise Refused(ErrorCode.INVALID_REQUEST, NO_NAME)
-            node = subscriptions.node_of(name)
-            stored = ctx.services.metadata().config(CLIENT_METRICS, node)
+            stored = ctx.services.metadata().config(CLIENT_METRICS, entity_node(name))
             return subscriptions.describe(stored, wanted)
 
 
-def _has_subscriptions(ctx: RequestContext) -> bool:
-    """Whether there can be subscriptions to clients' metrics: not in clusters of 3.9 with ZooKeeper."""
+def _is_of_4(ctx: RequestContext) -> bool:
+    """Whether groups and subscriptions to clients' metrics have configs: not in clusters of 3.9 with ZooKeeper."""
     return ctx.services.ceiling != CEILING_3_9.name
 
 
@@ -400,8 +414,12 @@ async def _alter_resource(
             check_topic(config, name, after)
             return after
         if entity[0] == CLIENT_METRICS:
-            after = subscriptions.changed(stored, wanted) if keep_others else dict(whole)
+            after = changed_without_lists(stored, wanted) if keep_others else dict(whole)
             subscriptions.check(name, after)
+            return after
+        if entity[0] == GROUPS:
+            after = changed_without_lists(stored, wanted) if keep_others else dict(whole)
+            check_group(config, after)
             return after
         for each in single.others:
             check_operation(each)
@@ -448,9 +466,14 @@ def _entity(
         case ResourceType.BROKER_LOGGER if is_incremental:
             own_broker_id(name, node_id, "Node id", f"{node_id}, but")
             raise Refused(ErrorCode.INVALID_REQUEST, NO_LOGGERS)
-        case ResourceType.CLIENT_METRICS if _has_subscriptions(ctx):
+        case ResourceType.GROUP if _is_of_4(ctx):
+            if not name:
+                message = "Default group resources are not allowed."
+                raise Refused(ErrorCode.INVALID_REQUEST, message)
+            return GROUPS, entity_node(name)
+        case ResourceType.CLIENT_METRICS if _is_of_4(ctx):
             subscriptions.check(name, {})
-            return CLIENT_METRICS, subscriptions.node_of(name)
+            return CLIENT_METRICS, entity_node(name)
         case ResourceType.CLIENT_METRICS:
             message = (
                 "AlterConfigs is only supported for topics and brokers,"

@@ -24,6 +24,7 @@ TOPICS = "topics"
 BROKERS = "brokers"
 USERS = "users"
 CLIENT_METRICS = "client-metrics"
+GROUPS = "groups"
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 

@@ -5,15 +5,14 @@ Source: ClientMetricsConfigs, ControllerConfigurationValidator (4.3); KIP-714.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode
 
-from ..config.changes import Change, Operation, Refused, check_operation
+from ..config.changes import Refused
 from ..config.definitions import ConfigError, ConfigKey, ConfigSource, ConfigType
 from ..config.describe import ConfigEntry, Synonym
-from ..coordination.paths import desanitize, sanitize
 from ..coordinator.pattern import InvalidPattern, Pattern
 
 #: In `metrics`: all of them.
@@ -110,22 +109,6 @@ def match_of(patterns: list[str]) -> Iterator[tuple[str, str]]:
         yield name.strip(), rest[0].strip()
 
 
-def changed(stored: Mapping[str, str], changes: Iterable[Change]) -> dict[str, str]:
-    """The configs after IncrementalAlterConfigs. Errors: Refused; lists cannot be appended to, as in Apache Kafka."""
-    after = dict(stored)
-    for change in changes:
-        check_operation(change)
-        if change.operation == Operation.DELETE:
-            after.pop(change.name, None)
-        elif change.operation == Operation.SET:
-            after[change.name] = change.value or ""
-        else:
-            verb = Operation(change.operation).name
-            message = f"Can't {verb} to key {change.name} because its type is not LIST."
-            raise Refused(ErrorCode.INVALID_CONFIG, message)
-    return after
-
-
 def describe(
     stored: Mapping[str, str], wanted: Container[str] | None = None
 ) -> Iterator[ConfigEntry]:
@@ -138,18 +121,6 @@ def describe(
             value, source = stored[name], ConfigSource.CLIENT_METRICS
             synonyms = [Synonym(name, value, source)]
         yield ConfigEntry(name, value, source, key.type, False, False, synonyms, key.doc)
-
-
-def node_of(name: str) -> str:
-    """The name of the node with a subscription's configs."""
-    if name in (".", ".."):  # these are no names of nodes
-        return name.replace(".", "%2E")
-    return sanitize(name)
-
-
-def name_of(node: str) -> str:
-    """The reverse."""
-    return desanitize(node)
 
 
 def words(text: str) -> list[str]:

@@ -28,6 +28,7 @@ from docs.generate import (
 )
 from kwire.api import ApiKey
 from server.__main__ import COMMANDS, make_parser
+from server.config.group_keys import GROUP
 from server.config.inert_keys import NEWER_NAMES
 from server.config.tables import BROKER, QUOTA, TOPIC
 from server.handlers.ceilings import CEILING_3_9, CEILING_4_3, Ceiling
@@ -118,7 +119,7 @@ def test_every_omitted_paragraph_of_a_handler_is_found() -> None:
 
 def test_every_config_key_has_a_row() -> None:
     named = first_cells(page("configs.md"))
-    assert {*BROKER, *TOPIC, *QUOTA} <= named
+    assert {*BROKER, *TOPIC, *QUOTA, *GROUP} <= named
 
 
 def test_every_newer_config_key_is_named() -> None:

@@ -34,7 +34,16 @@ def tools(request: pytest.FixtureRequest, tool_servers: ToolServers) -> ToolServ
 @pytest.fixture
 def tool(tools: ToolServer, broker: BrokerProcess) -> Tool:
     """Give a function that runs a tool on the broker and returns its output when it ended well."""
+    return tool_of(tools, broker)
 
+
+@pytest.fixture
+def tool_of_4(tool_servers: ToolServers, broker: BrokerProcess) -> Tool:
+    """Give the same for what only 4.3.0's tools can do."""
+    return tool_of(tool_servers(KAFKA_4), broker)
+
+
+def tool_of(tools: ToolServer, broker: BrokerProcess) -> Tool:
     def run(name: str, *arguments: str, text: str = "", status: int = 0) -> str:
         result = tools.run(name, "--bootstrap-server", broker.bootstrap, *arguments, text=text)
         assert result.status == status, (result.output, result.errors)
@@ -385,3 +394,23 @@ def test_offsets_are_reset_in_every_mode(tool: Tool, read_group: str, tmp_path: 
         *("--reset-offsets", "--to-current", "--export", "--dry-run"),
     )
     assert f'"{read_group}",0,7' in exported or f"{read_group},0,7" in exported
+
+
+@pytest.mark.compat(f"java-tools {KAFKA_4}", "tools")
+def test_configs_of_groups_are_set_described_and_removed(tool_of_4: Tool, name: str) -> None:
+    """kafka-configs --entity-type groups."""
+    tool = tool_of_4
+    entity = ("--entity-type", "groups", "--entity-name", name)
+    session, isolation = "consumer.session.timeout.ms=50000", "share.isolation.level=read_committed"
+    tool("kafka-configs", *entity, "--alter", "--add-config", f"{session},{isolation}")
+    described = tool("kafka-configs", *entity, "--describe")
+    assert session in described and isolation in described
+    all_of_them = tool("kafka-configs", *entity, "--describe", "--all")
+    assert "consumer.heartbeat.interval.ms=5000 sensitive=false" in all_of_them
+    assert name in tool("kafka-configs", "--entity-type", "groups", "--describe")
+    low = ("--alter", "--add-config", "consumer.session.timeout.ms=1")
+    refused = tool("kafka-configs", *entity, *low, status=1)
+    assert "greater than or equal to group.consumer.min.session.timeout.ms" in refused
+    words = "consumer.session.timeout.ms,share.isolation.level"
+    tool("kafka-configs", *entity, "--alter", "--delete-config", words)
+    assert session not in tool("kafka-configs", *entity, "--describe")

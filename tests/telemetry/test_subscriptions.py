@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from server.config.changes import Change, Operation, Refused
-from server.telemetry.subscriptions import changed, check, name_of, node_of
+from server.config.changes import Change, Operation, Refused, changed_without_lists
+from server.coordination.paths import desanitize, entity_node
+from server.telemetry.subscriptions import check
 
 
 @pytest.mark.parametrize(
@@ -55,12 +56,12 @@ def test_what_kafka_takes_is_taken(config: dict[str, str]) -> None:
 def test_lists_cannot_be_appended_to() -> None:
     message = "Can't APPEND to key metrics because its type is not LIST."
     with pytest.raises(Refused, match=message) as caught:
-        changed({}, [Change("metrics", Operation.APPEND, "a.")])
+        changed_without_lists({}, [Change("metrics", Operation.APPEND, "a.")])
     assert caught.value.error == 40
 
 
 @pytest.mark.parametrize("name", ["plain", "a/b c", ".", "..", "%2E", "ü"])
 def test_name_of_any_kind_is_one_node(name: str) -> None:
-    assert "/" not in node_of(name)
-    assert node_of(name) not in (".", "..")
-    assert name_of(node_of(name)) == name
+    assert "/" not in entity_node(name)
+    assert entity_node(name) not in (".", "..")
+    assert desanitize(entity_node(name)) == name

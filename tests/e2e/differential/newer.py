@@ -117,3 +117,129 @@ def offsets_by_id(peer: Peer, version: int) -> None:
     peer.ask(ApiKey.DELETE_TOPICS, 5, {"topic_names": [gone_name], "timeout_ms": 20_000})
     ask("deleted", (group, [(gone, [0])]))
     ask("all but the deleted", (group, None))
+
+
+# Configs of groups
+
+GROUP = 32
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+def described(peer: Peer, label: str, version: int, name: str, *keys: str) -> None:
+    """Compare what DescribeConfigs says of a group's configs."""
+    request = {
+        "resources": [
+            {"resource_type": GROUP, "resource_name": name, "configuration_keys": [*keys] or None}
+        ],
+        "include_synonyms": True,
+    }
+    peer.call(label, ApiKey.DESCRIBE_CONFIGS, version, request)
+
+
+def until_described(peer: Peer, group: str, key: str, value: str) -> None:
+    """Wait until a change has taken effect: Apache Kafka answers before."""
+    row = {"resource_type": GROUP, "resource_name": group, "configuration_keys": [key]}
+    peer.until(
+        lambda answer: answer["results"][0]["configs"][0]["value"] == value,
+        ApiKey.DESCRIBE_CONFIGS,
+        4,
+        {"resources": [row]},
+    )
+
+
+@scenario_of_4(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+def changed_configs_of_groups(peer: Peer, version: int) -> None:
+    """Set, deleted, refused one by one; names of groups that are no names of topics."""
+    group = peer.name("g")
+
+    def change(
+        label: str, *ops: tuple[str, int, str | None], name: str = group, **more: Any
+    ) -> None:
+        configs = [
+            {"name": key, "config_operation": operation, "value": value}
+            for key, operation, value in ops
+        ]
+        row = {"resource_type": GROUP, "resource_name": name, "configs": configs}
+        request = {"resources": [row], "validate_only": False} | more
+        peer.call(label, ApiKey.INCREMENTAL_ALTER_CONFIGS, version, request)
+
+    change("validated", (SESSION, 0, "50000"), validate_only=True)
+    change("set", (SESSION, 0, "50000"), (HEARTBEAT, 0, "6000"))
+    until_described(peer, group, HEARTBEAT, "6000")
+    described(peer, "set, described", 4, group)
+    for value in ("1", "70000", "x", "0", "", None, "2147483648"):
+        change(f"{value}", (SESSION, 0, value))
+    for key, value in (
+        (HEARTBEAT, "1000"),
+        (HEARTBEAT, "20000"),
+        ("consumer.assignment.interval.ms", "-1"),
+        ("consumer.assignment.interval.ms", "20000"),
+        ("share.record.lock.duration.ms", "1000"),
+        ("share.delivery.count.limit", "11"),
+        ("share.partition.max.record.locks", "5000"),
+        ("share.auto.offset.reset", "nope"),
+        ("share.auto.offset.reset", "by_duration:PT1H"),
+        ("share.isolation.level", "x"),
+        ("share.renew.acknowledge.enable", "maybe"),
+        ("streams.num.standby.replicas", "3"),
+        ("streams.initial.rebalance.delay.ms", "0"),
+        ("nope", "1"),
+    ):
+        change(f"{key} {value}", (key, 0, value))
+    change("two wrong", (SESSION, 0, "1"), (HEARTBEAT, 0, "1"))
+    change("twice", (SESSION, 0, "50000"), (SESSION, 0, "50001"))
+    change("appended", (SESSION, 2, "1"))
+    change("subtracted", (SESSION, 3, "1"))
+    change("deleted, unknown", ("nope", 1, None))
+    change("deleted, not set", ("share.session.timeout.ms", 1, None))
+    change("no name", (SESSION, 0, "50000"), name="")
+    for odd in ("a/b é.", ".", "..", "x" * 400):
+        change(f"named {odd[:9]}", (SESSION, 0, "50000"), name=odd)
+        until_described(peer, odd, SESSION, "50000")
+    until_described(peer, group, "share.auto.offset.reset", "by_duration:PT1H")
+    described(peer, "described", 4, group)
+    rows = {"resource_types": [GROUP]}
+    peer.call("listed", ApiKey.LIST_CONFIG_RESOURCES, 1, rows)
+    for odd in ("a/b é.", ".", "..", "x" * 400):
+        change(f"deleted {odd[:9]}", (SESSION, 1, None), name=odd)
+    for key in (
+        SESSION,
+        HEARTBEAT,
+        "share.auto.offset.reset",
+        "streams.initial.rebalance.delay.ms",
+    ):
+        change(f"deleted {key}", (key, 1, None))
+    until_described(peer, group, "streams.initial.rebalance.delay.ms", "3000")
+    peer.call("none listed", ApiKey.LIST_CONFIG_RESOURCES, 1, rows)
+
+
+@scenario_of_4(ApiKey.ALTER_CONFIGS, 0, 2)
+def replaced_configs_of_groups(peer: Peer, version: int) -> None:
+    """All of a group's configs at once."""
+    group = peer.name("g")
+
+    def replace(label: str, name: str = group, **values: str) -> None:
+        configs = [{"name": key.replace("_", "."), "value": value} for key, value in values.items()]
+        row = {"resource_type": GROUP, "resource_name": name, "configs": configs}
+        request = {"resources": [row], "validate_only": False}
+        peer.call(label, ApiKey.ALTER_CONFIGS, version, request)
+
+    replace("two", consumer_session_timeout_ms="50000", consumer_heartbeat_interval_ms="6000")
+    until_described(peer, group, HEARTBEAT, "6000")
+    replace("wrong", consumer_session_timeout_ms="1")
+    replace("unknown", nope="1")
+    replace("no name", "", consumer_session_timeout_ms="50000")
+    replace("one", consumer_session_timeout_ms="51000")
+    until_described(peer, group, HEARTBEAT, "5000")
+    described(peer, "described", 4, group, SESSION, HEARTBEAT)
+    replace("none")
+    until_described(peer, group, SESSION, "46000")
+
+
+@scenario_of_4(ApiKey.DESCRIBE_CONFIGS, 1, 4)
+def described_configs_of_groups(peer: Peer, version: int) -> None:
+    """Of a group that nobody has heard of, and of none."""
+    group = peer.name("g")
+    described(peer, "all", version, group)
+    described(peer, "one", version, group, SESSION, "nope")
+    described(peer, "no name", version, "")

@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 assert admin and data and groups and newer and transactions  # importing them fills the table
 
 CONFIG = {
+    "group.consumer.session.timeout.ms": "46000",  # so that groups inherit it
     "num.partitions": "2",
     "log.retention.ms": "-1",  # records of the scenarios are old
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
