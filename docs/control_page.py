@@ -25,6 +25,8 @@ $ curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:42495/v1/clock/advance
 Such a broker differs from a server as the brokers of [kwire.testing](testing.md) do. Without `--data-dir` or `log.dirs` its data are in a temporary
 directory, which goes when it stops. It keeps its metadata itself; `--control` and ZooKeeper exclude each other.
 
+[`compat/testing/`](../compat/testing/README.md) has a test that uses the port in each of Java (JUnit 5), Go and Node.
+
 ## Who may ask
 
 The port is off unless `--control` is given, and `--control 127.0.0.1:0` can be reached from this machine only. Every request but those for

@@ -3,7 +3,7 @@
 # usage: fetch.sh [kafka-3.9.2] [apps-3.9.2] [spark-4.0.0] ...     (default: all but Spark's)
 set -eu
 cd "$(dirname "$0")"
-[ $# -gt 0 ] || set -- kafka-3.9.2 kafka-4.3.0 apps-3.9.2 apps-4.3.0
+[ $# -gt 0 ] || set -- kafka-3.9.2 kafka-4.3.0 apps-3.9.2 apps-4.3.0 junit-1.11.4
 
 for name in "$@"; do
     stamp="target/$name.sum"
