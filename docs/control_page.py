@@ -60,7 +60,15 @@ An error is a JSON object whose `error` says in words what is wrong, with the ne
 error. The status is 400 for a request that makes no sense, 401 without the token, 403 for another site, 404 for what there is not, 409 for what cannot be done
 as things are, and 504 if the broker has not answered in time. `GET /v1/openapi.json` describes all of this in OpenAPI 3.1.
 
+Where a server would end, as when all log directories have failed, this broker goes on answering, with errors; `/v1/health` says 503 and why, until `/v1/reset`.
+
 Exchanges of a recording have the fields that [testing.md](testing.md) lists.
+"""
+
+FORKS = """
+A fork is a broker in the same process, with the topics, records, groups, offsets, transactions and users that its parent had, on a port of its own: one prepared state for
+many tests. It is commanded like its parent, by the same requests below its path: `POST /v1/fork` answers `{"id": 1, "bootstrap_servers":
+"127.0.0.1:40211", "path": "/v1/fork/1"}`, and `POST /v1/fork/1/v1/clock/advance` lets time pass in it alone. It stops with its parent.
 """
 
 FAULTS = """
@@ -83,7 +91,7 @@ def control_page() -> str:
     lines.append(RULES)
     lines += ["Of a topic:\n", *_table(words.TOPIC)]
     lines += ["To advance the time, or to let the wall clock jump:\n", *_table(words.ADVANCE)]
-    lines.append(FAULTS)
+    lines += [FORKS, FAULTS]
     lines += [*_table(words.FAULT), "Of a rule for the disk:\n", *_table(words.DISK_FAULT)]
     return "\n".join(lines)
 

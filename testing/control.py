@@ -11,10 +11,11 @@ import asyncio
 import hmac
 import itertools
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from .served_broker import ServedBroker
 
 MAX_RULES = 1000
+MAX_FORKS = 100
+#: The path of a fork, and what is below it.
+FORK = re.compile(r"/v1/fork/([0-9]{1,9})(/.+)")
 JSON_LINES = "application/jsonl"
 
 
@@ -92,14 +96,22 @@ class Control:
         self._numbers = itertools.count(1)
         self._rules: dict[int, Rule] = {}
         self._recorders: dict[int, Recorder] = {}
+        #: The control of each fork, which has all paths of this one below its own.
+        self._forks: dict[int, Control] = {}
         self._thread = ThreadPoolExecutor(1, "kwire-control")
 
     def close(self) -> None:
         """Take up no more requests."""
+        for fork in self._forks.values():
+            fork.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def route(self, request: HttpRequest) -> HttpResponse:
         """Answer a request; every error is a JSON object with `error`, in words."""
+        if (below := FORK.fullmatch(request.path)) is not None:
+            fork = self._forks.get(int(below[1]))
+            if fork is not None:
+                return await fork.route(replace(request, path=below[2]))
         try:
             operation, named = self._found(request)
             self._admit(request, operation)
@@ -292,6 +304,25 @@ class Control:
         number = _number(asked.named["recording"], self._recorders, "recording")
         return number, self._recorders[number]
 
+    # -- forks
+
+    def forks(self, _: Asked) -> Any:
+        return {"forks": [_fork(*each) for each in self._forks.items()]}
+
+    def add_fork(self, _: Asked) -> Any:
+        if len(self._forks) >= MAX_FORKS:
+            raise Refused(f"there are {MAX_FORKS} forks; remove some")
+        number = next(self._numbers)
+        self._forks[number] = Control(self.broker.fork(), self._token)
+        return _fork(number, self._forks[number])
+
+    def remove_fork(self, asked: Asked) -> Any:
+        number = _number(asked.named["fork"], self._forks, "fork")
+        fork = self._forks.pop(number)
+        fork.close()
+        fork.broker.stop()
+        return _fork(number, fork)
+
     # -- the broker
 
     def reset(self, asked: Asked) -> Any:
@@ -300,12 +331,17 @@ class Control:
                 "the data of this broker are in a directory that was given to it; only a broker with "
                 "data of its own (no --data-dir, no log.dirs) can be emptied"
             )
-        self._rules, self._recorders = {}, {}
+        for fork in self._forks.values():
+            fork.close()
+        self._rules, self._recorders, self._forks = {}, {}, {}
         self.broker.empty()
         return self.health(asked)
 
     def health(self, _: Asked) -> Any:
-        return {"status": "ready", "bootstrap_servers": self.broker.bootstrap_servers}
+        broker = self.broker
+        if broker.failure is not None:
+            return as_json(503, {"status": "failed", "error": broker.failure})
+        return {"status": "ready", "bootstrap_servers": broker.bootstrap_servers}
 
     def description(self, _: Asked) -> Any:
         return openapi()
@@ -346,6 +382,14 @@ def _rule(number: int, rule: Rule) -> dict[str, Any]:
         "matched": rule.matched,
         "hits": rule.hits,
         "ended": rule.ended,
+    }
+
+
+def _fork(number: int, fork: Control) -> dict[str, Any]:
+    return {
+        "id": number,
+        "bootstrap_servers": fork.broker.bootstrap_servers,
+        "path": f"/v1/fork/{number}",
     }
 
 
@@ -415,10 +459,19 @@ OPERATIONS = (
     ),
     Operation("POST", "/v1/recordings/{recording}/stop", "record no more", Control.stop_recording),
     Operation("DELETE", "/v1/recordings/{recording}", "forget a recording", Control.remove_recording),
+    Operation("GET", "/v1/fork", "the forks", Control.forks),
+    Operation(
+        "POST",
+        "/v1/fork",
+        "start another broker, which holds what this one holds at this moment",
+        Control.add_fork,
+        201,
+    ),
+    Operation("DELETE", "/v1/fork/{fork}", "stop a fork, and forget it", Control.remove_fork),
     Operation(
         "POST",
         "/v1/reset",
-        "begin anew, on the same ports: no topics, groups, rules and recordings, and the machine's time",
+        "begin anew, on the same ports: no topics, groups, rules, recordings and forks, and the machine's time",
         Control.reset,
     ),
 )  # fmt: skip

@@ -46,18 +46,13 @@ def run(properties: Mapping[str, str], address: tuple[str, int], file: str | Non
 
 async def _run(properties: Mapping[str, str], endpoint: Endpoint, file: str | None) -> int:
     loop = asyncio.get_running_loop()
-    stopping: asyncio.Future[Exception | None] = loop.create_future()
-
-    def stop(reason: Exception | None) -> None:
-        if not stopping.done():
-            stopping.set_result(reason)
-
+    stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, None)
+        loop.add_signal_handler(number, stopping.set)
     try:
         config = BrokerConfig({**DEFAULTS, **properties})
         refuse_zookeeper(config)
-        broker = ServedBroker(properties, lambda error: loop.call_soon_threadsafe(stop, error))
+        broker = ServedBroker(properties)
         await asyncio.to_thread(broker.start)
     except (ConfigError, ValueError, OSError) as error:
         said = error.explain() if isinstance(error, ConfigError) else str(error)
@@ -71,18 +66,16 @@ async def _run(properties: Mapping[str, str], endpoint: Endpoint, file: str | No
         try:
             tell(endpoint._replace(port=listener.port), token, broker.bootstrap_servers, file)
             say_ready(f"kwire ready {broker.bootstrap_servers}")
-            reason = await stopping
+            await stopping.wait()
         finally:
             await listener.close()
     except OSError as error:
-        reason = error
+        logger.error("cannot start: %s", error)
+        return 1
     finally:
         control.close()
         await asyncio.to_thread(broker.stop)
         executor.close()
-    if reason is not None:
-        logger.error("cannot continue: %s", reason)
-        return 1
     logger.info("stopped")
     return 0
 

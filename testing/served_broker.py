@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from .thread import LoopThread
 
 
+logger = logging.getLogger("kwire.server.control")
+
+
 class LocalClient(Client):
     """The helpers' connection to the one broker of this process, whatever address it tells others."""
 
@@ -29,21 +33,20 @@ class LocalClient(Client):
 class ServedBroker(Broker):
     """A broker with all settings of `kwire serve`, whose log goes where that of a server goes.
 
-    Shape: with `log.dirs` among the properties, data and metadata are kept there; else they are in a temporary directory. `failed` is called on
-    a thread of the broker when it cannot continue.
+    Shape: with `log.dirs` among the properties, data and metadata are kept there; else they are in a temporary directory. `failure` says why a
+    server would have ended; this one goes on as far as it can, because most failures here are meant.
     """
 
     quiet = False
 
-    def __init__(
-        self, properties: Mapping[str, str], failed: Callable[[Exception], object]
-    ) -> None:
+    def __init__(self, properties: Mapping[str, str]) -> None:
         super().__init__(properties)
         self.keeps_data = bool({"log.dirs", "log.dir"} & set(properties))
-        self._failed = failed
+        self.failure: str | None = None
 
     def start(self) -> Self:
         """Start; when this returns, clients can connect."""
+        self.failure = None
         super().start()
 
         async def bound() -> None:
@@ -64,13 +67,15 @@ class ServedBroker(Broker):
 
     def _like(self) -> Self:
         properties = any_ports(self._properties)
-        for setting in ("log.dirs", "log.dir"):
+        # Its data are temporary, and its ports others than those that clients are told of this one.
+        for setting in ("log.dirs", "log.dir", "advertised.listeners"):
             properties.pop(setting, None)
-        return type(self)(properties, self._failed)
+        return type(self)(properties)
 
     def _told(self, failed: asyncio.Future[Exception]) -> None:
         if not failed.cancelled():
-            self._failed(failed.result())
+            self.failure = str(failed.result())
+            logger.error("a server would end here: %s", self.failure)
 
     def empty(self) -> None:
         """Begin anew on the same ports, with nothing of what there was."""

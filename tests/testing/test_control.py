@@ -61,15 +61,13 @@ class Port:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Port]:
-    failures: list[Exception] = []
-    broker = ServedBroker({"listeners": "PLAINTEXT://127.0.0.1:0"}, failures.append)
+    broker = ServedBroker({"listeners": "PLAINTEXT://127.0.0.1:0"})
     control = Control(broker.start(), TOKEN)
     try:
         yield Port(control)
     finally:
         control.close()
         broker.stop()
-    assert failures == []
 
 
 @pytest.fixture
@@ -108,6 +106,17 @@ def test_fault_acts_on_a_stock_client_and_counts(port: Port) -> None:
     assert port.done("GET", "/v1/faults") == {"faults": []}
 
 
+def test_full_disk_is_told_by_health_until_the_broker_begins_anew(port: Port) -> None:
+    port.done("POST", "/v1/topics", {"name": "orders"})
+    port.done("POST", "/v1/faults", {"operation": "write", "path": "*.log", "error": "ENOSPC"})
+    with pytest.raises(KafkaException, match="KAFKA_STORAGE_ERROR"):
+        send(producer(bootstrap(port), retries=0), "orders")
+    status, health = port.ask("GET", "/v1/health")
+    assert (status, health["status"]) == (503, "failed")
+    assert "all log directories have failed" in health["error"]
+    assert port.done("POST", "/v1/reset")["status"] == "ready"
+
+
 def test_clock_is_advanced_and_old_records_are_gone(port: Port) -> None:
     port.done("POST", "/v1/topics", {"name": "news", "configs": {"retention.ms": "60000"}})
     send(producer(bootstrap(port)), "news")
@@ -135,6 +144,27 @@ def test_recording_has_the_requests_of_a_stock_client(port: Port) -> None:
     assert port.done("GET", f"{path}?api=Produce&topic=payments")["exchanges"] == []
     assert port.done("DELETE", path)["recorded"] > 1
     assert port.done("GET", "/v1/recordings") == {"recordings": []}
+
+
+def test_fork_holds_what_its_parent_held_and_is_commanded_alone(port: Port) -> None:
+    port.done("POST", "/v1/topics", {"name": "orders", "configs": {"retention.ms": "60000"}})
+    send(producer(bootstrap(port)), "orders")
+    fork = port.done("POST", "/v1/fork")
+    assert port.done("GET", "/v1/fork") == {"forks": [fork]}
+    below = f"{fork['path']}/v1"
+    send(producer(fork["bootstrap_servers"]), "orders")
+
+    def end(path: str) -> tuple[int, int]:
+        [row] = port.done("GET", f"{path}/topics/orders")["partitions"]
+        return row["start_offset"], row["end_offset"]
+
+    assert (end("/v1"), end(below)) == ((0, 1), (0, 2))
+    port.done("POST", f"{below}/clock/advance", {"duration": "1d"})
+    assert (end("/v1"), end(below)) == ((0, 1), (2, 2))
+    assert port.ask("GET", f"{below}/clock", authorization="")[0] == 401
+    port.done("DELETE", fork["path"])
+    assert port.done("GET", "/v1/fork") == {"forks": []}
+    assert port.ask("GET", f"{below}/clock")[0] == 404
 
 
 def test_reset_leaves_nothing_but_the_address(port: Port) -> None:
@@ -165,6 +195,7 @@ def test_reset_leaves_nothing_but_the_address(port: Port) -> None:
         ("POST", "/v1/clock/advance", {"duration": "-1s"}, 400, "time cannot be advanced by '-1s'"),
         ("POST", "/v1/clock/advance", {}, 400, "the body needs duration"),
         ("GET", "/v1/recordings/9", None, 404, "there is no recording 9; there are none"),
+        ("DELETE", "/v1/fork/3", None, 404, "there is no fork 3; there are none"),
         ("GET", "/v1/topics/x", None, 404, "there is no topic 'x'"),
         ("GET", "/v1/topic", None, 404, "there is nothing at /v1/topic; did you mean '/v1/topics'?"),
         ("PUT", "/v1/clock", None, 405, "/v1/clock is for GET, not PUT"),
@@ -292,7 +323,7 @@ def test_kwire_serve_is_commanded_by_kwire_faults(tmp_path: Path) -> None:
 def test_data_in_a_directory_of_ones_own_are_kept_and_never_emptied(tmp_path: Path) -> None:
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
     for expected in ({"topics": []}, {"topics": ["orders"]}):
-        broker = ServedBroker(settings, pytest.fail).start()
+        broker = ServedBroker(settings).start()
         port = Port(Control(broker, TOKEN))
         try:
             assert port.done("GET", "/v1/topics") == expected
