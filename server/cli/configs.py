@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from kwire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -55,6 +56,8 @@ SOURCES = {
     8: "group",
 }
 DEFAULTS = ("default", "server.properties")
+#: Where a value comes from that a delete takes away, by the resource.
+OWN_SOURCES = {TOPIC: "topic", BROKER: "broker", CLIENT_METRICS: "client metrics", GROUP: "group"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -163,18 +166,23 @@ def text_of(resource: tuple[int, str]) -> str:
     return f"{word.replace('_', ' ')} {name}"
 
 
-def describe(brokers: Brokers, options: Namespace) -> int:
-    """Print configs."""
-    resource = entity(options)
+def described(brokers: Brokers, resource: tuple[int, str], keys: Sequence[str]) -> Any:
+    """A row of DescribeConfigs; without keys, it has all. Errors: UsageError, Unavailable."""
     kind, name = resource
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
-                resource_type=kind, resource_name=name, configuration_keys=options.keys or None
+                resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
             )
         ]
     )
-    row = brokers.ask(request, broker_for(resource)).results[0]
+    return brokers.ask(request, broker_for(resource)).results[0]
+
+
+def describe(brokers: Brokers, options: Namespace) -> int:
+    """Print configs."""
+    resource = entity(options)
+    row = described(brokers, resource, options.keys)
     check(row.error_code, row.error_message, text_of(resource))
     rows = []
     for each in sorted(row.configs, key=lambda config: str(config.name)):
@@ -225,11 +233,27 @@ def delete(brokers: Brokers, options: Namespace) -> int:
     return change(brokers, options, [(key, DELETE, None) for key in options.keys])
 
 
+def check_set(brokers: Brokers, resource: tuple[int, str], keys: Sequence[str]) -> None:
+    """Errors: CommandError if one of the configs is not set there, as in kafka-configs.sh; UsageError, Unavailable."""
+    kind, name = resource
+    own = "brokers' default" if kind == BROKER and not name else OWN_SOURCES.get(kind)
+    if not keys or own is None:
+        return
+    row = described(brokers, resource, keys)
+    if row.error_code:  # the change says it too, unless configs may be changed and not seen
+        return
+    there = {each.name for each in row.configs if SOURCES.get(each.config_source) == own}
+    idle = [key for key in keys if key not in there]
+    if idle:
+        raise CommandError(f"{text_of(resource)}: not set there: {', '.join(idle)}")
+
+
 def change(brokers: Brokers, options: Namespace, changes: list[tuple[str, int, Any]]) -> int:
     """Send changes. Errors: UsageError, CommandError, Unavailable."""
     resource = entity(options)
     if not changes:
         raise UsageError("nothing to change: give KEY=VALUE")
+    check_set(brokers, resource, [key for key, operation, _ in changes if operation == DELETE])
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(

@@ -168,11 +168,16 @@ def test_configs_are_described_altered_and_deleted(kafka: Any, run: Callable[...
     run("configs", "alter", "--topic", "t", "--dry-run", "retention.ms=6000")
     run("configs", "delete", "--topic", "t", "retention.ms")
     assert described("--topic", "t", "retention.ms")["retention.ms"] == ("604800000", "default")
+    said = run("configs", "delete", "--topic", "t", "cleanup.policy", "retention.ms", "x", code=1)
+    assert said == "kwire: topic t: not set there: retention.ms, x\n"
+    assert "cleanup.policy" in described("--topic", "t")
     assert len(described("--topic", "t", "--all")) > 20
     run("configs", "alter", "--broker-default", "log.cleaner.threads=2")
     assert described("--broker-default") == {"log.cleaner.threads": ("2", "brokers' default")}
     words = ("--entity-type", "brokers", "--entity-default", "--delete-config")
     run("configs", "--alter", *words, "log.cleaner.threads")
+    said = run("configs", "--alter", *words, "log.cleaner.threads", code=1)
+    assert said == "kwire: all brokers: not set there: log.cleaner.threads\n"
     run("configs", "--alter", "--entity-type", "topics", "--entity-name", "t",
         "--add-config", "cleanup.policy=[compact,delete],retention.ms=7")  # fmt: skip
     assert described("--topic", "t")["retention.ms"] == ("7", "topic")
