@@ -7,13 +7,9 @@ Source: SaslConfigs, SslConfigs, CommonClientConfigs; librdkafka's CONFIGURATION
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-from ..config.properties import PropertiesError, parse_properties
-from ..security.jaas import JaasError, parse_jaas_config
 
 #: Those that a command can log in with from properties alone.
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
@@ -75,11 +71,7 @@ def read_properties(
     """
     result: dict[str, str] = {}
     for file in files:
-        try:
-            result |= parse_properties(Path(file).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, PropertiesError) as error:
-            said = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(f"{file}: {said}") from None
+        result |= read_file_of_properties(file)
     idle = sorted(result.keys() - KNOWN)
     for key in idle:
         del result[key]
@@ -90,8 +82,21 @@ def read_properties(
     return result, idle
 
 
+def read_file_of_properties(file: str) -> dict[str, str]:
+    """The properties of a file. Errors: UsageError."""
+    from ..config.properties import PropertiesError, parse_properties
+
+    try:
+        return parse_properties(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, PropertiesError) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{file}: {said}") from None
+
+
 def nearest(key: str) -> str:
     """A hint at the property that was probably meant, or nothing."""
+    import difflib
+
     found = difflib.get_close_matches(key, KNOWN, 1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -137,6 +142,8 @@ def read_mechanism(key: str, value: str, result: dict[str, Any]) -> None:
 
 
 def read_jaas(key: str, value: str, result: dict[str, Any]) -> None:
+    from ..security.jaas import JaasError, parse_jaas_config
+
     try:
         module = parse_jaas_config(value)
         if module.class_name in ("PlainLoginModule", "ScramLoginModule"):

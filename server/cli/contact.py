@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode, WireError
@@ -13,6 +12,9 @@ from kwire.messages.api_versions import ApiVersionsRequest
 from kwire.messages.metadata import MetadataRequest
 from kwire.messages.sasl_authenticate import SaslAuthenticateRequest
 from kwire.messages.sasl_handshake import SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    import ssl
 
 TIMEOUT_S = 10.0
 CLIENT_ID = "kwire-cli"
@@ -99,6 +101,8 @@ class Wire:
 
 def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> ssl.SSLSocket:
     """The TLS connection on a socket. Errors: ContactError."""
+    import ssl
+
     try:
         context = ssl.create_default_context(cafile=arguments.get("ssl_cafile"))
         # From Python 3.13 on, this would refuse authorities that Apache Kafka's clients accept.
@@ -124,10 +128,15 @@ def encrypted(sock: socket.socket, host: str, arguments: Mapping[str, Any]) -> s
         raise ContactError(f"TLS: {reason(error)}; does this port speak TLS?") from None
 
 
+def is_of_tls(error: Exception) -> bool:
+    """Whether an error is OpenSSL's; without TLS, its module is not loaded."""
+    return type(error).__module__ == "ssl"
+
+
 def reason(error: Exception) -> str:
     """What the system or OpenSSL says, without numbers and names of functions."""
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.replace("_", " ").lower()
+    if is_of_tls(error) and getattr(error, "reason", None):
+        return str(error.reason).replace("_", " ").lower()  # type: ignore[attr-defined]
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return "closed by the broker"
     if isinstance(error, TimeoutError):
@@ -137,7 +146,7 @@ def reason(error: Exception) -> str:
 
 def no_answer(error: Exception, protocol: str) -> str:
     """Why a broker does not answer its first request."""
-    if isinstance(error, ssl.SSLError):
+    if is_of_tls(error):
         return f"TLS: {reason(error)}; it may want a client certificate: -X ssl.certificate.location=FILE"
     if isinstance(error, TimeoutError):
         return reason(error)

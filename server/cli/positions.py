@@ -6,7 +6,6 @@ import re
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from ..explain.asking import EARLIEST, LATEST
@@ -59,6 +58,8 @@ def unix_ms(text: str) -> int:
     ago = re.fullmatch("-([0-9]+)([smhd])", text)
     if ago:
         return int((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
+    from datetime import datetime
+
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError:

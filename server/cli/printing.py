@@ -6,11 +6,12 @@ import os
 import select
 import stat
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from kwire.errors import WireError
 from kwire.records.batch import RecordBatch
-from kwire.records.record import Record, read_values
+from kwire.records.record import read_values
 
 from .client import CommandError
 from .reader import Chunk
@@ -73,9 +74,10 @@ def text_of_batch(
         between = around.after + around.before
         text = around.before + between.join(values) + around.after if values else b""
         return Printed(text, len(values), header.next_offset)
-    records: list[Record] = [
+    asked_for = (
         record for record in batch.records() if chunk.begin <= record.offset < chunk.next_offset
-    ][:most]
+    )
+    records = list(islice(asked_for, most))
     one = form.one
     text = b"".join([one(record, source) for record in records])
     return Printed(text, len(records), records[-1].offset + 1 if records else header.next_offset)

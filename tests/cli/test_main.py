@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire.testing import Broker
 from server.__main__ import COMMANDS, main, make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +31,13 @@ def test_help_loads_no_command() -> None:
     assert not {name for name in loaded_by("--help") if name.startswith("server.c")}
 
 
-def test_help_of_client_commands_loads_no_client() -> None:
-    assert not {"kafka", "tqdm", "asyncio"} & loaded_by("topics", "--help")
+def test_client_command_loads_only_what_it_needs(kafka: Broker) -> None:
+    kafka.topic("t")
+    kafka.produce("t", "a")
+    loaded = loaded_by("consume", "--bootstrap", kafka.bootstrap_servers, "t", "-b", "-e")
+    assert "server.cli.reader" in loaded
+    unwanted = {"asyncio", "difflib", "kafka", "logging", "server.config", "ssl", "tqdm"}
+    assert not unwanted & loaded
 
 
 def test_broker_without_tls_loads_nothing_for_encryption(tmp_path: Path) -> None:
