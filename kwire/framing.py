@@ -139,6 +139,7 @@ class FrameReader:
         "_need",
         "_owner",
         "_start",
+        "is_empty",
         "max_frame_bytes",
     )
 
@@ -152,6 +153,8 @@ class FrameReader:
         self._need = 0  # position at which the frame at _start ends, 0 before its size is known
         self._home = False  # the block belongs to this stream, with its frame at position 0
         self._expected = 0  # size of the last frame too large for the shared block
+        #: Whether `next_frame` has returned all bytes that were received.
+        self.is_empty = True
 
     def get_buffer(self) -> memoryview | None:
         """Return where the next bytes go, or None while no memory is available."""
@@ -203,6 +206,7 @@ class FrameReader:
         if need > end:
             return None
         self._start = need
+        self.is_empty = need == end
         self._need = 0
         self._expected = need - start
         return block.view[start + SIZE_BYTES : need]

@@ -555,8 +555,8 @@ def test_fetch_runs_a_bounded_number_of_python_functions(
             counts.append(python_calls(lambda request=request: wire.request(request)))
             wire.response()
         per_partition = (counts[1] - counts[0]) / (PARTITIONS - 1)
-        assert per_partition <= 12, f"{per_partition} Python calls for each further partition"
-        assert counts[0] <= 80, f"{counts[0]} Python calls for a request of one partition"
+        assert per_partition <= 10, f"{per_partition} Python calls for each further partition"
+        assert counts[0] <= 68, f"{counts[0]} Python calls for a request of one partition"
 
     run(tmp_path, monkeypatch, body)
 
@@ -580,6 +580,6 @@ def test_partitions_without_news_cost_few_calls(
             answer = decode(FetchResponse, wire.response()[5:], FETCH_VERSION)
             assert not any(row.records for row in answer.responses[0].partitions)
         per_partition = (counts[1] - counts[0]) / (PARTITIONS - 1)
-        assert per_partition <= 6, f"{per_partition} Python calls for each further partition"
+        assert per_partition <= 4, f"{per_partition} Python calls for each further partition"
 
     run(tmp_path, monkeypatch, body)

@@ -19,32 +19,24 @@ Source: KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages, DelayedFetch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from kwire.errors import ErrorCode
+from kwire.codec import decode_at_once
 from kwire.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
-    PartitionData,
 )
 
-from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, Key
+from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext
 from ..replication.read import (
-    MISSING,
     STEP,
-    WRONG_BROKER,
     FetchParams,
     Reading,
     WaitingFetch,
     close_slices,
-    count_throttled,
     fetch_params,
     fetch_records,
     give_up_pending,
@@ -54,8 +46,9 @@ from ..security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from . import refusals
 from .authorization import AllowAll
 from .context import Later, RequestContext
-from .endpoints import add_endpoint, leader_of
-from .gate import fetch_throttle_time_ms, quota_user
+from .fetch_answer import answer_of, throttled_answer
+from .fetch_plain import written_answer, written_answer_later
+from .gate import quota_user
 from .old_fetch import MAX_CONVERTED_BYTES, READS_MAGIC_2_SINCE, Conversion, refuses_old
 from .registry import handles
 
@@ -64,27 +57,11 @@ Steps = Generator[None, None, Any]
 #: Fetches of more partitions than this are answered in turns of the loop.
 MANY_PARTITIONS = 512
 
-#: About how much an answer has besides records, and each partition in it.
-ANSWER_BYTES = 12
-ROW_BYTES = 60
-
 READS_ZSTD_SINCE = 10
 
 #: From this version on a consumer may read from a follower (KIP-392).
 READS_FOLLOWERS_SINCE = 11
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-#: Up to this version a client does not know KAFKA_STORAGE_ERROR.
-NO_STORAGE_ERROR_UP_TO = 5
-
-#: From this version on an answer can say where histories diverge.
-DIVERGES_SINCE = 12
-
-#: From this version on a client that asks the wrong broker is told the right one.
-NAMES_LEADER_SINCE = 16
-
-#: With these errors for old clients, records are null instead of empty.
-REFUSES_OLD = (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 @handles(FetchRequest, versions="0-18", authorize=None, refusal=refusals.fetch)
@@ -92,6 +69,32 @@ def fetch(
     ctx: RequestContext, request: FetchRequest, context: FetchContext | None = None
 ) -> FetchResponse | Later[FetchResponse] | Steps:
     """Read from partitions that this broker leads, at once or when there is enough."""
+    answer: FetchResponse | Later[FetchResponse] | Steps
+    answer = _fetch(ctx, request, context, answer_of, _answer_later)
+    return answer
+
+
+def plain_fetch(ctx: RequestContext, frame: memoryview, at: int) -> Any:
+    """Do the same, and write the answer without message objects if all of its rows are plain."""
+    request = decode_at_once(FetchRequest, frame, ctx.version, at)
+    if request is None:
+        return None
+    ctx.message = request
+    if request.replica_id >= 0 or request.replica_state is not None:
+        return _fetch(ctx, request, None, answer_of, _answer_later)
+    return _fetch(ctx, request, None, written_answer, written_answer_later)
+
+
+fetch.plain = plain_fetch
+
+
+def _fetch(
+    ctx: RequestContext,
+    request: FetchRequest,
+    context: FetchContext | None,
+    answer: Callable[..., Any],
+    answer_later: Callable[..., Any],
+) -> Any:
     if context is None:
         context = ctx.services.fetch_sessions.context(request, ctx.version, ctx.now_ms)
     if context.error:
@@ -137,10 +140,10 @@ def fetch(
         return _fetch_many(ctx, request, context, params)
     found = fetch_records(services.replica_manager, services.metadata, context, params, ctx.now_ms)
     if type(found) is Reading:
-        return _answer(ctx, request, context, found)
+        return answer(ctx, request, context, found)
     assert type(found) is WaitingFetch
     return ctx.later(
-        found.future, lambda _: _answer(ctx, request, context, found.read()), found.end
+        found.future, lambda _: answer_later(ctx, request, context, params, found), found.end
     )
 
 
@@ -178,7 +181,7 @@ def _answer_many(
     ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
 ) -> Generator[None, None, FetchResponse]:
     """Make an answer with many rows in steps."""
-    throttled = _throttled(ctx, context, reading)
+    throttled = throttled_answer(ctx, context, reading)
     if throttled is not None:
         return throttled
     whole: FetchResponse | None = None
@@ -188,7 +191,7 @@ def _answer_many(
         while whole is None or first < len(reading.rows):
             yield
             rows = reading.rows[first : first + STEP]
-            part = _answer(ctx, request, context, reading._replace(rows=rows))
+            part = answer_of(ctx, request, context, reading._replace(rows=rows))
             first += STEP
             if whole is None:
                 whole = FetchResponse(session_id=part.session_id, responses=[])
@@ -232,112 +235,11 @@ def _within_quota(ctx: RequestContext, max_bytes: int) -> int:
     return max_bytes if most is None else int(min(max_bytes, most))
 
 
-def _throttled(
-    ctx: RequestContext, context: FetchContext, reading: Reading
-) -> FetchResponse | None:
-    """Count what would be sent, and return the answer to a consumer that is over a quota.
-
-    Shape: the quotas are asked once for a request. A session that it would have begun is not kept, because its
-    partitions have not been answered. Source: FullFetchContext.getThrottledResponse.
-    """
-    charge, services, session = ctx.charge, ctx.services, context.session
-    if charge is None or charge.throttle_ms is not None:
-        return None
-    rows = [len(result.data) for _, _, _, result in reading.rows if len(result.data)]
-    size = ANSWER_BYTES + sum(rows) + len(rows) * ROW_BYTES
-    if not fetch_throttle_time_ms(ctx, charge, services.quotas, services.clock, size):
-        return None
-    close_slices(reading)
-    session_id = 0
-    if session is not None:
-        if context.incremental:
-            session_id = session.id
-        else:
-            services.fetch_sessions.sessions.pop(session.id, None)
-    return FetchResponse(session_id=session_id, responses=[])
-
-
-def _answer(
-    ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
+def _answer_later(
+    ctx: RequestContext,
+    request: FetchRequest,
+    context: FetchContext,
+    _: FetchParams,
+    found: WaitingFetch,
 ) -> FetchResponse:
-    session = context.session
-    if session is not None and context.overtaken:
-        close_slices(reading)
-        return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-    if ctx.charge is not None:
-        throttled = _throttled(ctx, context, reading)
-        if throttled is not None:
-            return throttled
-    response = FetchResponse(session_id=0 if session is None else session.id, responses=[])
-    topics = response.responses
-    by_name: dict[tuple[str, bytes], FetchableTopicResponse] = {}
-    behind: list[Key] = []
-    for key, asked, topic_name, result in reading.rows:
-        if result.diverging is not None and ctx.version < DIVERGES_SINCE:
-            # A session that an earlier request began in a newer version.
-            close_slices(reading)
-            return refusals.fetch(ctx, request, ErrorCode.UNSUPPORTED_VERSION)
-        has_data = len(result.data) > 0
-        diverging, aborted = result.diverging, result.aborted
-        if session is not None:
-            news = asked.differs(
-                result.error,
-                result.high_watermark,
-                result.log_start_offset,
-                has_news=has_data or diverging is not None or result.preferred_replica >= 0,
-            )
-            if not context.incremental:
-                if result.error in MISSING:
-                    behind.append(key)
-            elif not news:
-                continue
-            elif has_data:
-                behind.append(key)
-        name, topic_id, _ = key
-        topic = by_name.get((name, topic_id))
-        if topic is None:
-            topic = FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=[])
-            by_name[(name, topic_id)] = topic
-            topics.append(topic)
-        data = PartitionData(
-            partition_index=asked.partition,
-            error_code=result.error,
-            high_watermark=result.high_watermark,
-            last_stable_offset=result.last_stable_offset,
-            log_start_offset=result.log_start_offset,
-            diverging_epoch=None if diverging is None else _epoch_end(diverging),
-            aborted_transactions=None if aborted is None else _aborted(aborted),
-            preferred_read_replica=result.preferred_replica,
-            records=result.data,
-        )
-        topic.partitions.append(data)
-        if result.error:
-            _explain(ctx, response, topic_name, data)
-    if session is not None:
-        session.put_behind(behind)
-    if reading.throttle is not None:
-        count_throttled(ctx.services.replica_manager, reading)
-    return response
-
-
-def _explain(ctx: RequestContext, response: FetchResponse, topic: str, data: PartitionData) -> None:
-    """Translate an error for the version; name the leader if the client asked the wrong broker."""
-    if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and ctx.version <= NO_STORAGE_ERROR_UP_TO:
-        data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if data.error_code in REFUSES_OLD:
-        data.records = None
-    if data.error_code in WRONG_BROKER and ctx.version >= NAMES_LEADER_SINCE:
-        leader = leader_of(ctx, ctx.services.metadata(), topic, data.partition_index)
-        data.current_leader = LeaderIdAndEpoch(leader_id=leader.id, leader_epoch=leader.epoch)
-        add_endpoint(response.node_endpoints, leader, NodeEndpoint)
-
-
-def _epoch_end(diverging: tuple[int, int]) -> EpochEndOffset:
-    return EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])
-
-
-def _aborted(aborted: list[tuple[int, int]]) -> list[AbortedTransaction]:
-    return [
-        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-        for producer_id, first_offset in aborted
-    ]
+    return answer_of(ctx, request, context, found.read())

@@ -83,7 +83,11 @@ class LogFile:
 
     def read_at(self, size: int, position: int) -> bytes:
         """Read up to size bytes at a byte position; fewer only at the end of the file."""
-        data = self._layer.pread(self.open().fd, size, position)
+        opened = self._open
+        if opened is None:
+            opened = self._layer.open_for(self)
+        opened.recent = True
+        data = self._layer.pread(opened.fd, size, position)
         if len(data) == size or not data:
             return data
         parts = [data]
@@ -164,6 +168,12 @@ class FileSlice:
             parts.append(data)
             got += len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def again(self) -> FileSlice:
+        """The same bytes once more, to be closed by itself. Errors: ValueError."""
+        if self._file is None:
+            raise ValueError("this slice is closed")
+        return FileSlice(self._layer, self._file, self.position, self.size)
 
     def head(self, size: int) -> bytes:
         """The first bytes of the slice."""

@@ -90,7 +90,6 @@ class Log:
 
     __slots__ = (
         "_codec_ok",
-        "_high_watermark",
         "_io_error",
         "_max_message_bytes",
         "_reader",
@@ -100,6 +99,7 @@ class Log:
         "_timestamp_before",
         "_unusual",
         "active_segment",
+        "committed",
         "config",
         "deletes",
         "dir",
@@ -146,7 +146,8 @@ class Log:
         self.producers: ProducerStateManager = loaded.producers
         self.snapshots = ProducerSnapshots(layer, directory, loaded.snapshots)
         self._reader: LogReader = self._segments.reader
-        self._high_watermark = self.log_start_offset
+        #: The high watermark, for those who read it often; it is set as `high_watermark`.
+        self.committed = self.log_start_offset
         self._io_error = io_error
         self.offline = False
         self.flush_state = FlushState(
@@ -197,11 +198,11 @@ class Log:
     @property
     def high_watermark(self) -> int:
         """Offsets below it are committed (exclusive end for consumers)."""
-        return self._high_watermark
+        return self.committed
 
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None:
-        self._high_watermark = offset
+        self.committed = offset
         if self.producers.unreplicated:
             self.producers.on_high_watermark_updated(offset)
 
@@ -210,10 +211,10 @@ class Log:
         """Offsets below it are decided: the exclusive end for read_committed."""
         producers = self.producers
         if not producers.ongoing and not producers.unreplicated:
-            return self._high_watermark
+            return self.committed
         first = producers.first_unstable_offset()
         assert first is not None
-        return min(self._high_watermark, max(first, self.log_start_offset))
+        return min(self.committed, max(first, self.log_start_offset))
 
     @property
     def recovery_point(self) -> int:
@@ -698,7 +699,7 @@ class Log:
 
         Errors: OFFSET_OUT_OF_RANGE beyond the high watermark. Source: KIP-107.
         """
-        if offset > self._high_watermark or offset < 0:
+        if offset > self.committed or offset < 0:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         self.increment_log_start_offset(offset)
         return ErrorCode.NONE

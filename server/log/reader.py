@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -30,6 +31,10 @@ class LogSlice(NamedTuple):
     data: bytes | FileSlice
     next_offset: int
     size: int
+
+
+#: `LogSlice` of a tuple of its fields, without a call in Python, because every read makes one.
+_log_slice = partial(tuple.__new__, LogSlice)
 
 
 def floor_index(segments: list[LogSegment], offset: int) -> int:
@@ -106,7 +111,7 @@ class LogReader:
             data = segment.log.read_at(size, position)
         else:
             data = self._layer.slice(segment.log, position, size)
-        return LogSlice(start_offset, data, next_offset, size)
+        return _log_slice((start_offset, data, next_offset, size))
 
     def _locate(self, offset: int) -> tuple[LogSegment, int] | None:
         # Remembered, since a partition for which others leave no bytes is asked for again.

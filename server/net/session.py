@@ -187,9 +187,10 @@ class Session:
         """Say whether bare SASL tokens come next, instead of requests."""
         self._connection.expect_tokens(bare)
 
-    def _process(self) -> None:
+    def _process(self) -> None:  # noqa: C901 - on the path of each request
         """Take up requests that have arrived, as far as they may start, and send what is ready."""
         connection = self._connection
+        frames = connection.frames
         dispatch = self._dispatcher.dispatch
         rotation = self._rotation
         left = batch = self._limits.max_batch if rotation.taken < TURN_REQUESTS else 1
@@ -219,6 +220,8 @@ class Session:
                 if not left and not self._waits and connection.frames.held_bytes:
                     self._waits |= WAITS_FOR_TURN
                     rotation.wait(self._next_turn)
+                if frames.is_empty:
+                    break
             if batch - left > 1:
                 rotation.took(batch - left)
             if self.closed:

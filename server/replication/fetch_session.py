@@ -239,6 +239,9 @@ class FetchSessionCache:
         self.max_partitions = max_partitions
         self.eviction_ms = eviction_ms
         self.sessions: dict[int, FetchSession] = {}
+        #: The last answer to a fetch that had waited, until the turn of the loop is over; see
+        #: handlers/fetch_plain.py.
+        self.last_answer: object = None
 
     def context_in_steps(
         self, request: FetchRequest, version: int, now_ms: int

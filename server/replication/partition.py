@@ -401,7 +401,7 @@ class Partition:
                 if self.waiters.commits:
                     self.waiters.release_committed(log.high_watermark, self.commit_error)
                 return
-        if appended_bytes or end != log.high_watermark:
+        if end != log.committed:
             log.high_watermark = end
         if self.waiters.commits:
             self.waiters.release_committed(end, self.commit_error)
@@ -474,7 +474,7 @@ class Partition:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def read(
+    def read(  # noqa: C901 - on the path of each fetch
         self,
         fetch_offset: int,
         max_bytes: int,
@@ -493,7 +493,9 @@ class Partition:
         not have at hand comes later.
         Errors: those of check_epoch and check_follower, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR.
         """
-        if current_leader_epoch != NO_EPOCH or (leader_only and not self.is_leader):
+        if (
+            current_leader_epoch != NO_EPOCH and current_leader_epoch != self.state.leader_epoch
+        ) or (leader_only and not self.is_leader):
             error = self.check_epoch(current_leader_epoch, leader_only=leader_only)
             if error:
                 return refused(error)
@@ -518,8 +520,12 @@ class Partition:
                     fetch_offset,
                     (epoch, end_offset),
                 )
-        stable = log.last_stable_offset
-        high_watermark = log.high_watermark
+        high_watermark = log.committed
+        producers = log.producers
+        if producers.ongoing or producers.unreplicated:
+            stable = log.last_stable_offset
+        else:
+            stable = high_watermark
         if follower is not None:
             until = log.log_end_offset
         else:

@@ -8,7 +8,7 @@ import pytest
 
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from server.handlers.fetch import fetch
-from tests.support.replicas import stored
+from tests.support.replicas import Replicas, stored
 
 LATEST = 17
 BY_NAME = 12
@@ -54,9 +54,11 @@ def only(response: FetchResponse) -> Any:
     return row
 
 
-@pytest.fixture(params=["few", "many"], autouse=True)
+@pytest.fixture(params=["few", "plain", "many"], autouse=True)
 def partitions_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test answer its fetches at once, and then in steps of one partition, as if there were many."""
+    """Let each test answer its fetches at once, in the plain form where it can, and in steps of one partition."""
+    if request.param == "plain":
+        monkeypatch.setattr(Replicas, "plain", True)
     if request.param == "many":
         monkeypatch.setattr("server.handlers.fetch.MANY_PARTITIONS", 0)
         monkeypatch.setattr("server.handlers.fetch.STEP", 1)

@@ -117,6 +117,9 @@ def values(data: Any) -> list[bytes | None]:
 class Replicas:
     """A log manager, a replica manager and the services that handlers reach them through."""
 
+    #: Whether requests go to the plain form of their handler first.
+    plain = False
+
     def __init__(
         self, folder: Path, config: Mapping[str, str] | None = None, broker_id: int = BROKER_ID
     ) -> None:
@@ -142,8 +145,7 @@ class Replicas:
         self.publisher.subscribe(ImageRoles(self.replicas).on_image)
         self.publisher.subscribe(self.replicas.on_image)
         self.settings_calls = 0
-        #: Whether requests go to the plain form of their handler first, and how many it has answered.
-        self.plain = False
+        #: How many requests the plain forms of handlers have answered.
         self.plain_answers = 0
         self.stopped = False
         self.services = services_of(
