@@ -31,6 +31,10 @@ COMMANDS = {
         "faults",
         "make a broker that was started with --control fail on purpose, for tests",
     ),
+    "compare": (
+        "compare",
+        "send recorded requests to two brokers, and show how the replies differ",
+    ),
     "dump-log": ("dump_log", "print the batches and records of segments and indexes"),
     "cluster": (
         "cluster",

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from .client import Group, Helpers, KafkaError, Record, Topic
     from .clock import Clock
     from .cluster import Cluster
+    from .exchange import Exchange
     from .faults import DiskFault, Fault, UnusedFault
     from .process import ProcessBroker
-    from .recorder import Exchange, Recorder
+    from .recorder import Recorder
     from .remote import RemoteCluster
     from .secure import Acl, SecureBroker
 
@@ -55,7 +56,7 @@ _MODULES = {
     "Clock": "clock",
     "Cluster": "cluster",
     "DiskFault": "faults",
-    "Exchange": "recorder",
+    "Exchange": "exchange",
     "Fault": "faults",
     "Group": "client",
     "Helpers": "client",

@@ -5,161 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from kwire.api import ApiKey, request_class, response_class
-from kwire.codec import decode_prefix
-from kwire.connection import BARE_TOKEN
-from kwire.errors import ErrorCode, WireError
-from kwire.header import decode_response_header
+from .exchange import TOKEN, Exchange
+from .faults import checked_api
 
-from . import rows
-from .faults import api_names, checked_api
-from .handlers import ids_of
-from .json_form import HIDDEN, to_json
-
-#: Stands for the API of tokens that come without a request, after SaslHandshake v0.
-TOKEN = "SaslToken"
-_NAMES = {number: name for name, number in api_names().items()}
+if TYPE_CHECKING:
+    from .compare import Difference
 
 #: A request in an assertion: the name of its API, or that and the fields that it has to have.
 Expected = str | tuple[str, Mapping[str, Any]]
-
-
-class Exchange:
-    """One request and its reply, decoded when they are looked at.
-
-    Shape: `connection` counts the connections of the broker from 1, as in faults; `principal` is who the client was when it asked; the sizes
-    are those on the wire. `replied_ms` and `response_bytes` are None as long as there is no reply. Unit: times are on the broker's wall clock.
-    """
-
-    def __init__(
-        self,
-        *,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        connection: int,
-        principal: str,
-        at_ms: int,
-        frame: bytes,
-        body_offset: int,
-        image: Any,
-    ) -> None:
-        self.api = TOKEN if api_key == BARE_TOKEN else _NAMES.get(api_key, str(api_key))
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.connection = connection
-        self.principal = principal
-        self.at_ms = at_ms
-        self.replied_ms: int | None = None
-        self.request_bytes = len(frame) + 4
-        self.response_bytes: int | None = None
-        self._api_key = api_key
-        self._frame = frame
-        self._body_offset = body_offset
-        self._image = image
-        self._reply = b""
-        self._message: Any = None
-        self._request: dict[str, Any] | None = None
-        self._response: dict[str, Any] | None = None
-
-    def replied(self, frame: bytes, at_ms: int) -> None:
-        """The reply is on its way."""
-        self._reply, self.response_bytes, self.replied_ms = frame, len(frame), at_ms
-
-    @property
-    def message(self) -> Any:
-        """The request as a message of `kwire.messages`; None if it cannot be decoded."""
-        if self._message is None and self._api_key != BARE_TOKEN:
-            try:
-                self._message, _ = decode_prefix(
-                    request_class(self._api_key), self._frame, self.version, self._body_offset
-                )
-            except (KeyError, WireError):
-                return None
-        return self._message
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """The request, with Kafka's names. Shape: {"undecodable": the reason} if it is not as it should be."""
-        if self._request is None:
-            self._request = self._decoded_request()
-        return self._request
-
-    def _decoded_request(self) -> dict[str, Any]:
-        if self._api_key == BARE_TOKEN:
-            return {"authBytes": HIDDEN}
-        if self.message is None:
-            return {"undecodable": f"API key {self._api_key}, version {self.version}"}
-        return to_json(self.message, self.version)
-
-    @property
-    def response(self) -> dict[str, Any] | None:
-        """The reply, with Kafka's names; None if there is none."""
-        if self._response is None and self.response_bytes:
-            self._response = self._decoded_response()
-        return self._response
-
-    def _decoded_response(self) -> dict[str, Any]:
-        if self._api_key == BARE_TOKEN:
-            return {"authBytes": HIDDEN}
-        frame = self._reply[4:]
-        try:
-            _, offset = decode_response_header(frame, self._api_key, self.version)
-            version = self.version
-            if self._api_key == ApiKey.API_VERSIONS and _is_unsupported(frame[offset:]):
-                version = 0  # which every client can read
-            message: Any
-            message, _ = decode_prefix(response_class(self._api_key), frame, version, offset)
-        except (KeyError, WireError) as error:
-            return {"undecodable": str(error)}
-        return to_json(message, version)
-
-    @property
-    def topics(self) -> tuple[tuple[str, int | None], ...]:
-        """The topics and partitions that the request names; the partition is None where it names only the topic."""
-        if self.message is None:
-            return ()
-        names = {tid: topic.name for tid, topic in self._image.topics_by_id.items()}
-        return tuple(rows.rows_of(self.message, names))
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups that the request names."""
-        return () if self.message is None else ids_of(self.api, self.message)[0]
-
-    @property
-    def transactional_ids(self) -> tuple[str, ...]:
-        """The transactional ids that the request names."""
-        return () if self.message is None else ids_of(self.api, self.message)[1]
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it, as one line of a saved recording."""
-        return {
-            "atMs": self.at_ms,
-            "repliedMs": self.replied_ms,
-            "connection": self.connection,
-            "clientId": self.client_id,
-            "principal": self.principal,
-            "api": self.api,
-            "version": self.version,
-            "correlationId": self.correlation_id,
-            "requestBytes": self.request_bytes,
-            "responseBytes": self.response_bytes,
-            "request": self.request,
-            "response": self.response,
-        }
-
-    def __str__(self) -> str:
-        return (
-            f"{self.api} v{self.version} client_id={self.client_id!r} connection={self.connection}"
-        )
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
 
 class Recorder:
@@ -246,10 +101,33 @@ class Recorder:
             found.append(at)
         return [recorded[number] for number in found]
 
-    def save(self, path: Path | str) -> None:
-        """Write all exchanges as JSON Lines: one object a line, see docs/testing.md. Secrets are hidden. Errors: OSError."""
+    def save(self, path: Path | str, *, frames: bool = False) -> None:
+        """Write all exchanges as JSON Lines: one object a line, see docs/testing.md. Secrets are hidden. Errors: OSError.
+
+        Shape: with `frames`, requests and replies are also there as the bytes that they were, records included, which `kwire compare` needs;
+        not those with secrets.
+        """
+        if frames:
+            from .recording import recording_of, save
+
+            save(recording_of(list(self.exchanges)), Path(path))
+            return
         lines = [json.dumps(each.to_json()) + "\n" for each in list(self.exchanges)]
         Path(path).write_text("".join(lines), encoding="utf-8")
+
+    def replay(self, bootstrap: str) -> list[Difference]:
+        """Send the same requests to another broker, and return how its replies differ from those that are recorded.
+
+        Shape: all requests go to the first address of `bootstrap`, on as many connections as there were, in the order in which they came, after the
+        replies that had come before them. Topics that the recording began with are created if they are missing. Requests with secrets are not sent.
+        Errors: OSError, KafkaError.
+        """
+        from .compare import compare, recorded
+        from .recording import recording_of
+        from .replay import play
+
+        recording = recording_of(list(self.exchanges))
+        return compare(recorded(recording.exchanges), play(recording, bootstrap))
 
     def __len__(self) -> int:
         return len(self.exchanges)
@@ -312,7 +190,3 @@ def _explained(
             elif number < start:
                 lines.append("        has come too early")
     return "\n".join(lines)
-
-
-def _is_unsupported(body: bytes) -> bool:
-    return int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .exchange import Exchange
 from .handlers import HELPERS, WatchedHandlers, is_of_broker
-from .recorder import Exchange
 
 if TYPE_CHECKING:
     from .loop import LoopClock
     from .recorder import Recorder
+
+
+#: Counts all requests and replies, so that those of several brokers can be put in order.
+_order = itertools.count(1)
 
 
 class Tap:
@@ -74,6 +79,7 @@ class Tap:
             frame=bytes(request.frame),
             body_offset=request.body_offset,
             image=self._image(),
+            order=next(_order),
         )
         for recorder in self._recorders:
             recorder.exchanges.append(exchange)
@@ -82,7 +88,7 @@ class Tap:
     def goes(self, exchange: Exchange, parts: Sequence[Any]) -> None:
         """Its reply goes, in parts, some of which may be in files."""
         frame = b"".join(part.read() if hasattr(part, "fileno") else part for part in parts)
-        exchange.replied(frame, self._clock.now_ms())
+        exchange.replied(frame, self._clock.now_ms(), next(_order))
 
 
 class TappedConnection:

@@ -20,8 +20,9 @@ from confluent_kafka.admin import (
 from kwire.connection import ServerConnection
 from kwire.server.net.session import Session
 from kwire.testing import Broker, Cluster, Recorder, SecureBroker
+from kwire.testing.exchange import Exchange
 from kwire.testing.json_form import HIDDEN
-from kwire.testing.recorder import Exchange, differences
+from kwire.testing.recorder import differences
 
 from .clients import consumer, producer, read, send
 

@@ -1,0 +1,72 @@
+"""The record exchange, recorded on kwire and replayed on Apache Kafka 3.9.2: the differences are known and explained."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kwire.testing import Broker
+from kwire.testing.compare import compare, recorded
+from kwire.testing.recording import load
+from kwire.testing.replay import play
+
+from ..support.broker_process import REPOSITORY
+from ..support.kafka import kafka_broker
+
+pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
+
+COUNT = 500
+#: Apache Kafka 3.9.2 lists these APIs: AlterReplicaLogDirs, UpdateFeatures, Envelope, and the two of the consumer protocol of groups.
+NOT_SERVED = (34, 57, 58, 68, 69)
+
+
+def exchange(broker: Broker, client: str, *arguments: str) -> None:
+    """Run one side of the exchange."""
+    subprocess.run(
+        [sys.executable, str(REPOSITORY / "compat" / client / "client.py"), *arguments],
+        check=True,
+        timeout=120,
+        capture_output=True,
+    )
+
+
+def test_exchange_recorded_on_kwire_and_replayed_on_apache_kafka(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Broker(api="3.9") as broker, broker.record() as recorder:
+        clients = ("confluent-kafka", "aiokafka", "kafka-python")
+        for client in clients:
+            broker.topic(f"exchange-{client}", partitions=5, configs={"retention.ms": -1})
+        for client in clients:
+            exchange(
+                broker,
+                client,
+                "produce",
+                broker.bootstrap_servers,
+                f"exchange-{client}",
+                str(COUNT),
+            )
+        for client in clients:
+            exchange(
+                broker,
+                client,
+                "consume",
+                broker.bootstrap_servers,
+                f"exchange-{client}",
+                str(COUNT),
+                client,
+            )
+        recorder.save(path, frames=True)
+    recording = load(path)
+    kafka = kafka_broker("3.9.2", tmp_path / "kafka")
+    kafka.start()
+    try:
+        played = play(recording, kafka.bootstrap)
+    finally:
+        kafka.stop()
+    differences = compare(recorded(recording.exchanges), played)
+    assert len(recording.exchanges) > 100
+    assert {each.path for each in differences} <= {f"apiKeys[{key}]" for key in NOT_SERVED}
+    assert {each.exchange.api for each in differences} == {"ApiVersions"}
