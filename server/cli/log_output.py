@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import TextIO
@@ -15,6 +17,12 @@ logger = logging.getLogger(__name__)
 QUIET = {"kazoo": logging.WARNING, "asyncio": logging.WARNING, "kafka": logging.WARNING}
 #: How many seconds kazoo's repeated messages are hidden: it reports each attempt to connect.
 REPEATED_AFTER = 30.0
+#: What could begin a line of its own, act on a terminal, or change the order in which a line is read. Names that clients choose, and
+#: what they send, are in messages.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+#: The same without tabs and line breaks, which a traceback has.
+CONTROL_IN_TRACEBACK = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class LogFile(logging.StreamHandler[TextIO]):
@@ -91,16 +99,32 @@ class Repetitions(logging.Filter):
         return True
 
 
+def escaped(text: str, control: re.Pattern[str] = CONTROL) -> str:
+    """A text with its control characters as `\\n`, `\\x1b` or `\\u2028`."""
+    return control.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return SHORT_ESCAPES.get(found[0]) or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
 class TextFormatter(logging.Formatter):
-    """`2025-01-31 12:00:00.123 INFO log.log_manager: opened 3 partitions`, local time."""
+    """`2025-01-31 12:00:00.123 INFO log.log_manager: opened 3 partitions`, local time.
+
+    Shape: a message is one line, whatever it quotes; the lines of a traceback begin with two blanks.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         head = f"{moment}.{int(record.msecs):03} {record.levelname} {room_of(record.name)}: "
-        return head + record.getMessage() + self._traceback(record)
+        return head + escaped(record.getMessage()) + self._traceback(record)
 
     def _traceback(self, record: logging.LogRecord) -> str:
-        return f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        if not record.exc_info:
+            return ""
+        text = escaped(self.formatException(record.exc_info), CONTROL_IN_TRACEBACK)
+        return "\n" + textwrap.indent(text, "  ")
 
 
 class JsonFormatter(logging.Formatter):
@@ -116,4 +140,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        # json.dumps has escaped those below a blank.
+        return CONTROL.sub(
+            lambda each: f"\\u{ord(each[0]):04x}", json.dumps(entry, ensure_ascii=False)
+        )

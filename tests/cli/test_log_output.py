@@ -41,8 +41,8 @@ def test_text_is_one_line_a_record_with_its_traceback_below() -> None:
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"
     assert re.fullmatch(rf"{stamp} INFO log\.log_manager: opened 3 partitions", lines[0])
     assert re.fullmatch(rf"{stamp} ERROR log\.log_manager: it failed", lines[1])
-    assert lines[2].startswith("Traceback")
-    assert lines[-1] == "ValueError: broken"
+    assert lines[2].startswith("  Traceback")
+    assert lines[-1] == "  ValueError: broken"
 
 
 def test_json_is_one_object_a_line() -> None:
@@ -54,6 +54,35 @@ def test_json_is_one_object_a_line() -> None:
         "message": "opened 3 partitions",
     }
     assert second["traceback"].endswith("ValueError: broken")
+
+
+NAME = "evil\r\n2025-01-31 12:00:00.123 INFO broker: all is well\x1b[2J\x85\u2028\u202e"
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_a_message_quotes_begins_no_line_and_commands_no_terminal(form: str) -> None:
+    stream = io.StringIO()
+    configure_logging(form, "INFO", stream)
+    log = logging.getLogger("server.net.session")
+    log.info("client %s came\twith a tab", NAME)
+    try:
+        raise ValueError(NAME)
+    except ValueError:
+        log.exception("it failed")
+    text = stream.getvalue()
+    assert not set(text) & set("\r\x1b\x85\u2028\u202e\t")
+    lines = text.split("\n")
+    if form == "json":
+        first, second = (json.loads(line) for line in lines[:-1])
+        assert first["message"] == f"client {NAME} came\twith a tab"
+        assert second["traceback"].endswith(f"ValueError: {NAME}")
+        return
+    assert lines[0].endswith(
+        r"net.session: client evil\r\n2025-01-31 12:00:00.123 INFO broker: all is well"
+        r"\x1b[2J\x85\u2028\u202e came\twith a tab"
+    )
+    assert "net.session: it failed" in lines[1]
+    assert all(line.startswith("  ") for line in lines[2:-1])
 
 
 def test_level_holds_back_what_is_less_important() -> None:
