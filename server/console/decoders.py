@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 Decode = Callable[[bytes], Any]
 #: Of the registry's wire format: a zero byte and the schema's id in four.
 PREFIX = 5
+#: The largest decimal of Avro that is shown as one: 300 digits.
+MAX_DECIMAL_BYTES = 128
 
 
 class TopicDecoder:
@@ -90,18 +92,89 @@ class Decoders:
 
 
 def avro_decoder(schema: str) -> Decode:
-    """How records of an Avro schema are read. Errors: ImportError without fastavro; those of a schema that is none."""
+    """How records of an Avro schema are read.
+
+    Errors: ImportError without fastavro; those of a schema that is none; ValueError for one whose records can claim more than they have.
+    """
     import json
 
     import fastavro
+    from fastavro.read import LOGICAL_READERS
 
     parsed = fastavro.parse_schema(json.loads(schema))
+    shape = AvroShape()
+    shape.least(parsed)
+    if shape.is_recursive:
+        # The reader in C calls itself for each level: 100,000 of them, in as many bytes, would end the process.
+        from fastavro._read_py import schemaless_reader
+    else:
+        from fastavro import schemaless_reader
+    for name in ("bytes-decimal", "fixed-decimal"):
+        LOGICAL_READERS[name] = short_decimals(LOGICAL_READERS[name])
 
     def decode(data: bytes) -> Any:
         body = io.BytesIO(data[PREFIX:] if data[:1] == b"\x00" and len(data) > PREFIX else data)
-        return fastavro.schemaless_reader(body, parsed, None)
+        return schemaless_reader(body, parsed, None)
 
     return decode
+
+
+class AvroShape:
+    """What a schema lets its records claim. Shape: `is_recursive` is known after `least`."""
+
+    def __init__(self) -> None:
+        self.is_recursive = False
+        self._open: list[str] = []
+        self._named: dict[str, int] = {}
+
+    def least(self, schema: Any) -> int:
+        """The least bytes that a value takes; of one that takes some, at least 1.
+
+        Errors: ValueError for an array of items that may take none: a few bytes could claim millions.
+        """
+        if isinstance(schema, list):
+            for each in schema:
+                self.least(each)
+            return 1
+        if isinstance(schema, str):
+            if schema in self._open:
+                self.is_recursive = True
+                return 1
+            return self._named.get(schema, 0 if schema == "null" else 1)
+        kind, name = schema["type"], schema.get("name", "")
+        if kind in ("record", "error"):
+            self._open.append(name)
+            bytes_count = sum([self.least(each["type"]) for each in schema["fields"]])
+            self._open.pop()
+        elif kind == "array":
+            if not self.least(schema["items"]):
+                raise ValueError("it has an array of items that take no bytes")
+            return 1
+        elif kind == "map":
+            self.least(schema["values"])
+            return 1
+        elif kind == "fixed":
+            bytes_count = int(schema["size"])
+        elif kind == "enum":
+            bytes_count = 1
+        else:
+            return self.least(kind)
+        self._named[name] = bytes_count
+        return bytes_count
+
+
+def short_decimals(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A reader of decimals that refuses those that take long to be written as text."""
+    if hasattr(read, "is_short"):
+        return read
+
+    def short(data: Any, *rest: Any) -> Any:
+        if len(data) > MAX_DECIMAL_BYTES:
+            raise ValueError("a decimal is too long")
+        return read(data, *rest)
+
+    short.is_short = True  # type: ignore[attr-defined]
+    return short
 
 
 def protobuf_decoder(descriptors: bytes, name: str = "") -> Decode:

@@ -12,9 +12,10 @@ from kwire.records.builder import BatchBuilder
 from kwire.records.compression import Codec
 from kwire.records.control import ControlType, EndTransactionMarker, end_transaction_batch
 from server.console import records
-from server.console.decoders import Decoders
+from server.console.decoders import Decoders, avro_decoder, of_schema
 from server.console.filters import parse
 from server.console.records import MAX_BATCH_BYTES, Found, Wanted, rows_of
+from server.console.values import shown
 
 
 def batch(base: int, *values: bytes | None, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
@@ -121,6 +122,53 @@ def test_avro_is_decoded_by_the_schema_in_the_directory(tmp_path: object) -> Non
     assert json.loads(found.rows[0].value.line) == {"city": "Oslo", "total": 9.5}
     matching = look(data, decoder=decoder, test=parse("value.city = Oslo and value.total > 9"))
     assert [row.offset for row in matching.rows] == [0, 1]
+
+
+RECURSIVE = {
+    "type": "record",
+    "name": "Tree",
+    "fields": [{"name": "branches", "type": {"type": "array", "items": "Tree"}}],
+}
+
+
+def test_avro_record_nested_too_deep_is_shown_as_bytes() -> None:
+    pytest.importorskip("fastavro")
+    decode = avro_decoder(json.dumps(RECURSIVE))
+    assert decode(b"\x02\x00\x00") == {"branches": [{"branches": []}]}
+    for depth in (5_000, 100_000):
+        data = b"\x02" * depth + b"\x00" * (depth + 1)
+        assert of_schema(("avro", decode), data, shown(data, "hex")).kind == "hex"
+
+
+NOTHING = {"type": "record", "name": "N", "fields": [{"name": "x", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        NOTHING,
+        {"type": "fixed", "name": "F", "size": 0},
+        {"type": "array", "items": "null"},
+        {"type": "map", "values": {"type": "array", "items": "null"}},
+        ["null", {"type": "array", "items": NOTHING}],
+    ],
+)
+def test_avro_schema_with_which_few_bytes_claim_many_items_is_not_used(items: Any) -> None:
+    pytest.importorskip("fastavro")
+    fields = [{"name": "many", "type": {"type": "array", "items": items}}]
+    with pytest.raises(ValueError, match="items that take no bytes"):
+        avro_decoder(json.dumps({"type": "record", "name": "R", "fields": fields}))
+
+
+def test_avro_decimal_of_many_digits_is_shown_as_bytes() -> None:
+    pytest.importorskip("fastavro")
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 1000, "scale": 2}
+    fields = [{"name": "n", "type": decimal}]
+    decode = avro_decoder(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    assert str(decode(b"\x04\x04\xd2")["n"]) == "12.34"
+    with pytest.raises(ValueError, match="too long"):
+        decode(b"\x82\x02" + b"\x7f" * 129)
 
 
 def test_protobuf_is_decoded_by_the_descriptors_in_the_directory(tmp_path: object) -> None:
