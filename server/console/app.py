@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from . import cluster, explaining, groups, inside, messages, topics, transactions
-from .console import Console
+from .console import Console, Refused
 from .pages import Pages
 
 
@@ -61,4 +61,5 @@ def application(console: Console, write_token: str) -> Starlette:
 
         console.write_allowed = True
         routes += Writes(pages, write_token).routes()
-    return Starlette(routes=routes, exception_handlers={404: pages.missing})
+    handlers = {404: pages.missing, Refused: pages.not_done}
+    return Starlette(routes=routes, exception_handlers=handlers)

@@ -124,6 +124,11 @@ class Pages:
         """A page that says why there is no other."""
         return await self.html(section, "refused.html", {"refused": refused}, refused.status)
 
+    async def not_done(self, request: Request, error: Exception) -> Response:
+        """Nothing was looked at yet."""
+        assert isinstance(error, Refused)
+        return await self.refused("", error)
+
     async def missing(self, request: Request, error: Exception) -> Response:
         """There is no such page."""
         return await self.refused(

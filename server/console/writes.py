@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_MS = 30_000
+MAX_FIELDS = 100
 CONCURRENT_TRANSACTIONS = int(ErrorCode.CONCURRENT_TRANSACTIONS)
 #: Where a group's offsets may be set to, with what the form calls it.
 TARGETS = {
@@ -234,9 +235,13 @@ def see(path: str) -> RedirectResponse:
 
 
 async def fields_of(request: Request) -> Values:
-    """The fields of a form; of a repeated one, the last."""
+    """The fields of a form; of a repeated one, the last. Errors: Refused."""
     body = (await request.body()).decode("utf-8", "replace")
-    found = parse_qs(body, keep_blank_values=True, max_num_fields=100)
+    try:
+        found = parse_qs(body, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        message = f"A form of the console has no more than {MAX_FIELDS} fields."
+        raise Refused(413, "Too many fields", message) from None
     return {name: values[-1] for name, values in found.items()}
 
 

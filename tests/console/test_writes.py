@@ -91,6 +91,17 @@ def test_no_route_writes_unless_it_is_enabled(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_form_with_too_many_fields_is_refused_in_words(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with console(tmp_path, kwire__console__write="true") as browser:
+            many = {f"field-{number}": "x" for number in range(101)}
+            for path in ("/console/write", "/console/write/topic"):
+                page = await browser.post(path, many)
+                assert page.status == 413 and "no more than 100 fields" in page.text
+
+    asyncio.run(main())
+
+
 def test_topic_is_created_written_to_changed_and_deleted(tmp_path: Path) -> None:
     async def main() -> None:
         async with console(tmp_path, kwire__console__write="true") as browser:
