@@ -74,11 +74,6 @@ ABSENCES = (
         "Kafka Streams works with the classic protocol, which is its default",
     ),
     Absence(
-        "Administration",
-        "UpdateFeatures",
-        "the level of a feature cannot be changed",
-    ),
-    Absence(
         "Several brokers",
         "DescribeQuorum AddRaftVoter RemoveRaftVoter",
         "they show and change the voters of KRaft's metadata log; kwire's metadata is in its own "

@@ -10,6 +10,7 @@ from ..clock import Clock
 from ..config import BrokerConfig
 from ..config.changes import Refused
 from ..config.group_keys import without_effect
+from ..controller.features import finalized
 from ..coordination.paths import desanitize
 from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
 from ..coordinator.group.config import GroupConfig
@@ -29,6 +30,7 @@ from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
+    from ..handlers.context import Features
     from ..telemetry.receiver import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -157,6 +159,27 @@ class ClientMetricsSettings:
         elif config:
             why = NO_DECODER if self._has_http else NO_HTTP
             logger.warning("client metrics subscription %r has no effect: %s", name, why)
+
+
+class FeatureSettings:
+    """Applies the finalized levels of features that an image has."""
+
+    def __init__(
+        self,
+        features: Features,
+        transactions: TransactionCoordinator,
+        transaction_config: Callable[[], TransactionConfig],
+    ) -> None:
+        self._features = features
+        self._transactions = transactions
+        self._transaction_config = transaction_config
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Apply them if they have changed."""
+        if after.changes_since(before).features:
+            levels = finalized(self._features.supported, after.features)
+            self._features.set(levels, after.features_epoch)
+            self._transactions.reconfigure(self._transaction_config())
 
 
 class GroupConfigSettings:

@@ -22,7 +22,7 @@ from ..coordinator.transaction.producer_ids import ProducerIds
 from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..coordinator.transaction_markers import TransactionMarkerWriter
 from ..handlers.authorization import AllowAll, Authorizer
-from ..handlers.ceilings import CEILING_3_9, CEILING_4_3
+from ..handlers.ceilings import CEILING_3_9, CEILING_4_3, TRANSACTION_VERSION
 from ..handlers.context import Features, Services
 from ..handlers.dispatch import RequestDispatcher
 from ..handlers.registry import HandlerTable
@@ -44,6 +44,7 @@ from .following import (
     BrokerSettings,
     ClientMetricsSettings,
     CoordinatorTopics,
+    FeatureSettings,
     GroupConfigSettings,
     LogLoading,
     QuotaSettings,
@@ -164,8 +165,10 @@ def build_rooms(
 
     replicas.appends.memory.max_bytes = config.get_int("kwire.queued.max.append.bytes")
 
+    features = Features.of(ceiling.features)
+
     def transaction_config() -> TransactionConfig:
-        return TransactionConfig.of(config, ceiling.transaction_version)
+        return TransactionConfig.of(config, features.finalized.get(TRANSACTION_VERSION, 0))
 
     def group_config() -> GroupConfig:
         return GroupConfig.of(config, stores_topic_ids=alone)
@@ -253,7 +256,7 @@ def build_rooms(
         # when its broker's address changes.
         advertises=bool(config.advertised_listeners) or not alone,
         ceiling=ceiling.name,
-        features=Features.of(ceiling.features),
+        features=features,
         config=config,
         clock=clock,
         executor=executor,
@@ -298,10 +301,12 @@ def build_rooms(
     quota_settings = QuotaSettings(quotas, connection_rates)
     subscriptions = ClientMetricsSettings(telemetry, has_http=config.http_listener is not None)
     group_configs = GroupConfigSettings()
+    feature_levels = FeatureSettings(features, transactions, transaction_config)
     image_listeners: tuple[ImageListener, ...]
     if clients is None:
         image_listeners = (
             own_settings.on_image,
+            feature_levels.on_image,
             quota_settings.on_image,
             subscriptions.on_image,
             group_configs.on_image,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kwire.errors import ErrorCode
 from kwire.messages.leader_and_isr import LeaderAndIsrRequest
@@ -24,6 +24,7 @@ from .images import topics_image, with_states
 from .leadership import PREFERRED, Leadership, listed
 from .messages import NOTHING, Extra
 from .reassignments import Reassignments
+from .refusal import Refusal
 from .topic_changes import TopicChanges
 
 logger = logging.getLogger(__name__)
@@ -112,6 +113,21 @@ class ActiveEpoch:
             listed(after.brokers),
         )
         await self.topics.resume_deletions()
+
+    async def update_features(
+        self, change: Callable[[Mapping[str, int]], Mapping[str, int] | Refusal]
+    ) -> Refusal | None:
+        """Replace the stored levels of features by what `change` makes of them; None if it refuses nothing."""
+        active = self.active
+        stored = await self._enabled_features(await active.cluster.features())
+        levels = change(stored.levels)
+        if isinstance(levels, Refusal):
+            return levels
+        if levels != stored.levels:
+            written = await active.writes.set_features(stored._replace(levels=levels))
+            edit = active.image.edit().put_features(written.levels, written.epoch)
+            await active.publish(edit.build())
+        return None
 
     async def _enabled_features(self, features: FinalizedFeatures | None) -> FinalizedFeatures:
         writes = self.active.writes

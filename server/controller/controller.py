@@ -279,6 +279,17 @@ class Controller:
             lambda epoch: epoch.leadership.elect(partitions, election), refused
         )
 
+    async def update_features(
+        self, change: Callable[[Mapping[str, int]], Mapping[str, int] | Refusal]
+    ) -> Refusal | None:
+        """Replace the stored levels of features; the answer comes when every listener of this broker has seen them.
+
+        Errors: NOT_CONTROLLER, and those of `change`.
+        """
+        return await self._as_controller(
+            lambda epoch: epoch.update_features(change), NOT_CONTROLLER
+        )
+
     async def allocate_producer_ids(
         self, broker_id: int, broker_epoch: int
     ) -> ProducerIdBlock | ErrorCode:

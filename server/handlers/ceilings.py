@@ -26,17 +26,12 @@ class ApiRange(NamedTuple):
 class Ceiling(NamedTuple):
     """The ranges of one release by API key, and those of its features that kwire has.
 
-    Shape: `features` maps name -> (lowest, highest) level; the highest is the finalized one.
+    Shape: `features` maps name -> (lowest, highest) level; the highest is finalized unless a client sets another.
     """
 
     name: str
     ranges: dict[int, tuple[int, int]]
     features: Mapping[str, tuple[int, int]] = MappingProxyType({})
-
-    @property
-    def transaction_version(self) -> int:
-        """The finalized level of transaction.version (KIP-890)."""
-        return self.features.get(TRANSACTION_VERSION, (0, 0))[1]
 
 
 #: Apache Kafka 3.9.2, ZooKeeper mode.

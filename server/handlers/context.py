@@ -83,10 +83,10 @@ class Encoded:
 
 
 class Features:
-    """Feature levels as ApiVersions shows them.
+    """Feature levels as ApiVersions shows them, now.
 
-    Shape: `supported` name -> (min, max level), `finalized` name -> level, `epoch` -1 when unknown.
-    Source: KIP-584.
+    Shape: `supported` name -> (min, max level), `finalized` name -> level, without those at level 0, `epoch` -1 when
+    unknown. Source: KIP-584.
     """
 
     __slots__ = ("epoch", "finalized", "supported")
@@ -105,6 +105,11 @@ class Features:
     def of(cls, ranges: Mapping[str, tuple[int, int]]) -> Features:
         """The given features, each at its highest level."""
         return cls(dict(ranges), {name: high for name, (_, high) in ranges.items()})
+
+    def set(self, levels: Mapping[str, int], epoch: int) -> None:
+        """Take the levels that are finalized from now on."""
+        self.finalized = {name: level for name, level in levels.items() if level}
+        self.epoch = epoch
 
 
 class Verifier(Protocol):

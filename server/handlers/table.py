@@ -17,6 +17,7 @@ from .delegation_tokens import (
     renew_delegation_token,
 )
 from .delete_records import delete_records
+from .features import update_features
 from .fetch import fetch
 from .find_coordinator import find_coordinator
 from .groups import (
@@ -110,6 +111,7 @@ HANDLERS: tuple[Handler[Any], ...] = (
     describe_user_scram_credentials,
     alter_user_scram_credentials,
     alter_partition,
+    update_features,
     describe_cluster,
     describe_producers,
     describe_transactions,

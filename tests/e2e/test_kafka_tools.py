@@ -414,3 +414,29 @@ def test_configs_of_groups_are_set_described_and_removed(tool_of_4: Tool, name: 
     words = "consumer.session.timeout.ms,share.isolation.level"
     tool("kafka-configs", *entity, "--alter", "--delete-config", words)
     assert session not in tool("kafka-configs", *entity, "--describe")
+
+
+@pytest.mark.compat(f"java-tools {KAFKA_4}", "tools")
+def test_level_of_a_feature_is_lowered_and_raised_and_survives_a_restart(
+    tool_servers: ToolServers, new_broker: Callable[..., BrokerProcess]
+) -> None:
+    """kafka-features; the levels are in the store."""
+    broker = new_broker()
+    run = tool_of(tool_servers(KAFKA_4), broker)
+
+    def level() -> str:
+        shown = run("kafka-features", "describe")
+        return re.findall(r"transaction.version\s.*FinalizedVersionLevel: (\d)", shown)[0]
+
+    assert level() == "2"
+    feature = ("--feature", "transaction.version=1")
+    refused = run("kafka-features", "upgrade", *feature, status=1)
+    assert "without setting the upgrade type to either safe or unsafe downgrade" in refused
+    run("kafka-features", "downgrade", *feature, "--dry-run")
+    assert level() == "2"
+    run("kafka-features", "downgrade", *feature)
+    assert level() == "1"
+    broker.restart()
+    assert level() == "1"
+    run("kafka-features", "upgrade", "--feature", "transaction.version=2")
+    assert level() == "2"

@@ -66,6 +66,7 @@ CHECKS = {
     "DeleteAcls": [(ALTER, *CLUSTER)],
     "DescribeUserScramCredentials": [(DESCRIBE, *CLUSTER)],
     "AlterUserScramCredentials": [(ALTER, *CLUSTER)],
+    "UpdateFeatures": [(ALTER, *CLUSTER)],
     "DescribeLogDirs": [(DESCRIBE, *CLUSTER)],
     "ElectLeaders": [(ALTER, *CLUSTER)],
     "AlterPartitionReassignments": [(ALTER, *CLUSTER)],

@@ -454,6 +454,21 @@ def log_directories(peer: Peer, version: int) -> None:
     ask("none", [])
 
 
+@scenario(ApiKey.UPDATE_FEATURES, 0, 1)
+def updates_without_features(peer: Peer, version: int) -> None:
+    """With ZooKeeper there are none, and each row says why."""
+    rows = [("nope", 1, 1), ("", 1, 1), ("a", 0, 1), ("b", 0, 2), ("c", -1, 3), ("d", 1, 9)]
+    for name, level, kind in rows:
+        update = {"feature": name, "max_version_level": level, "upgrade_type": kind}
+        updates = [update | {"allow_downgrade": kind != 1}]
+        request = {"timeout_ms": 10_000, "feature_updates": updates}
+        answer = peer.client.call(ApiKey.UPDATE_FEATURES, version, request)
+        texts = [row["error_message"] for row in answer["results"]] if answer else None
+        peer.note(f"{name} {level}", ApiKey.UPDATE_FEATURES, version, answer)
+        peer.note_values(f"{name} {level}, in words", {"said": texts})
+    peer.call("none", ApiKey.UPDATE_FEATURES, version, {"feature_updates": []})
+
+
 # ACLs, where there is no authorizer
 
 

@@ -243,3 +243,66 @@ def described_configs_of_groups(peer: Peer, version: int) -> None:
     described(peer, "all", version, group)
     described(peer, "one", version, group, SESSION, "nope")
     described(peer, "no name", version, "")
+
+
+# Features
+
+TRANSACTIONS = "transaction.version"
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+
+
+def until_finalized(peer: Peer, level: int | None) -> None:
+    """Wait until ApiVersions shows a level of transaction.version; None if it shows none."""
+
+    def shown(answer: dict[str, Any]) -> bool:
+        rows = {row["name"]: row for row in answer["finalized_features"]}
+        row = rows.get(TRANSACTIONS)
+        return (None if row is None else row["max_version_level"]) == level
+
+    request = {"client_software_name": "test", "client_software_version": "1"}
+    peer.until(shown, ApiKey.API_VERSIONS, 4, request)
+
+
+@scenario_of_4(ApiKey.UPDATE_FEATURES, 0, 2)
+def levels_of_features(peer: Peer, version: int) -> None:
+    """Down, refused, and up again."""
+
+    def update(label: str, *rows: tuple[str, int, int], **more: Any) -> None:
+        updates = [
+            {
+                "feature": name,
+                "max_version_level": level,
+                "allow_downgrade": kind != UPGRADE,
+                "upgrade_type": kind,
+            }
+            for name, level, kind in rows
+        ]
+        request = {"timeout_ms": 10_000, "feature_updates": updates, "validate_only": False} | more
+        answer = peer.client.call(ApiKey.UPDATE_FEATURES, version, request)
+        text = None if answer is None else answer["error_message"]
+        peer.note(label, ApiKey.UPDATE_FEATURES, version, answer)
+        peer.note_values(f"{label}, in words", {"said": text})
+
+    update("none")
+    update("as it is", (TRANSACTIONS, 2, UPGRADE))
+    update("twice", (TRANSACTIONS, 1, SAFE), (TRANSACTIONS, 2, UPGRADE))
+    update("down as an upgrade", (TRANSACTIONS, 1, UPGRADE))
+    update("too high", (TRANSACTIONS, 3, UPGRADE))
+    update("below 0", (TRANSACTIONS, -1, SAFE))
+    update("unknown", ("nope", 1, UPGRADE))
+    update("unknown, 0", ("nope", 0, SAFE))
+    update("no name", ("", 1, UPGRADE))
+    update("unknown types", (TRANSACTIONS, 1, 9))
+    update("no type", (TRANSACTIONS, 1, 0))
+    if version >= 1:
+        update("one of two", (TRANSACTIONS, 1, SAFE), ("nope", 1, UPGRADE))
+        until_finalized(peer, 2)
+        update("validated", (TRANSACTIONS, 1, SAFE), validate_only=True)
+        update("down", (TRANSACTIONS, 1, SAFE))
+        until_finalized(peer, 1)
+        update("down to a higher one", (TRANSACTIONS, 2, SAFE))
+        update("to nothing", (TRANSACTIONS, 0, UNSAFE))
+        until_finalized(peer, None)
+        update("nothing as it is", (TRANSACTIONS, 0, UPGRADE))
+    update("up", (TRANSACTIONS, 2, UPGRADE))
+    until_finalized(peer, 2)
