@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 from kwire.records.record import Record
 
+#: json.dumps would make an encoder for each record.
+encode_json = json.JSONEncoder(ensure_ascii=False).encode
+
 
 class Source(NamedTuple):
     """Where a record is from. Shape: `timestamp_type` is 1 for LogAppendTime."""
@@ -201,7 +204,7 @@ def to_json(record: Record, source: Source, all_base64: bool) -> bytes:
         put(header, "key", header_key(key), False)
         put(header, "value", value, all_base64)
         entry["headers"].append(header)
-    return json.dumps(entry, ensure_ascii=False).encode()
+    return encode_json(entry).encode()
 
 
 def put(entry: dict[str, Any], name: str, data: bytes | None, all_base64: bool) -> None:
