@@ -16,9 +16,10 @@ from kwire.errors import CorruptRecord, RecordError
 from kwire.records.batch import RecordBatch, iter_batches
 
 from ..coordinator.transaction.state import TransactionMetadata
-from ..log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, read_offsets
+from ..log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, CorruptCheckpoint, read_offsets
 from ..log.file_layer import FileLayer
 from ..log.log_directory import parse_directory_name
+from ..log.segment import offset_of
 from ..metadata.topic_partition import TopicPartition
 from .facts import (
     GroupFacts,
@@ -56,8 +57,13 @@ class LogFiles:
                 tp = parse_directory_name(path.name) if path.is_dir() else None
                 if tp is not None:
                     self.logs[tp] = path
-            self.high_watermarks |= read_offsets(layer, str(directory / HIGH_WATERMARK))
-            self.starts |= read_offsets(layer, str(directory / LOG_START_OFFSET))
+            for found, file in (
+                (self.high_watermarks, directory / HIGH_WATERMARK),
+                (self.starts, directory / LOG_START_OFFSET),
+            ):
+                if file.exists() and not file.is_file():  # a pipe may never end
+                    raise CorruptCheckpoint(f"{file} is not a file")
+                found.update(read_offsets(layer, str(file)))
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic that are here."""
@@ -68,8 +74,13 @@ class LogFiles:
         return sorted(
             path
             for path in self.logs[tp].iterdir()
-            if path.name.endswith(suffix) and path.is_file()
+            if path.name.endswith(suffix) and offset_of(path.name) is not None and path.is_file()
         )
+
+    def first_offset(self, tp: TopicPartition) -> int:
+        """The offset at which the first segment of a log begins; 0 if it has none."""
+        segments = self.segments(tp)
+        return (offset_of(segments[0].name) or 0) if segments else 0
 
     def batches(self, tp: TopicPartition) -> Iterator[RecordBatch]:
         """All batches of a log. Errors: CorruptRecord for a header that is damaged."""
@@ -125,15 +136,15 @@ def record_facts(
         return RecordFacts(
             topic, partition, offset, now_ms, problem="NO_PARTITION", partitions=here[-1] + 1
         )
-    segments = files.segments(tp)
-    first = int(segments[0].name.partition(".")[0]) if segments else 0
-    start = max(files.starts.get(tp, first), first)
+    first = files.first_offset(tp)
     try:
         walk = walked(files.batches(tp), offset, first)
     except CorruptRecord as error:
         return RecordFacts(
             topic, partition, offset, now_ms, problem="CORRUPT", problem_text=str(error)
         )
+    # Checkpoints are older or newer than the log after a crash, or damaged: what is outside of the log is not believed.
+    start = min(max(files.starts.get(tp, first), first), walk.end)
     high = min(files.high_watermarks.get(tp, walk.end), walk.end)
     high = max(high, start)
     stored_ids = files.transactions() if walk.open else {}
@@ -298,8 +309,7 @@ def transaction_facts(files: LogFiles, transactional_id: str, now_ms: int) -> Tr
     held = []
     for tp in sorted(stored.partitions):
         if tp in files.logs:
-            first = int(files.segments(tp)[0].name.partition(".")[0])
-            walk = walked(files.batches(tp), -1, first)
+            walk = walked(files.batches(tp), -1, files.first_offset(tp))
             mine = walk.open.get(stored.producer_id)
             if mine is not None:
                 high = files.high_watermarks.get(tp, walk.end)

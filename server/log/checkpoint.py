@@ -47,12 +47,16 @@ def parse_checkpoint(data: bytes, columns: int, path: str) -> list[list[bytes]]:
     entries = []
     for number, line in enumerate(lines[2:], start=3):
         fields = line.split()
-        if len(fields) != columns or not all(
-            field.removeprefix(b"-").isdigit() for field in fields[columns - 2 :]
-        ):
+        if len(fields) != columns or not all(map(is_number, fields[columns - 2 :])):
             raise CorruptCheckpoint(f"{path}, line {number}: {line[:80]!r}")
         entries.append(fields)
     return entries
+
+
+def is_number(field: bytes) -> bool:
+    """Whether a field is an integer of 64 bits."""
+    digits = field.removeprefix(b"-")
+    return digits.isdigit() and len(digits) <= 19 and int(digits) < 1 << 63
 
 
 def format_checkpoint(entries: Iterable[tuple[object, ...]]) -> bytes:
@@ -67,10 +71,16 @@ def read_offsets(layer: FileLayer, path: str) -> dict[TopicPartition, int]:
         data = layer.read_file(path)
     except FileNotFoundError:
         return {}
-    return {
-        TopicPartition(topic.decode(), int(partition)): int(offset)
-        for topic, partition, offset in parse_checkpoint(data, 3, path)
-    }
+    entries = parse_checkpoint(data, 3, path)
+    try:
+        return {
+            TopicPartition(topic.decode(), int(partition)): int(offset)
+            for topic, partition, offset in entries
+        }
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(
+            f"{path}: a topic's name is not UTF-8: {error.object[:80]!r}"
+        ) from None
 
 
 def write_offsets(layer: FileLayer, path: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -128,11 +128,16 @@ def test_empty_checkpoint_has_no_entries() -> None:
         b"0\n1\na 0\n",
         b"0\n1\na 0 x\n",
         b"0\n0\na 0 1\n",
+        b"0\n1\na 0 9223372036854775808\n",
+        b"0\n1\na " + b"9" * 5000 + b" 1\n",
+        b"0\n1\na\xff 0 1\n",
     ],
 )
-def test_damaged_checkpoint_is_told(data: bytes) -> None:
-    with pytest.raises(CorruptCheckpoint, match="f"):
-        parse_checkpoint(data, 3, "f")
+def test_damaged_checkpoint_is_told(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "damaged"
+    path.write_bytes(data)
+    with pytest.raises(CorruptCheckpoint, match="damaged"):
+        read_offsets(FileLayer(), str(path))
 
 
 def test_leader_epochs_follow_kafkas_rules(tmp_path: Path) -> None:
