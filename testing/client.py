@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
+from kwire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from kwire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.messages.delete_topics import DeleteTopicsRequest
 from kwire.messages.describe_groups import DescribeGroupsRequest
+from kwire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.messages.find_coordinator import FindCoordinatorRequest
+from kwire.messages.init_producer_id import InitProducerIdRequest
+from kwire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kwire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -45,7 +53,8 @@ EARLIEST, LATEST = -2, -1
 
 # Versions that Apache Kafka 2.4 and later all serve.
 METADATA, CREATE_TOPICS, DELETE_TOPICS, PRODUCE, FETCH, LIST_OFFSETS = 9, 5, 4, 8, 11, 5
-FIND_COORDINATOR, DESCRIBE_GROUPS, OFFSET_FETCH = 2, 5, 6
+FIND_COORDINATOR, DESCRIBE_GROUPS, OFFSET_FETCH, LEAVE_GROUP = 2, 5, 6, 3
+INIT_PRODUCER_ID, ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS = 2, 0, 1
 
 #: A broker that has just been started, or a topic just made, may answer these for a moment.
 TRANSIENT = frozenset(
@@ -58,6 +67,7 @@ TRANSIENT = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 
@@ -329,13 +339,64 @@ class Client:
                     ]
         return ends, records
 
-    def coordinator(self, group: str) -> tuple[str, int]:
-        """The address of a group's coordinator."""
-        request = FindCoordinatorRequest(key=group, key_type=0)
-        answer = self.ask(request, FIND_COORDINATOR)
-        if answer.error_code:
-            raise KafkaError(f"coordinator of group {group!r}", answer.error_code)
-        return answer.host, answer.port
+    def coordinator(self, key: str, kind: int = 0) -> tuple[str, int]:
+        """The address of the coordinator of a group (kind 0) or of a transactional id (kind 1)."""
+        what = "transactional id" if kind else "group"
+
+        def look() -> tuple[str, int]:
+            answer = self.ask(FindCoordinatorRequest(key=key, key_type=kind), FIND_COORDINATOR)
+            if answer.error_code:
+                raise KafkaError(f"coordinator of {what} {key!r}", answer.error_code)
+            return answer.host, answer.port
+
+        return self.patiently(look)
+
+    def prefer(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Put a partition's replicas in another order: the first one is the preferred leader."""
+        row = ReassignablePartition(partition_index=partition, replicas=list(replicas))
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=topic, partitions=[row])]
+        )
+        answer = self.ask(request, ALTER_PARTITION_REASSIGNMENTS, self._controller())
+        rows = [each for answered in answer.responses for each in answered.partitions]
+        for code in (answer.error_code, *(each.error_code for each in rows)):
+            if code:
+                raise KafkaError(f"replicas of {topic}-{partition}", code)
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        """Let the preferred leader lead, if it can."""
+        request = ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])],
+        )
+        self.ask(request, ELECT_LEADERS, self._controller())
+
+    def fence_producer(self, transactional_id: str) -> None:
+        """Give a transactional id a new epoch, as another producer with it would."""
+
+        def init() -> None:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=60_000
+            )
+            address = self.coordinator(transactional_id, 1)
+            answer = self.ask(request, INIT_PRODUCER_ID, address)
+            if answer.error_code:
+                raise KafkaError(f"transactional id {transactional_id!r}", answer.error_code)
+
+        self.patiently(init)
+
+    def remove_members(self, group: str) -> int:
+        """Remove all members of a group; return how many there were."""
+        members = self.group(group).members
+        if members:
+            request = LeaveGroupRequest(
+                group_id=group, members=[MemberIdentity(member_id=each) for each in members]
+            )
+            answer = self.ask(request, LEAVE_GROUP, self.coordinator(group))
+            for code in (answer.error_code, *(each.error_code for each in answer.members)):
+                if code:
+                    raise KafkaError(f"members of group {group!r}", code)
+        return len(members)
 
     def group(self, name: str) -> Group:
         """The state of a group; Dead without members if there is none."""
@@ -518,6 +579,20 @@ class Helpers:
     def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """The offset that a group has committed; None if it has none."""
         return self.client.committed(group, topic, partition)
+
+    def fence(self, *, transactional_id: str | None = None, group: str | None = None) -> None:
+        """Take a producer's or a group's members' place away from them, as newer ones would.
+
+        Shape: the transactional id gets a new epoch, which aborts its transaction, and the next request of the producer that had the old one is
+        refused (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED). All members of the group are removed, and told UNKNOWN_MEMBER_ID; most
+        clients join again. Errors: ValueError unless one of both is given, or the group has no members.
+        """
+        if (group is None) == (transactional_id is None):
+            raise ValueError("fence() needs a group or a transactional_id")
+        if transactional_id is not None:
+            self.client.fence_producer(transactional_id)
+        elif group is not None and not self.client.remove_members(group):
+            raise ValueError(f"group {group!r} has no members")
 
     def wait_for(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from . import folders
+from .clock import Clock
 from .in_process import InProcess
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ class Cluster(InProcess):
             topic = cluster.topic(partitions=3)
             cluster.kill(cluster.leader(topic))
 
-    Shape: broker ids begin with 1. New topics have a replica on up to three brokers. All brokers run on one thread, in real time.
-    Faults are for the requests of clients to any broker; what brokers send each other is never touched. Errors of `start`: as for `Broker`.
+    Shape: broker ids begin with 1. New topics have a replica on up to three brokers. All brokers run on one thread and have one clock.
+    Faults are for the requests of clients to any broker, and with `from_broker` for those of brokers. Errors of `start`: as for `Broker`.
     """
+
+    clock: Clock
 
     def __init__(self, brokers: int = 3, properties: Mapping[str, Any] | None = None) -> None:
         super().__init__(properties)
@@ -51,7 +54,12 @@ class Cluster(InProcess):
             self.stop()
             raise
         self.bootstrap_servers = ",".join(node.address for node in self._nodes.values())
+        self.clock = Clock(self._running(), self._keep_members, self._changed.set)
         return self
+
+    def _keep_members(self) -> None:
+        for node in self._nodes.values():
+            node.keep_members()
 
     def stop(self) -> None:
         """Stop all brokers and remove their data; harmless if none runs."""
@@ -112,6 +120,77 @@ class Cluster(InProcess):
 
         thread.call(start)
         self._changed.set()
+
+    def expire_session(self, broker: int) -> None:
+        """End a broker's session at ZooKeeper, as when it was not heard for too long; it goes on, and registers again.
+
+        Shape: returns when it has. If it was the controller, another may be it now. Errors: ValueError if it does not run; TimeoutError.
+        """
+        node = self._node(broker)
+
+        async def expire() -> None:
+            await node.expire_session()
+
+        before = node.broker_epoch
+        self._running().call(expire)
+        self.wait_for(
+            lambda: node.broker_epoch > before, message=f"broker {broker} has not registered again"
+        )
+
+    def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
+        """Have another broker lead a partition, and return its id; without `to`, one of the replicas in sync.
+
+        Shape: as an operator does it: the replica becomes the preferred one, then an election is held. Returns when it leads.
+        Errors: ValueError if it has no replica there, or is not in sync.
+        """
+        row = self._partition(topic, partition)
+        others = [each for each in row.isr_nodes if each != row.leader_id]
+        target = to if to is not None else next(iter(others), row.leader_id)
+        if target not in row.isr_nodes or target not in self._nodes:
+            known = ", ".join(map(str, sorted(set(row.isr_nodes) & set(self._nodes))))
+            raise ValueError(
+                f"broker {target} cannot lead {topic}-{partition}; in sync are {known}"
+            )
+        replicas = [target, *(each for each in row.replica_nodes if each != target)]
+        self.client.prefer(topic, partition, replicas)
+
+        def led() -> bool:
+            self.client.elect_preferred(topic, partition)
+            return bool(self._partition(topic, partition).leader_id == target)
+
+        self.wait_for(led, message=f"broker {target} does not lead {topic}-{partition}")
+        return target
+
+    def coordinator(self, *, group: str | None = None, transactional_id: str | None = None) -> int:
+        """The id of the broker that coordinates a group, or the transactions of a producer."""
+        return self.leader(*self._coordinated(group, transactional_id))
+
+    def move_coordinator(
+        self,
+        *,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        to: int | None = None,
+    ) -> int:
+        """Have another broker coordinate a group, or the transactions of a producer; return its id.
+
+        Shape and errors: as for `move_leader`. All that is in the same partition of the internal topic moves with it.
+        """
+        topic, partition = self._coordinated(group, transactional_id)
+        return self.move_leader(topic, partition, to=to)
+
+    def _coordinated(self, group: str | None, transactional_id: str | None) -> tuple[str, int]:
+        """The partition whose leader is the coordinator."""
+        from kwire.server.coordinator.group.partitioner import partition_for
+
+        if (group is None) == (transactional_id is None):
+            raise ValueError("a coordinator is that of a group or of a transactional_id: name one")
+        key, topic = group, "__consumer_offsets"
+        if group is None:
+            key, topic = transactional_id, "__transaction_state"
+        assert key is not None
+        self.client.coordinator(key, 0 if group is not None else 1)  # makes the topic
+        return topic, partition_for(key, len(self.client.partitions(topic)))
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The id of the broker that leads a partition, once one of those that run does."""

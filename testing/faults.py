@@ -30,7 +30,7 @@ class Request(NamedTuple):
     """What a rule looks at.
 
     Shape: `rows` are the topics and partitions that the request names, with partition None where only the topic is named.
-    `connection` counts the connections of the broker from 1. Unit: `at_ms` is on the broker's monotonic clock.
+    `connection` counts the connections of the broker from 1. `broker` has got it, and `from_broker` has sent it, None for a client. Unit: `at_ms` is on the broker's monotonic clock.
     """
 
     api: str
@@ -41,6 +41,8 @@ class Request(NamedTuple):
     groups: tuple[str, ...]
     transactional_ids: tuple[str, ...]
     at_ms: int
+    broker: int = 1
+    from_broker: int | None = None
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -169,7 +171,8 @@ class Fault(Rule):
     """A rule for requests. What is not given matches everything.
 
     Shape: `api` is a name of the protocol guide ("OffsetCommit"); `version` a number or a container of numbers; `connection` the
-    number of a connection, the broker's first being 1. With `topic` and `partition`, `error` is answered in the rows that match
+    number of a connection, the broker's first being 1; `broker` is the id of the broker that gets the request. With `from_broker`, an id or a
+    container of them, it is for what these brokers send, and not for clients. With `topic` and `partition`, `error` is answered in the rows that match
     and the others are handled as ever. Without `after_apply`, an error, a closed connection or a missing answer means that the
     broker has not carried out the request; with it, it has.
     Errors: ValueError for an unknown name, for nothing to do, and for two things that exclude each other.
@@ -183,6 +186,8 @@ class Fault(Rule):
     transactional_id: str | None = None
     client_id: str | None = None
     connection: int | None = None
+    broker: int | None = None
+    from_broker: int | Container[int] | None = None
 
     error: str | int | None = None
     close: bool = False
@@ -193,6 +198,7 @@ class Fault(Rule):
     stale_metadata: bool = False
     clock_jump: Duration | None = None
     delay: Duration | None = None
+    slowdown: float | None = None
     after_apply: bool = False
 
     def __post_init__(self) -> None:
@@ -214,8 +220,10 @@ class Fault(Rule):
         ]
         if len(ends) > 1:
             raise ValueError(f"{ends[0]} and {ends[1]} exclude each other: a request has one end")
-        if not ends and self.delay is None and self.clock_jump is None:
-            words = ", ".join((*_ENDS, "delay", "clock_jump"))
+        if self.slowdown is not None and self.slowdown < 1:
+            raise ValueError(f"slowdown is at least 1, not {self.slowdown}")
+        if not ends and self.delay is None and self.slowdown is None and self.clock_jump is None:
+            words = ", ".join((*_ENDS, "delay", "slowdown", "clock_jump"))
             raise ValueError(f"a fault needs something to do: one of {words}")
         if self.stale_metadata and self.api not in (None, "Metadata"):
             raise ValueError(f"stale_metadata is for the API Metadata, not {self.api}")
@@ -228,17 +236,12 @@ class Fault(Rule):
 
     def matches(self, request: Request) -> bool:
         """Whether it is for this request."""
-        version = self.version
         return (
             (self.api is None or self.api == request.api)
-            and (
-                version is None
-                or (
-                    request.version == version
-                    if isinstance(version, int)
-                    else request.version in version
-                )
-            )
+            and _fits(self.version, request.version)
+            and (self.from_broker is None) == (request.from_broker is None)
+            and _fits(self.from_broker, request.from_broker)
+            and (self.broker is None or self.broker == request.broker)
             and (self.client_id is None or self.client_id == request.client_id)
             and (self.connection is None or self.connection == request.connection)
             and (self.group is None or self.group in request.groups)
@@ -256,6 +259,12 @@ class Fault(Rule):
 
     def __str__(self) -> str:
         return f"fault({self._said()})"
+
+
+def _fits(wanted: int | Container[int] | None, number: int | None) -> bool:
+    if wanted is None:
+        return True
+    return number == wanted if isinstance(wanted, int) else number in wanted
 
 
 _ENDS = ("error", "close", "reset", "no_answer", "cut", "throttle", "stale_metadata")

@@ -46,13 +46,14 @@ class WatchedHandlers:
     Shape: everything but `rules` is used on the broker's loop only; `rules` is replaced, never changed.
     """
 
-    def __init__(self, jump: Callable[[int], None]) -> None:
+    def __init__(self, jump: Callable[[int], None], broker: int = 1) -> None:
         self.rules: tuple[Fault, ...] = ()
         self.requests: deque[str] = deque(maxlen=REMEMBERED)
         #: Called after each request while somebody waits for something to happen; None if nobody does.
         self.on_request: Callable[[], None] | None = None
         self.session_of: Callable[[Any], Any] = lambda _: None
         self._jump = jump
+        self._broker = broker
         self._connections: dict[str, int] = {}
 
     def stand_before(self, handlers: dict[int, Handler[Any]]) -> None:
@@ -70,8 +71,10 @@ class WatchedHandlers:
 
     def _watched(self, inner: Handler[Any], function: Callable[..., Any]) -> Callable[..., Any]:
         def handle(ctx: RequestContext, message: Any) -> Any:
-            if ctx.client_id == HELPERS or is_of_broker(ctx.client_id):
+            if ctx.client_id == HELPERS:
                 return function(ctx, message)
+            if is_of_broker(ctx.client_id):
+                return of_broker(ctx, message)
             number = self.number_of(ctx.connection)
             self.requests.append(
                 f"{ctx.services.clock.now_ms()} {inner.name} v{ctx.version}"
@@ -83,14 +86,37 @@ class WatchedHandlers:
                 return function(ctx, message)
             names = topic_names(ctx, message)
             request = described(ctx, inner.name, message, names, number)
-            for rule in self.rules:
-                if rule.matches(request) and rule.acts(request.at_ms):
-                    self.requests[-1] += f"  <- {rule}"
-                    rows.own_bytes(message)
-                    return self._faulty(Run(rule, inner, function, ctx, message, names))
-            return function(ctx, message)
+            rule = self._acting(request._replace(broker=self._broker))
+            if rule is None:
+                return function(ctx, message)
+            self.requests[-1] += f"  <- {rule}"
+            rows.own_bytes(message)
+            return self._faulty(Run(rule, inner, function, ctx, message, names))
+
+        def of_broker(ctx: RequestContext, message: Any) -> Any:
+            if not any(rule.from_broker is not None for rule in self.rules):
+                return function(ctx, message)
+            names = topic_names(ctx, message)
+            number = self.number_of(ctx.connection)
+            sender = int(str(ctx.client_id).split("-")[1])
+            request = described(ctx, inner.name, message, names, number)
+            rule = self._acting(request._replace(broker=self._broker, from_broker=sender))
+            if rule is None:
+                return function(ctx, message)
+            self.requests.append(
+                f"{ctx.services.clock.now_ms()} {inner.name} v{ctx.version} from broker {sender}  <- {rule}"
+            )
+            rows.own_bytes(message)
+            return self._faulty(Run(rule, inner, function, ctx, message, names))
 
         return handle
+
+    def _acting(self, request: Request) -> Fault | None:
+        """The rule that acts on a request."""
+        for rule in self.rules:
+            if rule.matches(request) and rule.acts(request.at_ms):
+                return rule
+        return None
 
     def _faulty(self, run: Run) -> Later[Any]:
         task = asyncio.ensure_future(run.answer(self._jump, self.session_of))
@@ -124,9 +150,13 @@ class Run:
             await self._delay(rule.after_apply)
             return response
         applies = rule.after_apply or not (rule.close or rule.reset or rule.no_answer)
+        began_ms = ctx.services.clock.monotonic_ms()
         await self._delay(not rule.after_apply)
         response = await self._handled(self.message) if applies else None
         await self._delay(rule.after_apply)
+        if rule.slowdown is not None:
+            took_ms = ctx.services.clock.monotonic_ms() - began_ms
+            await asyncio.sleep(took_ms * (rule.slowdown - 1) / 1000)
         if rule.no_answer:
             await asyncio.get_running_loop().create_future()
         if rule.reset:

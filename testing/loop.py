@@ -17,15 +17,20 @@ from contextvars import Context, ContextVar
 from typing import Any, NamedTuple
 
 #: What keeps real time: the class and method of a timer's callback. Fetches that wait for records,
-#: the inspection of connections, and the pause after a failed accept.
+#: the inspection of connections, the pause after a failed accept, and how long brokers wait for each other's answers.
 REAL_TIME = frozenset(
-    {("FetchWaiter", "end"), ("Listener", "_housekeeping"), ("SocketAcceptor", "resume")}
+    {
+        ("BrokerChannel", "_time_out"),
+        ("FetchWaiter", "end"),
+        ("Listener", "_housekeeping"),
+        ("SocketAcceptor", "resume"),
+    }
 )
 
 #: Periodic checks that look for work every few seconds. In real time they are plain timers. While time is advanced
 #: they make no steps of their own, or a week would be a million steps: each is run if it is due when another timer
 #: has been, and at the end.
-CHECKS = frozenset({"LogUpkeep._repeat.<locals>.run", "clean"})
+CHECKS = frozenset({"LogUpkeep._repeat.<locals>.run", "clean", "drop_laggards"})
 CHECK_S = 60.0
 
 #: How many turns of the loop one step may take to come to rest. More are taken only if clients keep it busy.
@@ -144,8 +149,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back after a delay, in commanded time or, for the network, in real time."""
-        owner = getattr(callback, "__self__", None)
-        if owner is not None and (type(owner).__name__, callback.__name__) in REAL_TIME:
+        if keeps_real_time(callback):
             heap, due = self._real, time.monotonic() + delay
         elif delay <= CHECK_S and self._is_check():
             heap, due = self._checks, self.time() + delay
@@ -155,6 +159,18 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         self._numbers += 1
         heapq.heappush(heap, (due, self._numbers, handle))
         return handle
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call back at a time of `time()`; what keeps real time, when so much real time has passed."""
+        if keeps_real_time(callback):
+            return self.call_later(when - self.time(), callback, *args, context=context)
+        return super().call_at(when, callback, *args, context=context)
 
     def _is_check(self) -> bool:
         task = asyncio.current_task(self)
@@ -182,6 +198,12 @@ class ControlledLoop(asyncio.SelectorEventLoop):
                 handle = heapq.heappop(heap)[2]
                 if not handle.cancelled():
                     self._ready.append(handle)  # type: ignore[attr-defined]
+
+
+def keeps_real_time(callback: Callable[..., object]) -> bool:
+    """Whether a timer's callback is for the network."""
+    owner = getattr(callback, "__self__", None)
+    return owner is not None and (type(owner).__name__, callback.__name__) in REAL_TIME
 
 
 class _Selector(selectors.DefaultSelector):

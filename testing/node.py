@@ -61,7 +61,6 @@ class Node:
         as_zookeeper: bool,
     ) -> None:
         self.files = Files(clock)
-        self.handlers = WatchedHandlers(clock.set_back_or_forward)
         self._loop = loop
         self._clock = clock
         self._tap: Any = None
@@ -70,6 +69,7 @@ class Node:
         if directory is not None:
             given["log.dirs"] = str(directory)
         self._config = BrokerConfig({**IN_CLUSTER, **given} if as_zookeeper else given)
+        self.handlers = WatchedHandlers(clock.set_back_or_forward, self._config.node_id)
         self._transports: list[Any] = []
         self.broker: Broker | None = None
 
@@ -192,6 +192,21 @@ class Node:
             for group in shard.groups.values():
                 for member in group.members.values():
                     member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
+
+    async def expire_session(self) -> None:
+        """End its session on the tree of the cluster."""
+        assert self.broker is not None and self.broker.opened is not None
+        context = contextvars.copy_context()
+        context.run(OWNER.set, self)
+        task = self._loop.create_task(self.broker.opened.store.expire(), context=context)
+        await task
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of its registration."""
+        assert self.broker is not None and self.broker.rooms is not None
+        epoch: int = self.broker.rooms.controller.broker_epoch
+        return epoch
 
     def _session_of(self, connection: Any) -> Any:
         if self.broker is not None and self.broker.serving is not None:

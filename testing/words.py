@@ -58,7 +58,7 @@ _WHEN = {
     "seed": Word("integer", "the beginning of the random numbers: the same each time"),
     "after": Word("duration", "those that come so long after the rule was made"),
 }
-#: The arguments of `Fault`.
+#: The arguments of `Fault` for a broker that is alone.
 FAULT = {
     "api": Word("string", "the API, such as OffsetCommit"),
     "version": Word("integers", "its version"),
@@ -71,6 +71,7 @@ FAULT = {
     **_WHEN,
     "error": Word("name or number", "the answer has this error: NOT_LEADER_OR_FOLLOWER"),
     "delay": Word("duration", "the answer comes so much later, in the broker's time"),
+    "slowdown": Word("number", "the answer takes so many times as long"),
     "no_answer": Word("boolean", "no answer ever comes, and the connection stays open"),
     "close": Word("boolean", "the connection is closed instead of an answer"),
     "reset": Word("boolean", "the connection is reset (RST) instead of an answer"),

@@ -31,7 +31,9 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_examples_of_the_page_pass_in_parallel_and_print_nothing(tmp_path: Path) -> None:
     examples = blocks("python")
-    count = sum(len(re.findall(r"^ *def test_", each, re.MULTILINE)) for each in examples)
+    count = sum(
+        len(re.findall(r"^ *(?:async )?def test_", each, re.MULTILINE)) for each in examples
+    )
     assert count >= 13
     for number, example in enumerate(examples):
         (tmp_path / f"test_example_{number}.py").write_text(example)
@@ -53,6 +55,15 @@ def test_examples_of_the_page_pass_in_parallel_and_print_nothing(tmp_path: Path)
     said = [line for line in ran.stdout.splitlines() if line and "bringing up nodes" not in line]
     errors = [line for line in ran.stderr.splitlines() if not line.startswith("%")]
     assert len(said) == 2 and not errors, ran.stdout + ran.stderr
+
+
+@pytest.mark.slow
+def test_example_for_unittest_runs_without_pytest(tmp_path: Path) -> None:
+    [example] = [each for each in blocks("python") if "import unittest" in each]
+    (tmp_path / "test_orders.py").write_text(example)
+    command = [sys.executable, "-m", "unittest", "-v", "test_orders"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Ran 1 test" in ran.stderr and ran.stderr.endswith("OK\n"), ran.stderr
 
 
 def test_failed_test_shows_requests_rules_and_the_brokers_log(tmp_path: Path) -> None:
