@@ -57,7 +57,9 @@ class PrintVersion(Action):
             number = version("kwire")
         except PackageNotFoundError:
             number = "(not installed)"
-        sys.stdout.write(f"kwire {number}\n")
+        from .event_loop import said_at_start
+
+        sys.stdout.write(f"kwire {number} ({said_at_start()})\n")
         parser.exit()
 
 

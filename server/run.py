@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .config import ConfigError
 from .coordination.cluster import BrokerIdInUse
 from .coordination.store import StoreError
+from .event_loop import uses_uvloop
 from .log.log_directory import LogDirectoryError
 from .log.meta_properties import CorruptMetaProperties
 from .watchdog import Watchdog
@@ -66,8 +67,9 @@ def run_until_stopped(broker: Broker) -> int:
     """
     gc.set_threshold(*GC_THRESHOLDS)
     watchdog = broker.watchdog = Watchdog(broker.config.get_int("kwire.long.turn.ms"))
+    new_loop = watchdog.new_uvloop if uses_uvloop() else watchdog.new_loop
     try:
-        with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_run(broker))
     finally:
         atexit.register(ignore_signals)

@@ -5,6 +5,10 @@ callbacks of futures. Its CPU time is measured once per turn, by the selector. W
 by sampling: while the process uses CPU, a timer of the operating system interrupts it every
 SAMPLE_MS of CPU time, and when that happens in a turn that is already long, the stack is searched
 for the request that is being handled. A process that waits is not interrupted.
+
+uvloop tells nobody where its turns end. There the first interruption of a turn schedules a mark, which
+the loop comes to in its next turn: the CPU time between the two is what is measured, and a turn may have
+been up to SAMPLE_MS longer.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ NANOSECONDS = 1_000_000
 class Watchdog:
     """Measures the turns of one loop, on the main thread.
 
-    Shape: `selector` is for the loop. `long_turns` counts turns that took at least `limit_ms` of
+    Shape: `selector` measures the turns, and on asyncio's loop is its selector. `long_turns` counts turns that took at least `limit_ms` of
     CPU since `start`, and `long_turns_by_api` those in which a request was found at work.
     """
 
@@ -49,7 +53,7 @@ class Watchdog:
         self.limit_ns = limit_ms * NANOSECONDS
         self.long_turns = 0
         self.long_turns_by_api: Counter[str] = Counter()
-        self.selector = WatchedSelector(self)
+        self.selector: WatchedSelector | MarkedTurns = WatchedSelector(self)
         self._sample: tuple[str, str] | None = None
         self._collecting_ns = self._collected_ns = 0
         #: The time of the collections that made the oldest generation.
@@ -60,7 +64,17 @@ class Watchdog:
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """Create the loop whose turns are measured."""
+        assert isinstance(self.selector, WatchedSelector)
         return asyncio.SelectorEventLoop(self.selector)
+
+    def new_uvloop(self) -> asyncio.AbstractEventLoop:
+        """Create a loop of uvloop's whose turns are measured."""
+        import uvloop
+
+        self.selector.close()
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self.selector = MarkedTurns(self, loop)
+        return loop
 
     def start(self) -> None:
         """Begin to measure."""
@@ -82,7 +96,12 @@ class Watchdog:
             gc.callbacks.remove(self._collects)
 
     def turn_began_us(self) -> int:
-        """When the current turn began, by the monotonic clock, as far as its CPU time tells."""
+        """When the current turn began, by the monotonic clock, as far as its CPU time tells.
+
+        Shape: with uvloop nobody knows, and it is now.
+        """
+        if isinstance(self.selector, MarkedTurns):
+            return time.monotonic_ns() // 1000
         spent_ns = time.thread_time_ns() - self.selector.began_ns
         return (time.monotonic_ns() - spent_ns) // 1000
 
@@ -112,6 +131,8 @@ class Watchdog:
 
     def _interrupted(self, _: int, frame: FrameType | None) -> None:
         """Sample the stack, if this turn is already long."""
+        if isinstance(self.selector, MarkedTurns):
+            self.selector.interrupted()
         spent_ns = time.thread_time_ns() - self.selector.began_ns
         if spent_ns * 2 < self.limit_ns:
             self._sample = None  # of a turn before
@@ -154,6 +175,49 @@ class Watchdog:
 NEVER_NS = 1 << 62
 
 
+class MarkedTurns:
+    """Measures turns of a loop that has no selector, by marks; see this module's description."""
+
+    def __init__(self, watchdog: Watchdog, loop: asyncio.AbstractEventLoop) -> None:
+        self.watchdog = watchdog
+        self.limit_ns = self.young_until_ns = NEVER_NS
+        self.began_ns = 0
+        self.collect = False
+        self.longest_ns = 0
+        self._loop = loop
+        self._is_marked = False
+
+    def interrupted(self) -> None:
+        """Begin to measure, unless this turn is measured already."""
+        if not self._is_marked and not self._loop.is_closed():
+            self._is_marked = True
+            self.began_ns = time.thread_time_ns()
+            self._loop.call_soon_threadsafe(self._mark)
+
+    def _mark(self) -> None:
+        self._is_marked = False
+        end_turn(self)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def end_turn(turns: WatchedSelector | MarkedTurns) -> None:
+    """Note how long a turn took, and collect garbage between two turns where that is due."""
+    now_ns = time.thread_time_ns()
+    spent_ns = now_ns - turns.began_ns
+    turns.began_ns = now_ns
+    if spent_ns > turns.longest_ns:
+        turns.longest_ns = spent_ns
+    if spent_ns >= turns.limit_ns:
+        turns.watchdog.turn_was_long(spent_ns)
+    if turns.collect:
+        turns.collect = False
+        gc.collect()
+    elif now_ns >= turns.young_until_ns:
+        gc.collect(EXEMPTED)
+
+
 class WatchedSelector(selectors.DefaultSelector):
     """The operating system's selector, which measures the time between two calls."""
 
@@ -171,18 +235,7 @@ class WatchedSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a turn of the loop, and wait for the next."""
-        now_ns = time.thread_time_ns()
-        spent_ns = now_ns - self.began_ns
-        self.began_ns = now_ns
-        if spent_ns > self.longest_ns:
-            self.longest_ns = spent_ns
-        if spent_ns >= self.limit_ns:
-            self.watchdog.turn_was_long(spent_ns)
-        if self.collect:
-            self.collect = False
-            gc.collect()
-        elif now_ns >= self.young_until_ns:
-            gc.collect(EXEMPTED)
+        end_turn(self)
         return super().select(timeout)
 
 

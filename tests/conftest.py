@@ -52,6 +52,9 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
+#: Brokers of tests run on asyncio's loop, whatever is installed; tests of uvloop say so.
+os.environ.setdefault("KWIRE_LOOP", "asyncio")
+
 STAGE_SECONDS: dict[str, float] = {}
 STAGE_TESTS: dict[str, int] = {}
 

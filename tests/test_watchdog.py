@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from server.event_loop import uses_uvloop
 from server.handlers.ceilings import CEILING_3_9
 from server.handlers.context import RequestContext
 from server.handlers.dispatch import RequestDispatcher
@@ -182,3 +183,56 @@ def test_longest_turn_and_the_beginning_of_the_turn_are_known() -> None:
     ((before_us, told_us),) = began
     # Time in which the thread did not run is not the turn's: the beginning is never told too early by it.
     assert told_us >= before_us - 20_000
+
+
+def test_long_turn_of_uvloop_is_logged_with_its_request(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("uvloop")
+
+    @handles(HeartbeatRequest, versions="0-4", authorize=None)
+    def heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        burn(4 * LIMIT_MS)
+        return HeartbeatResponse()
+
+    table = HandlerTable([heartbeat], CEILING_3_9)
+    transport, _ = connect(RequestDispatcher(table, services_of(), ManualClock()))
+
+    async def main(watchdog: Watchdog) -> None:
+        watchdog.start()
+        burn(2)
+        asyncio.get_running_loop().call_soon(lambda: transport.receive(request(1)))
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    with watched() as watchdog:
+        with asyncio.Runner(loop_factory=watchdog.new_uvloop) as runner:
+            assert "uvloop" in type(runner.get_loop()).__module__
+            runner.run(main(watchdog))
+        assert watchdog.long_turns == 1
+        assert watchdog.long_turns_by_api == {"Heartbeat": 1}
+        assert LIMIT_MS * 1_000_000 <= watchdog.selector.longest_ns < 1_000_000_000
+    assert "Heartbeat v4 of client 'me'" in caplog.text
+
+
+def test_short_turns_of_uvloop_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("uvloop")
+
+    async def main(watchdog: Watchdog) -> None:
+        watchdog.start()
+        for _ in range(100):
+            burn(2)
+            await asyncio.sleep(0)
+
+    with watched() as watchdog:
+        with asyncio.Runner(loop_factory=watchdog.new_uvloop) as runner:
+            runner.run(main(watchdog))
+        assert watchdog.long_turns == 0
+    assert caplog.text == ""
+
+
+def test_uvloop_is_used_where_it_is_and_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KWIRE_LOOP", raising=False)
+    for found in (None, object()):
+        monkeypatch.setattr("server.event_loop.find_spec", lambda _, found=found: found)
+        assert uses_uvloop() is (found is not None)
+    monkeypatch.setenv("KWIRE_LOOP", "asyncio")
+    assert not uses_uvloop()

@@ -15,6 +15,7 @@ from ..config.endpoints import parse_host_port
 from ..config.jaas_file import named_file, settings_of
 from ..config.properties import PropertiesError, parse_properties
 from ..config.tables import nearest
+from ..event_loop import said_at_start
 from ..metadata.endpoint import SECURITY_PROTOCOLS, WILDCARDS, Endpoint
 from .log_output import configure_logging
 
@@ -142,6 +143,7 @@ def run(options: Namespace) -> int:
     except OSError as error:
         print(f"kwire: {file}: {error.strerror}", file=sys.stderr)
         return 2
+    logger.info("kwire on %s", said_at_start())
     if control is not None and not {"log.dirs", "log.dir"} & set(properties):
         logger.info("Data in a temporary directory, which is removed at the end")
     else:
