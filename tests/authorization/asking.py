@@ -49,8 +49,9 @@ class BrokerNames:
         self._until_done(ApiKey.OFFSET_COMMIT, 7, commit)
         for name in (self.transactional_id, None):
             values = {"transactional_id": name, "transaction_timeout_ms": 1000}
-            self._until_done(ApiKey.INIT_PRODUCER_ID, 4, values)
-        data = [{"index": 0, "records": one_record()}]
+            producer = self._until_done(ApiKey.INIT_PRODUCER_ID, 4, values)
+        options = {"producer_id": producer["producer_id"], "producer_epoch": 0, "base_sequence": 0}
+        data = [{"index": 0, "records": one_record(**options)}]
         topics = [{"name": self.topic, "partition_data": data}]
         self._until_done(ApiKey.PRODUCE, 7, {"acks": -1, "timeout_ms": 5000, "topic_data": topics})
 

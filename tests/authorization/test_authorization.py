@@ -47,12 +47,14 @@ CLUSTER_DELETE = (
     "KRaft's controller deletes any topic for a client that may DELETE the cluster, which an ACL for All allows;"
     " kwire asks for the topic, as 3.9 does, on either store"
 )
-GROUP_CONFIGS = "4.x has configs of groups, and so two more bits of operations; kwire has none, as 3.9 with ZooKeeper"
+OF_4 = "as in 4.3: this broker's ceiling is 4.3, and it has the embedded store"
 #: Release -> cases with other effects than there, in at least one version, and why.
 DIFFERENT: dict[str, dict[str, str]] = {
     ZOOKEEPER: {
         "Metadata with automatic creation": LATE_LEADER,
-        "CreateTopics": "the id of the new topic is shown as since 4.0: this broker's ceiling is 4.3",
+        "CreateTopics": f"the id of the new topic is shown, {OF_4}",
+        "DescribeGroups": f"groups have configs, and so two more bits of operations, {OF_4}",
+        "UpdateFeatures": f"a refusal has no rows, {OF_4}",
         "DescribeUserScramCredentials": "3.9 fails to make the answer, and closes the connection",
     },
     KRAFT: {
@@ -65,7 +67,6 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "DeleteTopics": CLUSTER_DELETE,
         "DeleteTopics by id": CLUSTER_DELETE,
         "DeleteTopics of one that is not there": CLUSTER_DELETE,
-        "DescribeGroups": GROUP_CONFIGS,
     },
 }
 #: These need a login.

@@ -90,11 +90,12 @@ def bring_about(bootstrap: str) -> tuple[Producer, Consumer]:
     for number in range(5):
         producer.produce("cut", str(number))
         producer.produce("read", str(number))
+    # Segments are rolled by the records' own time: six in the first, which is cleaned once, whatever the load.
+    now_ms = int(time.time() * 1000)
     for number in range(6):
-        producer.produce("compacted", str(number), f"k{number % 2}")
+        producer.produce("compacted", str(number), f"k{number % 2}", timestamp=now_ms - 1000)
         producer.flush()
-    time.sleep(0.3)  # so that the next record begins a segment
-    producer.produce("compacted", "last", "other")
+    producer.produce("compacted", "last", "other", timestamp=now_ms)
     producer.flush()
     for future in admin.delete_records([TopicPartition("cut", 0, 3)]).values():
         future.result()

@@ -69,9 +69,9 @@ SETTINGS = {
     ),
 }
 #: Requests whose effects differ, for the reasons that are given there.
-EXPLAINED = DIFFERENT[ZOOKEEPER].keys() - {"CreateTopics"}
+EXPLAINED = DIFFERENT[ZOOKEEPER].keys() - {"CreateTopics", "DescribeGroups", "UpdateFeatures"}
 #: Requests that kwire does not serve.
-UNSERVED = {"AlterReplicaLogDirs", "UpdateFeatures"}
+UNSERVED = {"AlterReplicaLogDirs"}
 #: What no request of the short form needs to be allowed.
 UNNEEDED: tuple[Permission, ...] = ((ResourceType.TOPIC, AclOperation.ALTER_CONFIGS),)
 
