@@ -584,7 +584,7 @@ class Controller:
             self._config_seen = max(changes)
             entities = await self.cluster.changed_entities(new)
             await self._take_configs(entities)
-            await self.cluster.purge_config_changes()
+            await self.cluster.purge_config_changes(changes.values())
 
     async def _take_configs(self, entities: Iterable[tuple[str, str]]) -> None:
         listed = list(entities)

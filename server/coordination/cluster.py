@@ -46,6 +46,8 @@ logger = logging.getLogger(__name__)
 #: Notifications of config changes older than this are purged. Source:
 #: ZkNodeChangeNotificationListener.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+#: A turn of the loop looks at so many configs, or notifications that they have changed.
+NODES_AT_ONCE = 1000
 #: Makes an entity's new config of the current one.
 ConfigChange: TypeAlias = Callable[
     [Mapping[str, str]], Mapping[str, str] | Awaitable[Mapping[str, str]]
@@ -397,25 +399,37 @@ class Cluster:
     ) -> dict[tuple[str, str], dict[str, str]]:
         """The configs of those of these entities that have one."""
         listed = list(entities)
-        where = [paths.config_path(*entity) for entity in listed]
-        nodes = await self.store.get_many(where)
-        return {
-            entity: paths.decode_config(node[0], path)
-            for entity, path, node in zip(listed, where, nodes, strict=True)
-            if node is not None
-        }
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        for first in range(0, len(listed), NODES_AT_ONCE):
+            some = listed[first : first + NODES_AT_ONCE]
+            where = [paths.config_path(*entity) for entity in some]
+            nodes = await self.store.get_many(where)
+            for entity, path, node in zip(some, where, nodes, strict=True):
+                if node is not None:
+                    found[entity] = paths.decode_config(node[0], path)
+            await asyncio.sleep(0)
+        return found
 
     async def config_changes(self) -> dict[int, str]:
         """The paths of the notifications of config changes, by number; watched."""
-        names = await self.store.children(paths.CONFIG_CHANGES, self._config_fired)
-        return {paths.sequence_of(name): f"{paths.CONFIG_CHANGES}/{name}" for name in sorted(names)}
+        names = sorted(await self.store.children(paths.CONFIG_CHANGES, self._config_fired))
+        changes: dict[int, str] = {}
+        for first in range(0, len(names), NODES_AT_ONCE):
+            for name in names[first : first + NODES_AT_ONCE]:
+                changes[paths.sequence_of(name)] = f"{paths.CONFIG_CHANGES}/{name}"
+            await asyncio.sleep(0)
+        return changes
 
     async def changed_entities(self, changes: Sequence[str]) -> list[tuple[str, str]]:
         """The entities that these notifications name; already purged ones are skipped."""
-        nodes = await self.store.get_many(changes)
-        return list(
-            dict.fromkeys(paths.decode_config_change(node[0]) for node in nodes if node is not None)
-        )
+        entities: dict[tuple[str, str], None] = {}
+        for first in range(0, len(changes), NODES_AT_ONCE):
+            nodes = await self.store.get_many(changes[first : first + NODES_AT_ONCE])
+            for node in nodes:
+                if node is not None:
+                    entities[paths.decode_config_change(node[0])] = None
+            await asyncio.sleep(0)
+        return list(entities)
 
     async def request_deletion(self, topic: str) -> None:
         """Ask the controller to delete a topic. Errors: NodeExists if it was asked already."""
@@ -463,10 +477,10 @@ class Cluster:
                 if error.path == notify.path:
                     raise
 
-    async def purge_config_changes(self) -> None:
-        """Delete notifications that every broker has had time to see."""
+    async def purge_config_changes(self, changes: Iterable[str]) -> None:
+        """Delete those of these notifications, oldest first, that every broker has had time to see."""
         oldest_ms = self._clock.now_ms() - CHANGE_EXPIRATION_MS
-        for path in (await self.config_changes()).values():
+        for path in changes:
             stat = await self.store.exists(path)
             if stat is None:
                 continue
