@@ -34,6 +34,7 @@ from kwire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTo
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from .durations import Duration, to_ms
+from .nearest import nearest
 
 if TYPE_CHECKING:
     import ssl
@@ -50,6 +51,17 @@ FETCH_WAIT_MS = 500
 LOOK_AGAIN_S = 0.02
 
 EARLIEST, LATEST = -2, -1
+
+#: Those of groups of both kinds, as Kafka's tools show them.
+GROUP_STATES = (
+    "Stable",
+    "Empty",
+    "Dead",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+)
 
 # Versions that Apache Kafka 2.4 and later all serve.
 METADATA, CREATE_TOPICS, DELETE_TOPICS, PRODUCE, FETCH, LIST_OFFSETS = 9, 5, 4, 8, 11, 5
@@ -621,7 +633,9 @@ class Helpers:
         members: int | None = None,
         timeout: Duration = PATIENCE,
     ) -> Group:
-        """Wait until a group is in a state, and has so many members if given."""
+        """Wait until a group is in a state, and has so many members if given. Errors: TimeoutError; ValueError for an unknown state."""
+        if state not in GROUP_STATES:
+            raise ValueError(f"unknown state of a group {state!r}{nearest(state, GROUP_STATES)}")
         last: Group | None = None
 
         def reached() -> Group | None:

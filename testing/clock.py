@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 300.0
 #: asyncio's timers end at some decades.
 MOST_MS = 10 * 365 * 86_400_000
+#: The last millisecond of 9999, which is the last year that dates have.
+LATEST_MS = 253_402_300_799_999
 
 
 class Clock:
@@ -90,8 +92,11 @@ class Clock:
         """Set the wall clock forward, or back if negative, as an operator or NTP does.
 
         Shape: no timer fires for it, for they count on the monotonic clock. What compares timestamps sees the new time.
+        Errors: ValueError for a time before 1970 or after 9999.
         """
         ms = to_ms(duration)
+        if not 0 <= self.now_ms() + ms <= LATEST_MS:
+            raise ValueError(f"cannot jump by {duration!r}: time is from 1970 to 9999")
 
         async def jump() -> None:
             self._thread.clock.set_back_or_forward(ms)

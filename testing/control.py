@@ -25,7 +25,8 @@ from kwire.server.http.messages import HttpRequest, HttpResponse, as_json
 
 from . import words
 from .client import KafkaError
-from .faults import DiskFault, Fault, Rule, UnusedFault, nearest
+from .faults import DiskFault, Fault, Rule, UnusedFault
+from .nearest import nearest
 from .words import BadRequest, Refused, Word, checked, from_query
 
 if TYPE_CHECKING:

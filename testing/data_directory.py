@@ -31,6 +31,7 @@ from kwire.server.log.meta_properties import (
     read_topic_id,
 )
 
+from .nearest import nearest
 from .settings import DEFAULTS
 from .state import State, copy_file, copy_logs, entries, is_snapshot, read_metadata, stored
 
@@ -77,9 +78,11 @@ def take_directory(source: Path, target: Path, properties: Mapping[str, str]) ->
 def check(source: Path, layer: FileLayer) -> MetaProperties:
     """Whose data they are. Errors: NoDataDirectory."""
     if not source.is_dir():
-        raise NoDataDirectory(
-            f"{source} is {'a file' if source.exists() else 'not there'}, where a data directory should be"
-        )
+        if source.exists():
+            raise NoDataDirectory(f"{source} is a file, where a data directory should be")
+        others = [each.name for each in source.parent.glob("*/")] if source.parent.is_dir() else []
+        known = nearest(source.name, others)
+        raise NoDataDirectory(f"{source} is not there, where a data directory should be{known}")
     try:
         meta = parse_meta_properties(
             (source / META_PROPERTIES).read_bytes(), str(source / META_PROPERTIES)

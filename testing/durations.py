@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
+
+from .nearest import nearest
 
 #: Milliseconds in a unit.
 UNITS = {
@@ -42,13 +45,19 @@ def to_ms(duration: Duration) -> int:
     if isinstance(duration, bool) or not isinstance(duration, int | float | str):
         raise TypeError(f"not a duration: {duration!r}")
     if not isinstance(duration, str):
-        return round(duration * 1000)
+        return _rounded(duration * 1000, duration)
     match = _FORM.fullmatch(duration)
     if match is None or match[2] not in UNITS:
-        raise ValueError(
-            f"not a duration: {duration!r}; write a number and a unit (ms, s, min, h, d, w), such as '46s'"
-        )
-    return round(float(match[1]) * UNITS[match[2]])
+        known = nearest(match[2], UNITS) if match else ""
+        form = "; write a number and a unit (ms, s, min, h, d, w), such as '46s'"
+        raise ValueError(f"not a duration: {duration!r}{known or form}")
+    return _rounded(float(match[1]) * UNITS[match[2]], duration)
+
+
+def _rounded(ms: float, duration: Duration) -> int:
+    if not math.isfinite(ms):
+        raise ValueError(f"not a duration: {duration!s:.60} is not finite")
+    return round(ms)
 
 
 def to_timedelta(duration: Duration) -> timedelta:

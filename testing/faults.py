@@ -6,12 +6,11 @@ matches decides. They never see the requests of the test's own helpers (`topic`,
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import random
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Self
@@ -20,6 +19,7 @@ from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
 from .durations import Duration, to_ms
+from .nearest import nearest
 
 
 class UnusedFault(UserWarning):
@@ -45,13 +45,6 @@ class Request(NamedTuple):
     from_broker: int | None = None
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'x'?" with the known word that is most like `word`, or ""."""
-    by_lower = {each.lower(): each for each in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, 1, 0.5)
-    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
-
-
 def api_names() -> dict[str, int]:
     """The APIs by the name that Kafka's protocol guide gives them, such as "OffsetCommit"."""
     return {key.name.title().replace("_", ""): int(key) for key in ApiKey}
@@ -60,7 +53,7 @@ def api_names() -> dict[str, int]:
 def checked_api(api: str) -> str:
     """Return the name of an API. Errors: ValueError, with the nearest known name."""
     if api not in api_names():
-        raise ValueError(f"unknown API {api!r}{nearest(api, api_names())}")
+        raise ValueError(f"unknown API {api!r}{nearest(str(api), api_names())}")
     return api
 
 
@@ -93,6 +86,7 @@ class Rule:
     matched: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not 0 < self.probability <= 1:
             raise ValueError(f"probability is above 0 and at most 1, not {self.probability}")
         if isinstance(self.nth, int) and self.nth < 1:
@@ -101,8 +95,30 @@ class Rule:
             raise ValueError(f"times is at least 1, not {self.times}")
         self._random = random.Random(self.seed)
         self._after_ms = 0 if self.after is None else to_ms(self.after)
+        if self._after_ms < 0:
+            raise ValueError("after cannot be negative")
         self._since_ms: int | None = None
         self._remove: Callable[[Rule], None] | None = None
+
+    @classmethod
+    def made(cls, **arguments: Any) -> Self:
+        """Make a rule. Errors: TypeError for an unknown argument, with the nearest known one; ValueError."""
+        known = [each.name for each in fields(cls) if each.init]
+        for name in arguments:
+            if name not in known:
+                raise TypeError(f"unknown argument {name!r}{nearest(name, known)}")
+        return cls(**arguments)
+
+    def _check_kinds(self) -> None:
+        """Refuse what could never match. Errors: TypeError."""
+        for each in fields(self):
+            kind, value = str(each.type).removesuffix(" | None"), getattr(self, each.name, None)
+            if value is None or kind not in _KINDS:
+                continue
+            types, words = _KINDS[kind]
+            is_flag = kind == "bool"
+            if not isinstance(value, types) or isinstance(value, bool) != is_flag:
+                raise TypeError(f"{each.name} is {words}, not {value!r}")
 
     def added(self, now_ms: int, remove: Callable[[Rule], None]) -> None:
         """The rule is in force from now on, on a broker's monotonic clock."""
@@ -162,6 +178,18 @@ class Rule:
         return ", ".join(sorted(words, key=lambda word: word.startswith(_WHEN)))
 
 
+#: What a value of an annotated type has to be, and how that is said.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "True or False"),
+    "str": ((str,), "a string"),
+    "int | Container[int]": (
+        (int, list, tuple, range, set, frozenset),
+        "a whole number, or several such as range(3) or {1, 3}",
+    ),
+}
+
 #: Said last.
 _WHEN = ("nth", "times", "probability", "seed", "after=")
 
@@ -206,6 +234,8 @@ class Fault(Rule):
         if self.api is not None:
             checked_api(self.api)
         self.topic = None if self.topic is None else str(self.topic)
+        if self.cut is not None and self.cut < 0:
+            raise ValueError(f"cut is a number of bytes, not {self.cut}")
         self.code = None if self.error is None else checked_error(self.error)
         self.delay_ms = 0 if self.delay is None else to_ms(self.delay)
         self.throttle_ms = None if self.throttle is None else to_ms(self.throttle)

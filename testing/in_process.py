@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 from . import folders
 from .client import LOOK_AGAIN_S, Helpers
 from .faults import DiskFault, Fault, Rule
+from .settings import refuse_unknown
 from .thread import LoopThread
 
 if TYPE_CHECKING:
+    from .client import Client
     from .node import Node
     from .recorder import Recorder
 
@@ -48,6 +50,8 @@ class InProcess(Helpers, ABC):
         """Start a thread, and brokers on it."""
         if self._thread is not None:
             raise RuntimeError("this broker has been started already")
+        if self.quiet:  # the log of others says it
+            refuse_unknown(self._properties)
         from .node import StartError
 
         thread = self._thread = LoopThread(quiet=self.quiet)
@@ -100,9 +104,9 @@ class InProcess(Helpers, ABC):
         """Make the brokers fail on purpose from now on: the arguments are those of `Fault`.
 
         Shape: the rule stays until `remove()`, the end of a `with` block, `times` hits, or the end of the brokers. Errors: ValueError
-        for an unknown name, with the nearest known one; TypeError for an unknown argument.
+        for an unknown name, TypeError for an unknown argument, both with the nearest known one.
         """
-        fault = Fault(api=api, **rule)
+        fault = Fault.made(api=api, **rule)
 
         async def add() -> None:
             for node in self._nodes.values():
@@ -117,7 +121,7 @@ class InProcess(Helpers, ABC):
 
         Shape and errors: as for `fault`.
         """
-        fault = DiskFault(operation=operation, **rule)
+        fault = DiskFault.made(operation=operation, **rule)
 
         async def add() -> None:
             self._put_in_force(fault)
@@ -199,6 +203,10 @@ class InProcess(Helpers, ABC):
         if self._thread is None:
             raise RuntimeError("this broker does not run")
         return self._thread
+
+    def _connect(self) -> Client:
+        self._running()
+        return super()._connect()
 
     def _wait_for_change(self) -> None:
         self._changed.clear()

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from . import folders
 from .client import Helpers
+from .settings import refuse_unknown
 from .thread import LOG_LINES
 
 #: How long a process may take to start or to stop. Unit: seconds.
@@ -37,9 +38,12 @@ class ProcessBroker(Helpers):
         self.last_requests: tuple[str, ...] = ()
 
     def start(self) -> Self:
-        """Start; when this returns, clients can connect. Errors: RuntimeError with the end of the broker's log."""
+        """Start; when this returns, clients can connect. Errors: RuntimeError with the end of the broker's log;
+        ValueError for an unknown setting.
+        """
         if self._process is not None:
             raise RuntimeError("the process runs already")
+        refuse_unknown(self._properties)
         if self._folder is None:
             self._folder = folders.new_directory("process")
         port = self.bootstrap_servers.rpartition(":")[2] or "0"

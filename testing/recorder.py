@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .exchange import TOKEN, Exchange
 from .faults import checked_api
+from .nearest import nearest
 
 if TYPE_CHECKING:
     from .compare import Difference
@@ -81,8 +82,10 @@ class Recorder:
         Errors: AssertionError, which says what is missing, and how the requests of its API differ; ValueError for an unknown API.
         """
         wanted = [(each, {}) if isinstance(each, str) else each for each in expected]
-        for api, _ in wanted:
+        for api, fields in wanted:
             checked_api(api)
+            if not isinstance(fields, Mapping):
+                raise ValueError(f"the fields of {api} are names with values, not {fields!r}")
         recorded = list(self.exchanges)
         found: list[int] = []
         for api, fields in wanted:
@@ -145,7 +148,8 @@ def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
             if name in actual:
                 found += differences(value, actual[name], inner)
             else:
-                found.append(f"{inner}: there is no such field; there are {', '.join(actual)}")
+                known = nearest(str(name), actual) or f"; there are {', '.join(actual)}"
+                found.append(f"{inner}: there is no such field{known}")
         return found
     if isinstance(expected, list) and isinstance(actual, list):
         found = []

@@ -35,7 +35,7 @@ from .broker import Broker
 from .certificates import Certificate
 from .client import Client, KafkaError
 from .durations import Duration, to_timedelta
-from .faults import nearest
+from .nearest import nearest
 
 PLAIN, SCRAM_256, SCRAM_512 = MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 #: The numbers of the SCRAM mechanisms in AlterUserScramCredentials. Source: ScramMechanism.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 #: One partition is enough for internal topics, and nobody waits for more members of a group.
 DEFAULTS = {
     "node.id": "1",
@@ -27,3 +29,14 @@ IN_PROCESS = {
 IN_CLUSTER = {
     "zookeeper.connect": "kwire-testing",
 }
+
+
+def refuse_unknown(properties: Mapping[str, str]) -> None:
+    """Refuse settings that neither Apache Kafka nor kwire has. Errors: ValueError, with the nearest known one."""
+    from kwire.server.config.broker_config import unknown_keys
+    from kwire.server.config.tables import nearest
+
+    for name in unknown_keys(properties):
+        guess = nearest(name)
+        hint = f"; did you mean {guess!r}?" if guess else ""
+        raise ValueError(f"{name!r} is not a setting of Apache Kafka or kwire{hint}")

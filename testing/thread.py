@@ -41,6 +41,8 @@ class LoopThread:
         """Run a coroutine on the loop and return its result. Errors: its own; TimeoutError."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("called on the broker's own thread")
+        if not self._thread.is_alive():
+            raise RuntimeError("this broker does not run")
         future = asyncio.run_coroutine_threadsafe(work(), self.loop)
         try:
             return future.result(timeout_s)

@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .faults import DISK_OPERATIONS, nearest
+from .faults import DISK_OPERATIONS
+from .nearest import nearest
 
 
 class Word(NamedTuple):

@@ -8,12 +8,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from kwire.errors import ErrorCode
-from kwire.testing import Broker, KafkaError
+from kwire.testing import Broker, Cluster, KafkaError, ProcessBroker, SecureBroker
 from kwire.testing.client import Client
 
 from .clients import consumer, producer, read, send
@@ -27,6 +28,21 @@ def test_start_and_stop_take_a_few_milliseconds_of_cpu() -> None:
         Broker().start().stop()
         taken.append(time.process_time() - began)
     assert statistics.median(taken) < 0.02
+
+
+@pytest.mark.parametrize("kind", [Broker, Cluster, ProcessBroker, SecureBroker])
+def test_unknown_setting_is_refused_with_the_nearest_one(kind: Any) -> None:
+    threads = threading.active_count()
+    with pytest.raises(
+        ValueError, match=r"'num\.partitons' is not .*; did you mean 'num\.partitions'"
+    ):
+        kind(properties={"num.partitons": 3}).start()
+    assert threading.active_count() == threads
+
+
+def test_unknown_state_of_a_group_is_refused_with_the_nearest_one() -> None:
+    with Broker() as broker, pytest.raises(ValueError, match="'Stabel'; did you mean 'Stable'"):
+        broker.wait_for_group("g", state="Stabel")
 
 
 def test_stock_client_produces_and_consumes() -> None:

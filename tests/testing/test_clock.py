@@ -200,13 +200,30 @@ def test_day_of_an_idle_broker_is_some_thousand_steps() -> None:
     [
         ("-1s", "to set the wall clock back, use jump"),
         ("11 years", "not a duration: '11 years'; write a number and a unit"),
+        ("46 secnds", "not a duration: '46 secnds'; did you mean 'seconds'"),
+        (float("inf"), "not a duration: inf is not finite"),
+        ("9" * 400 + "s", "is not finite"),
         ("4000d", "ten years is the most"),
         ("soon", "not a duration"),
     ],
 )
-def test_impossible_advance_is_refused(broker: Broker, duration: str, message: str) -> None:
+def test_impossible_advance_is_refused(broker: Broker, duration: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         broker.clock.advance(duration)
+
+
+@pytest.mark.parametrize("duration", ["-60000d", "3000000d"])
+def test_jump_out_of_the_calendar_is_refused(broker: Broker, duration: str) -> None:
+    with pytest.raises(ValueError, match="time is from 1970 to 9999"):
+        broker.clock.jump(duration)
+
+
+def test_clock_of_a_broker_that_does_not_run_says_so() -> None:
+    broker = Broker().start()
+    broker.stop()
+    for verb in (broker.clock.freeze, lambda: broker.clock.advance("1s"), broker.topic):
+        with pytest.raises(RuntimeError, match="this broker does not run"):
+            verb()
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,18 @@ def test_broken_directory_is_refused_by_name(tmp_path: Path, broken: Any, said: 
     assert threading.active_count() == threads
 
 
+def test_directory_that_is_not_there_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "customers").mkdir()
+    with Broker() as broker:
+        broker.snapshot(tmp_path / "shop")
+        for refused in (
+            lambda: broker.restore(tmp_path / "shpo"),
+            lambda: Broker.from_directory(tmp_path / "shpo").start(),
+        ):
+            with pytest.raises(ValueError, match=r"shpo is not there.*; did you mean 'shop'"):
+                refused()
+
+
 def test_file_in_place_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(ValueError, match="f is a file, where a data directory should be"):

@@ -126,6 +126,9 @@ def test_differences_name_the_field() -> None:
     assert differences({"a": [{"b": 2, "c": 4}]}, actual) == ["a[0].c: 3, not 4"]
     assert differences({"a": [{"b": 1}]}, {"a": []}) == ["a[0]: the list is empty"]
     assert differences({"e": 1}, actual) == ["e: there is no such field; there are a, d"]
+    assert differences({"groupID": 1}, {"groupId": "g", "memberId": ""}) == [
+        "groupID: there is no such field; did you mean 'groupId'?"
+    ]
 
 
 def test_saved_recording_is_one_json_object_a_line(recorded: Recorder, tmp_path: Path) -> None:
