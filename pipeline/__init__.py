@@ -1,6 +1,7 @@
 """The data pipeline around the broker, on Spark: one module per job, installed as `kwire.pipeline`.
 
-A job's module has `add_arguments(parser)` and `run(options) -> exit code`; `main.py` finds it by name. What jobs share:
+A job's module has `run(options) -> exit code`, and JOB_options, which needs no Spark, `add_arguments(parser)`; `main.py` finds both by
+name. What jobs share:
 `options.py` (the options of all jobs), `session.py` (Spark), `cluster.py` (requests to brokers outside of Spark),
 `problems.py` (errors that users read), `progress.py` (what is shown while a job runs). Imports in this package are relative;
 the broker's file formats come from `kwire.server.log`.

@@ -7,11 +7,10 @@ the archive in the manifests and continues there: the checkpoint only says which
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,124 +21,23 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from .archive_checks import Checks, checkpoint_of
 from .archive_compaction import compact, sweep_replaced
 from .archive_files import PART, Staged, publish, stage, staged, sweep
+from .archive_options import add_arguments
 from .archive_plan import Range, plan
 from .checkpoints import Batch
 from .cluster import Cluster
-from .durations import duration_ms
 from .following import follow
 from .manifest import STAGING, Archive, Conflict, Entry
 from .offsets import Offsets
-from .options import add_cluster, add_spark, add_topics, check_topics, topic_names
+from .options import check_topics, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session
 from .storage import is_local
 
+__all__ = ["add_arguments", "run"]
+
 #: What Spark and the clients say when topics, or offsets that were to be read, are gone.
 GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition")
 _EARLIEST, _LATEST = -2, -1
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """The options of `kwire pipeline archive`."""
-    add_cluster(parser)
-    add_topics(parser)
-    parser.add_argument(
-        "--path",
-        required=True,
-        metavar="DIR",
-        help="the archive: a folder, or a URI such as hdfs://...",
-    )
-    how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument(
-        "--once", action="store_true", help="end when everything there is now is archived"
-    )
-    how_long.add_argument(
-        "--compact", action="store_true", help="rewrite small files into larger ones, and end"
-    )
-    parser.add_argument(
-        "--interval",
-        metavar="TIME",
-        type=duration_ms,
-        default=60_000,
-        help="time between two batches, such as 30s or 5m (default: 1m)",
-    )
-    parser.add_argument(
-        "--starting-offsets",
-        metavar="WHERE",
-        type=_starting_offsets,
-        default="earliest",
-        help='earliest, latest or {"topic":{"0":17}}, for partitions that the archive does not have yet (default: earliest)',
-    )
-    parser.add_argument(
-        "--max-offsets-per-trigger",
-        metavar="N",
-        type=_positive,
-        help="the most offsets to read in one batch",
-    )
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="whether records of open and aborted transactions are left out (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--on-data-loss",
-        choices=("fail", "go-on"),
-        default="fail",
-        help="if offsets were deleted before they were archived: fail, or record the gap (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--checkpoint-dir",
-        metavar="DIR",
-        help="where Spark keeps its checkpoint (default: _checkpoints/GROUP in the archive)",
-    )
-    parser.add_argument(
-        "--group",
-        default="archive",
-        help="consumer group that shows the job's progress (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--compression",
-        choices=("zstd", "snappy", "gzip", "lz4", "lz4_raw", "none"),
-        default="zstd",
-        help="compression of the files (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--target-size",
-        metavar="MB",
-        type=_positive,
-        default=128,
-        help="--compact: how large a file may become (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--keep-replaced",
-        metavar="TIME",
-        type=duration_ms,
-        default=86_400_000,
-        help="how long replaced files are kept for readers that still use them (default: 1d)",
-    )
-    add_spark(parser)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
-
-
-def _starting_offsets(text: str) -> str | Offsets:
-    if text in ("earliest", "latest"):
-        return text
-    try:
-        return {
-            (topic, int(number)): int(offset)
-            for topic, partitions in json.loads(text).items()
-            for number, offset in partitions.items()
-        }
-    except (ValueError, AttributeError, TypeError) as error:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is neither earliest, latest nor {{"topic":{{"0":17}}}}'
-        ) from error
 
 
 def check_starting_offsets(options: Namespace, cluster: Cluster, chosen: dict[str, int]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .audit_options import add_arguments
 from .auditing.compare import Comparison, common_ranges, compare, pairs
 from .auditing.facts import Facts, Span, Where
 from .auditing.findings import Finding, wrong
@@ -18,9 +18,8 @@ from .auditing.places import ArchivePlace, Place, TopicPlace, archive_at
 from .auditing.progress import Progress, watched
 from .auditing.report import Report, print_report, write_json
 from .cluster import Cluster
-from .durations import duration_ms
-from .options import add_cluster, add_spark, add_topics, check_topics, key_value, topic_names
-from .problems import Problem
+from .options import check_topics, topic_names
+from .problems import Problem, WrongCall
 from .storage import is_local
 from .topic_ids import made_anew
 
@@ -30,84 +29,7 @@ if TYPE_CHECKING:
     from .auditing.log_place import LogPlace
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """The options of the job."""
-    parser.epilog = (
-        "Places that have the same topic are compared. Exit status: 0 nothing is wrong, 1 something is wrong"
-        " or the audit failed."
-    )
-    add_cluster(parser)
-    add_topics(parser)
-    parser.add_argument(
-        "--archive",
-        metavar="DIR",
-        dest="archives",
-        action="append",
-        default=[],
-        help="an archive that kwire pipeline archive wrote; repeatable",
-    )
-    parser.add_argument(
-        "--log-dir",
-        metavar="GLOB",
-        dest="log_dirs",
-        action="append",
-        default=[],
-        help="log directories of brokers, each a separate place; repeatable",
-    )
-    parser.add_argument(
-        "--map",
-        metavar="SOURCE=TARGET",
-        dest="renamed",
-        type=key_value,
-        action="append",
-        default=[],
-        help="TARGET is a replay of SOURCE: same records in the same order; repeatable",
-    )
-    parser.add_argument(
-        "--with-offsets", action="store_true", help="with --map: offsets must be equal too"
-    )
-    parser.add_argument(
-        "--ignore",
-        choices=("timestamp", "headers"),
-        action="append",
-        default=[],
-        help="ignore these when records are compared; repeatable",
-    )
-    parser.add_argument(
-        "--isolation",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="whether records of aborted and open transactions count (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="a range of offsets that one place has and the other does not is also wrong",
-    )
-    parser.add_argument(
-        "--time-order",
-        metavar="SPAN",
-        type=_span,
-        help="producers' timestamps that go back by more than this, such as 5m, are also wrong",
-    )
-    parser.add_argument(
-        "--open-after",
-        metavar="SPAN",
-        type=_span,
-        help="transactions open for longer than this are wrong (default: 15m in topics, never in log directories)",
-    )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the report as JSON")
-    parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write the report as one HTML file with plots"
-    )
-    add_spark(parser)
-
-
-def _span(text: str) -> int:
-    try:
-        return duration_ms(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
+__all__ = ["add_arguments", "run"]
 
 
 def run(options: Namespace) -> int:
@@ -131,10 +53,10 @@ def audit(options: Namespace) -> Report:
     if has_topics:
         check_topics(options)
     if not (has_topics or options.archives or options.log_dirs):
-        raise Problem("give --topics, --archive or --log-dir to say what to audit")
+        raise WrongCall("give --topics, --archive or --log-dir to say what to audit")
     for file in (options.json, options.html):
         if file is not None and not file.absolute().parent.is_dir():
-            raise Problem(f"there is no folder {file.absolute().parent} to write {file.name} to")
+            raise WrongCall(f"there is no folder {file.absolute().parent} to write {file.name} to")
     began = time.time()
     with ExitStack() as stack:
         places: list[Place] = []
@@ -179,9 +101,9 @@ def _check_map(options: Namespace, places: Sequence[Place]) -> None:
     """Raises Problem for a topic of `--map` that no place has, or that would be compared with itself."""
     for source, target in options.renamed:
         if not target:
-            raise Problem(f"--map {source}=: TARGET is missing")
+            raise WrongCall(f"--map {source}=: TARGET is missing")
         if source == target:
-            raise Problem(
+            raise WrongCall(
                 f"--map {source}={target}: places that have topics of one name are compared without it"
             )
     known = {topic for place in places for topic, _ in place.ranges}

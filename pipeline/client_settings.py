@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .problems import Problem
+from .problems import WrongCall
 
 _MODULES = {"PLAIN": "plain.PlainLoginModule"}
 _SCRAM = "scram.ScramLoginModule"
 
 
 def for_java(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What Apache Kafka's client needs. Errors: Problem for a PEM file that cannot be read.
+    """What Apache Kafka's client needs. Errors: WrongCall for a PEM file that cannot be read.
 
     The contents of PEM files are passed on, since executors on other machines do not have the files.
     """
@@ -50,7 +50,7 @@ def _text(name: str, path: str | None) -> str | None:
         return None if path is None else Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "not a PEM file"
-        raise Problem(f"--client-property {name}={path}: {said}") from error
+        raise WrongCall(f"--client-property {name}={path}: {said}") from error
 
 
 def _quoted(text: str) -> str:

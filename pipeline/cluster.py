@@ -23,7 +23,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from .committer import Committed, Committer, committed
 from .offsets import Offsets
 from .options import topic_names
-from .problems import Problem
+from .problems import Problem, WrongCall
 from .topic_ids import id_text
 
 #: Seconds after which a cluster that does not answer counts as absent.
@@ -57,7 +57,7 @@ class Cluster:
             self._admin = AdminClient(self._settings, logger=silent())
         except KafkaException as error:
             # No broker has been asked yet, so a setting's name or value is wrong.
-            raise Problem(f"--client-property: {error.args[0].str()}") from error
+            raise WrongCall(f"--client-property: {error.args[0].str()}") from error
         self._committers: dict[str, Committer] = {}
         self._is_first = True
 

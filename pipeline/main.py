@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .interrupts import Interrupts
-from .problems import Problem, explain
+from .problems import Problem, WrongCall, explain
+from .spark_log import SparkLog
 
-#: Job -> (module, its description in `kwire pipeline --help`).
+#: Job -> its description in `kwire pipeline --help`. A job is a module; its options are another, which needs no Spark.
 JOBS = {
-    "archive": ("archive", "topics to partitioned Parquet, each record once"),
-    "replay": ("replay", "an archive or segments back to a topic, each record once"),
-    "aggregate": ("aggregate", "counts, windows and sessions, from topics to topics and Parquet"),
-    "audit": ("audit", "gaps, duplicates, damage and differences in topics, archives and logs"),
-    "status": (
-        "status",
-        "progress of the jobs: offsets processed, lag, what retention is about to delete",
-    ),
+    "archive": "topics to partitioned Parquet, each record once",
+    "replay": "an archive or segments back to a topic, each record once",
+    "aggregate": "counts, windows and sessions, from topics to topics and Parquet",
+    "audit": "gaps, duplicates, damage and differences in topics, archives and logs",
+    "status": "progress of the jobs: offsets processed, lag, what retention is about to delete",
 }
+
+#: What a job needs that `pip install kwire` does not install.
+SPARK = ("pyspark", "pyarrow", "confluent_kafka")
+NEEDED = {"status": ("confluent_kafka",)}
 
 
 def make_parser(chosen: str | None) -> ArgumentParser:
@@ -35,7 +38,7 @@ def make_parser(chosen: str | None) -> ArgumentParser:
     )
     parser.add_argument("--config", metavar="FILE", type=Path, help="TOML file with options")
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
-    for name, (module, summary) in JOBS.items():
+    for name, summary in JOBS.items():
         job = jobs.add_parser(
             name,
             help=summary,
@@ -43,9 +46,7 @@ def make_parser(chosen: str | None) -> ArgumentParser:
             allow_abbrev=False,
         )
         if name == chosen:
-            room = import_module(f".{module}", __package__)
-            room.add_arguments(job)
-            job.set_defaults(run=room.run, parser=job)
+            import_module(f".{name}_options", __package__).add_arguments(job)
     return parser
 
 
@@ -93,23 +94,59 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in arguments if word in JOBS), None)
-    with Interrupts() as interrupts:
+    try:
+        options = _parsed(arguments, chosen)
+    except Problem as problem:
+        return _ended(str(problem), 2)
+    missing = [name for name in NEEDED.get(options.job, SPARK) if not find_spec(name)]
+    if missing:
+        how = "pip install '.[spark]' in the folder with kwire's sources"
+        return _ended(f"{options.job} needs {', '.join(missing)}: {how}", 2)
+    log = SparkLog(options.job, getattr(options, "spark_log", None))
+    if log.path is not None:
+        options.spark_log = str(log.path)
+    with log, Interrupts() as interrupts:
         try:
-            return _run(arguments, chosen)
+            code: int = import_module(f".{options.job}", __package__).run(options)
         except KeyboardInterrupt:
-            message, code = f"{chosen} was interrupted", 130
-        except Problem as problem:
-            message, code = str(problem), 1
-        except Exception as error:
-            explained = explain(error)
-            if explained is None and not interrupts.seen():
-                raise
-            message, code = explained or f"{chosen} was interrupted", 1 if explained else 130
+            log.discard()
+            return _ended(f"{options.job} was interrupted", 130)
+        except WrongCall as problem:
+            return _ended(str(problem), 2)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its traceback goes to the log
+            if interrupts.seen():
+                log.discard()
+                return _ended(f"{options.job} was interrupted", 130)
+            return _failed(options.job, error, log)
+    log.discard()
+    return code
+
+
+def _failed(job: str, error: Exception, log: SparkLog) -> int:
+    """Say why a job failed, and where the rest is written."""
+    message = str(error) if isinstance(error, Problem) else explain(error)
+    if message is None:
+        first = str(error).strip().splitlines() or [""]
+        message = (
+            f"{job} failed, for a reason that it does not know: {type(error).__name__}: {first[0]}"
+        )
+        log.add(error)
+    elif log.kept() is not None:
+        log.add(error)
+    if (path := log.kept()) is not None:
+        message = f"{message}\nkwire pipeline: what Spark and Java said is in {path}"
+    else:
+        log.discard()
+    return _ended(message, 1)
+
+
+def _ended(message: str, code: int) -> int:
     print(f"kwire pipeline: {message}", file=sys.stderr)
     return code
 
 
-def _run(arguments: list[str], chosen: str | None) -> int:
+def _parsed(arguments: list[str], chosen: str | None) -> Namespace:
+    """The options of the command line and of the file that it names. Raises Problem for a wrong file."""
     if chosen is not None:
         at = arguments.index(chosen)
         head = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -118,6 +155,4 @@ def _run(arguments: list[str], chosen: str | None) -> int:
         if file is not None:
             # What is typed comes later, and so overrides the file.
             arguments[at + 1 : at + 1] = words_of(file, chosen)
-    options = make_parser(chosen).parse_args(arguments)
-    code: int = options.run(options)
-    return code
+    return make_parser(chosen).parse_args(arguments)

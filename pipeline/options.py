@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from .problems import Problem
+from .problems import WrongCall
 
 
 def key_value(text: str) -> tuple[str, str]:
@@ -75,6 +75,11 @@ def add_spark(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="folder with the jars of Spark's kafka connector (default: $KWIRE_SPARK_JARS, else fetched from Maven Central)",
     )
+    parser.add_argument(
+        "--spark-log",
+        metavar="FILE",
+        help="where Spark's and Java's own messages go; - for standard error (default: a file that is kept if the job fails)",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
 
 
@@ -85,11 +90,11 @@ def topic_names(options: Namespace) -> list[str]:
 
 
 def check_topics(options: Namespace) -> None:
-    """Raises Problem unless exactly one of `--topics` and `--topics-pattern` is given."""
+    """Raises WrongCall unless exactly one of `--topics` and `--topics-pattern` is given."""
     if bool(topic_names(options)) == bool(options.topics_pattern):
-        raise Problem("say either --topics or --topics-pattern")
+        raise WrongCall("say either --topics or --topics-pattern")
     if options.topics_pattern:
         try:
             re.compile(options.topics_pattern)
         except re.error as error:
-            raise Problem(f"--topics-pattern {options.topics_pattern!r}: {error}") from error
+            raise WrongCall(f"--topics-pattern {options.topics_pattern!r}: {error}") from error

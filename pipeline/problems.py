@@ -9,6 +9,10 @@ class Problem(Exception):
     """A job cannot continue; the text is the whole message for the user."""
 
 
+class WrongCall(Problem):
+    """The options, as they are, cannot be meant; found without asking anybody else."""
+
+
 #: What Spark and the Java client say when offsets that were to be read are gone.
 DATA_LOSS = re.compile(
     r"[Ss]ome data may have been (?:missed|lost)|OffsetOutOfRange|KAFKA_DATA_LOSS|failOnDataLoss"
@@ -18,7 +22,7 @@ DATA_LOSS = re.compile(
 #: filled with the groups of the pattern.
 KNOWN: tuple[tuple[str, str], ...] = (
     # What a job's own code raised inside Spark, in a batch or in a task.
-    (r"(?:^|[\s.])(?:Problem|SegmentError): ([^\n]+)", "{0}"),
+    (r"(?:^|[\s.])(?:Problem|WrongCall|SegmentError): ([^\n]+)", "{0}"),
     (
         r"(?:No space left on device|Disk quota exceeded)",
         "the disk is full; nothing written so far is lost: make room and run the same command again",
@@ -54,6 +58,31 @@ KNOWN: tuple[tuple[str, str], ...] = (
         "{1}: offsets {0} no longer exist: they were deleted before they were read",
     ),
     (
+        r"java\.lang\.OutOfMemoryError: ([^\n]+)",
+        "Spark has too little memory ({0}); nothing is lost: run it with --conf spark.driver.memory=2g or more",
+    ),
+    (
+        r"Could not parse Master URL: '?([^'\n]+)'?",
+        "--master: Spark knows no master {0!r}; local[4] and spark://HOST:7077 are two",
+    ),
+    (
+        r"ClassNotFoundException: ([^\s]*kafka[^\s]*)|Failed to find data source: kafka",
+        "Spark has no connector for Kafka: --jars DIR names a folder with its jars",
+    ),
+    (
+        r"No FileSystem for scheme \"([^\"]+)\"|UnsupportedFileSystemException: ([^\n]+)",
+        "Spark has no client for this file system ({0}{1}); --conf spark.jars.packages=... adds one",
+    ),
+    (
+        r"UnknownHostException: ([^\s:]+)",
+        "the name {0} is not known to this machine's network",
+    ),
+    (
+        r"Answer from Java side is empty|Py4JNetworkError|ConnectionResetError: |"
+        r"ConnectionRefusedError: [^\n]*111",
+        "Spark's Java process has ended, perhaps killed or for lack of memory; nothing is lost: run the same command again",
+    ),
+    (
         r"KafkaException: Failed to (?:construct kafka consumer|create new KafkaAdminClient)",
         "the Kafka client of Spark does not accept the given --client-property settings",
     ),
@@ -66,10 +95,46 @@ def explain(error: BaseException) -> str | None:
     for pattern, message in KNOWN:
         found = re.search(pattern, text)
         if found is not None:
-            return message.format(*found.groups(""), **found.groupdict(""))
+            return message.format(*found.groups(""))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return None
+
+
+#: What the start of Spark writes before it fails -> our message.
+START: tuple[tuple[str, str], ...] = (
+    (
+        r"unresolved dependency|Server access error|UnresolvedDependency|failed downloads",
+        "Spark's connector for Kafka cannot be fetched from Maven Central: --jars DIR or KWIRE_SPARK_JARS names a folder"
+        " that has it",
+    ),
+    (
+        r"UnsupportedClassVersionError|compiled by a more recent version of the Java",
+        "Spark 4 needs Java 17 or newer, and the one found is older: set JAVA_HOME",
+    ),
+    (
+        r"Could not reserve enough space|insufficient memory|Cannot allocate memory",
+        "there is too little memory to start Java",
+    ),
+    (
+        r"(?:Invalid (?:maximum|initial) heap size|Unrecognized (?:VM )?option):? ?([^\n]*)",
+        "Java does not start: {0}",
+    ),
+    (
+        r"JAVA_HOME is not set|java: (?:command )?not found",
+        "Spark needs Java 17, and there is none: install it, or set JAVA_HOME",
+    ),
+    (r"(?:Error|Exception)[^\n:]*: ([^\n]+)", "Spark does not start: {0}"),
+)
+
+
+def explain_start(text: str) -> str:
+    """One line for a Spark that did not start, from what it and Java wrote."""
+    for pattern, message in START:
+        found = re.search(pattern, text)
+        if found is not None:
+            return message.format(*found.groups(""))
+    return "Spark does not start"
 
 
 def whole_text(error: BaseException) -> str:

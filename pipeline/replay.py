@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from .cluster import Cluster
 from .manifest import Archive
 from .options import topic_names
-from .problems import Problem
+from .problems import Problem, WrongCall
 from .replay_archive import archived_partitions
 from .replay_into_source import refuse_doubling
 from .replay_options import add_arguments, check_range, targets
@@ -88,11 +88,11 @@ def _wanted(options: Namespace, mapped: Collection[str]) -> set[str] | None:
     if not options.topics_pattern:
         return names or set(mapped) or None
     if names:
-        raise Problem("say either --topics or --topics-pattern")
+        raise WrongCall("say either --topics or --topics-pattern")
     try:
         re.compile(options.topics_pattern)
     except re.error as error:
-        raise Problem(f"--topics-pattern {options.topics_pattern!r}: {error}") from error
+        raise WrongCall(f"--topics-pattern {options.topics_pattern!r}: {error}") from error
     return None
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from .offsets import Offsets
 from .options import add_cluster, add_spark, add_topics
-from .problems import Problem
+from .problems import WrongCall
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -96,14 +96,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def check_range(options: Namespace) -> None:
-    """Raises Problem for a range that ends where it begins or earlier: it would count as replayed without a record."""
+    """Raises WrongCall for a range that ends where it begins or earlier: it would count as replayed without a record."""
     start, end = options.from_time, options.to_time
     if start is not None and end is not None and end <= start:
-        raise Problem("--to-time is not after --from-time, so there is nothing to replay")
+        raise WrongCall("--to-time is not after --from-time, so there is nothing to replay")
     for place, end in sorted(options.to_offset.items()):
         if end <= options.from_offset.get(place, 0):
             topic, partition = place
-            raise Problem(
+            raise WrongCall(
                 f"--to-offset {end} of {topic}-{partition} is not after"
                 f" {options.from_offset.get(place, 0)}, where it begins, so there is nothing to replay"
             )
@@ -152,18 +152,20 @@ def time_ms(text: str) -> int:
 
 
 def targets(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
-    """The topic for everything not mapped, and source -> target. Raises Problem for two targets of one source."""
+    """The topic for everything not mapped, and source -> target. Raises WrongCall for two targets of one source."""
     everything: str | None = None
     mapped: dict[str, str] = {}
     for word in (part.strip() for text in words for part in text.split(",")):
         source, equals, target = word.partition("=")
         if not word or (equals and not (source and target)):
-            raise Problem(f"--to {word!r} is neither TOPIC nor SOURCE=TARGET")
+            raise WrongCall(f"--to {word!r} is neither TOPIC nor SOURCE=TARGET")
         if equals:
             if mapped.setdefault(source, target) != target:
-                raise Problem(f"--to gives two targets for {source}: {mapped[source]} and {target}")
+                raise WrongCall(
+                    f"--to gives two targets for {source}: {mapped[source]} and {target}"
+                )
         elif everything is not None:
-            raise Problem(f"--to gives two topics for everything: {everything} and {word}")
+            raise WrongCall(f"--to gives two topics for everything: {everything} and {word}")
         else:
             everything = word
     return everything, mapped

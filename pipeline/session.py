@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
 from argparse import Namespace
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from . import worker_daemon
 from .client_settings import for_java
-from .problems import Problem
+from .problems import Problem, WrongCall, explain_start
+from .spark_log import STANDARD_ERROR, standard_error_in
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 #: Only Spark's own errors are logged: a job reports everything else in its own words.
@@ -23,7 +26,8 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 def start_session(options: Namespace, job: str, *, connector: bool = True) -> SparkSession:
     """A session with the kafka connector; times are UTC. `segments` provides the `kwire-log` source.
 
-    spark-submit's settings override ours, and `--conf` overrides both. Raises Problem for a folder without jars.
+    spark-submit's settings override ours, and `--conf` overrides both. What the JVM writes on standard error goes to
+    `--spark-log`. Raises Problem if Spark does not start, and WrongCall for a folder without jars.
     """
     builder = SparkSession.builder.appName(f"kwire {job}")
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -53,22 +57,44 @@ def start_session(options: Namespace, job: str, *, connector: bool = True) -> Sp
         settings["spark.driver.extraJavaOptions"] = f"{own} {more}".strip()
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder, options, submitted=submitted)
     if threading.current_thread() is threading.main_thread():
         # Spark's own handler would use the connection of the interrupted call to the JVM, and break it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return spark
 
 
+def _started(builder: SparkSession.Builder, options: Namespace, *, submitted: bool) -> SparkSession:
+    log = getattr(options, "spark_log", None)
+    if log == STANDARD_ERROR or submitted:
+        log = None
+    if not submitted and not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        raise Problem(explain_start("JAVA_HOME is not set"))
+    before = Path(log).stat().st_size if log is not None and Path(log).exists() else 0
+    try:
+        with standard_error_in(log):
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        # Without a file, what Java wrote is on the terminal already.
+        said = b"" if log is None else Path(log).read_bytes()[before:]
+        raise Problem(explain_start(said.decode("utf-8", "replace"))) from error
+
+
 def _connector(folder: str | None) -> dict[str, str]:
     if folder is None:
+        if not any(Path.home().glob(f".ivy2*/jars/*{CONNECTOR.split(':')[1]}*")):
+            print(
+                "kwire pipeline: fetching Spark's connector for Kafka", file=sys.stderr, flush=True
+            )
         return {"spark.jars.packages": CONNECTOR}
     # Spark includes its own Scala.
     jars = [
         str(jar) for jar in sorted(Path(folder).glob("*.jar")) if "scala-library" not in jar.name
     ]
     if not jars:
-        raise Problem(f"no jars in {folder}")
+        raise WrongCall(f"--jars: no jars in {folder}")
     return {"spark.jars": ",".join(jars)}
 
 

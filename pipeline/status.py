@@ -5,50 +5,23 @@ from __future__ import annotations
 import json
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from .cluster import Cluster
-from .durations import duration_ms, shown
+from .durations import shown
 from .forecast import Forecast, Log, forecast
 from .offsets import Offsets
-from .options import add_cluster
 from .plain_client import PlainClient
 from .processed import QueryState, find_queries
 from .record_times import newest_timestamps, timestamps_at
+from .status_options import add_arguments
 from .topic_configs import topic_configs
 
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """The options of the job."""
-    parser.epilog = "Exit status: 0 all is well, 1 something that a job needs is deleted or about to be. Needs no Spark."
-    add_cluster(parser)
-    parser.add_argument(
-        "--checkpoint-dir",
-        metavar="DIR",
-        dest="checkpoint_dirs",
-        type=Path,
-        action="append",
-        required=True,
-        help="a query's checkpoint, or a folder with several; repeatable",
-    )
-    parser.add_argument(
-        "--warn-within",
-        metavar="SPAN",
-        type=duration_ms,
-        default=duration_ms("1h"),
-        help="warn where less time than this is left (default: 1h)",
-    )
-    parser.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const="-",
-        help="write JSON to a file, or to standard output instead of the table",
-    )
+__all__ = ["add_arguments", "run"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,16 +24,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from ..problems import Problem
+from ..problems import WrongCall
 
-#: Kind -> schema where none is given.
-SCHEMAS = {
-    "logs": "time TIMESTAMP, service STRING, level STRING, message STRING",
-    "metrics": "time TIMESTAMP, name STRING, value DOUBLE",
-    "sessions": "time TIMESTAMP, user STRING",
-}
-#: Kind -> group columns where none are given; for logs the first one also partitions the store.
-GROUPS = {"logs": ("service", "level"), "metrics": ("name",), "sessions": ("user",)}
 #: Kind -> name of its results, as a folder.
 RESULTS = {"logs": "windows", "metrics": "windows", "sessions": "sessions"}
 #: The folder of the records themselves (logs).
@@ -76,7 +68,7 @@ class Grouping:
     def results(self, records: DataFrame) -> DataFrame:
         """Rows of `event_time` and the schema's columns -> one row for each closed window or session of each group.
 
-        Raises Problem for a group column with the name of a result column.
+        Raises WrongCall for a group column with the name of a result column.
         """
         marked = records.withWatermark("event_time", spark_time(self.watermark_ms))
         if self.kind == "sessions":
@@ -87,7 +79,7 @@ class Grouping:
         wanted = [name for name, _ in self._columns()]
         both = sorted({name.lower() for name in self.groups} & set(wanted))
         if both:
-            raise Problem(f"--group-by {both[0]}: results have a column of this name")
+            raise WrongCall(f"--group-by {both[0]}: results have a column of this name")
         found = marked.groupBy(over.alias("_over"), *groups).agg(
             *(column.alias(f"_{name}") for name, column in self._aggregates())
         )
@@ -166,22 +158,24 @@ def percentile_name(percentile: float) -> str:
 def check_grouping(
     grouping: Grouping, fields: Sequence[StructField], value: StructField | None
 ) -> None:
-    """Raises Problem for columns of types that cannot be grouped or computed."""
+    """Raises WrongCall for columns of types that cannot be grouped or computed."""
     for item in fields:
         if isinstance(item.dataType, StructType | ArrayType | MapType | VariantType | BinaryType):
             said = item.dataType.simpleString().upper()
-            raise Problem(f"--group-by {item.name} is {said}: a group needs a plain type")
+            raise WrongCall(f"--group-by {item.name} is {said}: a group needs a plain type")
     if value is not None and not isinstance(
         value.dataType, IntegralType | DoubleType | FloatType | DecimalType
     ):
         said = value.dataType.simpleString().upper()
-        raise Problem(f"--value-column {value.name} is {said}, not a number")
+        raise WrongCall(f"--value-column {value.name} is {said}, not a number")
     if grouping.slide_ms > grouping.window_ms:
-        raise Problem("--slide is longer than --window: records between two windows would be lost")
+        raise WrongCall(
+            "--slide is longer than --window: records between two windows would be lost"
+        )
 
 
 def check_store(schema: StructType) -> None:
-    """Raises Problem for columns named like those the store adds."""
+    """Raises WrongCall for columns named like those the store adds."""
     for name in schema.fieldNames():
         if name.lower() in STORE_COLUMNS:
-            raise Problem(f"column {name}: the store adds a column of this name")
+            raise WrongCall(f"column {name}: the store adds a column of this name")

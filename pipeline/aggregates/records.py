@@ -26,11 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..problems import Problem
+from ..problems import WrongCall
+from .defaults import TIME_UNITS
 from .schema import column, nullable
 
-#: Unit of a time that is a whole number -> microseconds.
-TIME_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 #: The largest valid time, 9999-12-31, in microseconds: Spark's own functions fail for times beyond their range.
 LAST_TIME_US = 253_402_300_799_999_999
 #: Characters of a wrong value that a reason quotes.
@@ -64,7 +63,7 @@ def make_format(
     max_ahead_ms: int,
     pattern: str | None,
 ) -> Format:
-    """Make a format, after checking all names and types. Raises Problem.
+    """Make a format, after checking all names and types. Raises WrongCall.
 
     Whether Java accepts the pattern and the time format is checked only if Spark runs.
     """
@@ -74,7 +73,7 @@ def make_format(
         _check_pattern(pattern)
         absent = [name for name in schema.fieldNames() if name not in groups]
         if absent:
-            raise Problem(f"--pattern has no group named {absent[0]}, which the schema has")
+            raise WrongCall(f"--pattern has no group named {absent[0]}, which the schema has")
     if time_format is not None:
         _check_time_format(time_format)
     field = None if time is None else column(schema, time, "--time-column")
@@ -82,7 +81,7 @@ def make_format(
         field.dataType, TimestampType | TimestampNTZType | IntegralType | StringType
     ):
         said = field.dataType.simpleString().upper()
-        raise Problem(f"--time-column {time} is {said}, not a timestamp, whole number or string")
+        raise WrongCall(f"--time-column {time} is {said}, not a timestamp, whole number or string")
     names = [item.name for item in schema.fields if not item.nullable]
     names += [column(schema, name, "--require").name for name in required]
     if field is not None:
@@ -99,18 +98,18 @@ def make_format(
 
 
 def group_numbers(pattern: str) -> dict[str, int]:
-    """Name -> number of the groups of a regular expression in Java's or Python's form. Raises Problem."""
+    """Name -> number of the groups of a regular expression in Java's or Python's form. Raises WrongCall."""
     try:
         groups = dict(re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern)).groupindex)
     except re.error as error:
-        raise Problem(f"--pattern {pattern!r}: {error}") from error
+        raise WrongCall(f"--pattern {pattern!r}: {error}") from error
     if not groups:
-        raise Problem(f"--pattern {pattern!r} has no named group such as (?<level>\\w+)")
+        raise WrongCall(f"--pattern {pattern!r} has no named group such as (?<level>\\w+)")
     return groups
 
 
 def _check_pattern(pattern: str) -> None:
-    """Raises Problem for a pattern that Python accepts but Java does not: their regular expressions differ."""
+    """Raises WrongCall for a pattern that Python accepts but Java does not: their regular expressions differ."""
     context = SparkContext._active_spark_context
     if context is None:
         return
@@ -118,18 +117,18 @@ def _check_pattern(pattern: str) -> None:
     try:
         jvm.java.util.regex.Pattern.compile(pattern)
     except PySparkException as error:
-        raise Problem(f"--pattern {pattern!r}: {str(error).splitlines()[0]}") from error
+        raise WrongCall(f"--pattern {pattern!r}: {str(error).splitlines()[0]}") from error
 
 
 def _check_time_format(text: str) -> None:
-    """Raises Problem for a time format that Spark does not accept."""
+    """Raises WrongCall for a time format that Spark does not accept."""
     if SparkContext._active_spark_context is None:
         return
     try:
         row = SparkSession.active().range(1)
         row.select(F.try_to_timestamp(F.lit("x"), F.lit(text))).collect()
     except PySparkException as error:
-        raise Problem(f"--time-format {text!r}: {str(error).splitlines()[0]}") from error
+        raise WrongCall(f"--time-format {text!r}: {str(error).splitlines()[0]}") from error
 
 
 def parse(rows: DataFrame, form: Format) -> DataFrame:

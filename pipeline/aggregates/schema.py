@@ -27,7 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ..problems import Problem
+from ..problems import WrongCall
 
 #: JSON Schema's type -> Spark's, for types that depend on nothing else.
 PLAIN_TYPES: dict[str, DataType] = {
@@ -62,27 +62,27 @@ class NeedsSpark(Exception):
 def read_schema(text: str | None, file: Path | None, default: str) -> StructType:
     """The schema of `--schema` or `--schema-file`, else the default; a column that is not nullable is required.
 
-    Raises Problem for a file that cannot be read and for text that is not a schema; NeedsSpark for DDL with other than plain
+    Raises WrongCall for a file that cannot be read and for text that is not a schema; NeedsSpark for DDL with other than plain
     columns while no Spark runs.
     """
     if text is not None and file is not None:
-        raise Problem("say either --schema or --schema-file")
+        raise WrongCall("say either --schema or --schema-file")
     where = "--schema"
     if file is not None:
         where = str(file)
         try:
             text = file.read_text()
         except OSError as error:
-            raise Problem(f"cannot read {file}: {error.strerror}") from error
+            raise WrongCall(f"cannot read {file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise Problem(f"{file} is not UTF-8") from error
+            raise WrongCall(f"{file} is not UTF-8") from error
     schema = _schema_of((text if text is not None else default).strip(), where)
     if not schema.fields:
-        raise Problem(f"{where}: no columns")
+        raise WrongCall(f"{where}: no columns")
     names = [field.name.lower() for field in schema.fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Problem(
+        raise WrongCall(
             f"{where}: column {twice[0]} is given twice (upper and lower case are the same)"
         )
     return schema
@@ -93,13 +93,13 @@ def _schema_of(text: str, where: str) -> StructType:
         try:
             tree = json.loads(text)
         except ValueError as error:
-            raise Problem(f"{where} is not JSON: {error}") from error
+            raise WrongCall(f"{where} is not JSON: {error}") from error
         if tree.get("type") != "struct":
             return _object(tree, where)
         try:
             return StructType.fromJson(tree)
         except Exception as error:  # whatever is wrong with it
-            raise Problem(f"{where} is not a schema in Spark's JSON: {error!r}") from error
+            raise WrongCall(f"{where} is not a schema in Spark's JSON: {error!r}") from error
     if SparkContext._active_spark_context is None:
         plain = plain_ddl(text)
         if plain is None:
@@ -108,9 +108,9 @@ def _schema_of(text: str, where: str) -> StructType:
     try:
         found = StructType.fromDDL(text)
     except ParseException as error:
-        raise Problem(f"{where} is not Spark's DDL: {_first_line(error)}") from error
+        raise WrongCall(f"{where} is not Spark's DDL: {_first_line(error)}") from error
     if not isinstance(found, StructType):
-        raise Problem(f"{where} is not Spark's DDL: a type without a name")
+        raise WrongCall(f"{where} is not Spark's DDL: a type without a name")
     return found
 
 
@@ -136,14 +136,14 @@ def _object(tree: dict[str, Any], where: str) -> StructType:
     """A JSON Schema of `type: object` with `properties`; those in `required` are not nullable."""
     properties = tree.get("properties")
     if tree.get("type") != "object" or not isinstance(properties, dict):
-        raise Problem(
+        raise WrongCall(
             f"{where}: JSON must be a JSON Schema of type object with properties,"
             " or a schema in Spark's JSON of type struct"
         )
     required = tree.get("required", [])
     absent = [name for name in required if name not in properties]
     if absent:
-        raise Problem(f"{where}: {absent[0]} is required, but not among the properties")
+        raise WrongCall(f"{where}: {absent[0]} is required, but not among the properties")
     return StructType(
         [
             StructField(name, _type(item, f"{where}: {name}"), name not in required)
@@ -156,7 +156,7 @@ def _type(tree: Any, where: str) -> DataType:
     kinds = tree.get("type") if isinstance(tree, dict) else None
     given = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind != "null"]
     if len(given) != 1 or given[0] is None:
-        raise Problem(f"{where}: expected one type, or one type and null")
+        raise WrongCall(f"{where}: expected one type, or one type and null")
     kind = given[0]
     if kind in PLAIN_TYPES:
         return PLAIN_TYPES[kind]
@@ -170,7 +170,7 @@ def _type(tree: Any, where: str) -> DataType:
         values = tree.get("additionalProperties")
         of = _type(values, f"{where}.*") if isinstance(values, dict) else StringType()
         return MapType(StringType(), of)
-    raise Problem(f"{where}: unknown type {kind!r}")
+    raise WrongCall(f"{where}: unknown type {kind!r}")
 
 
 def nullable(schema: StructType) -> StructType:
@@ -179,8 +179,8 @@ def nullable(schema: StructType) -> StructType:
 
 
 def column(schema: StructType, name: str, option: str) -> StructField:
-    """The column that an option names. Raises Problem if there is none."""
+    """The column that an option names. Raises WrongCall if there is none."""
     for field in schema.fields:
         if field.name.lower() == name.lower():
             return field
-    raise Problem(f"{option} {name}: the schema has {', '.join(schema.fieldNames())}")
+    raise WrongCall(f"{option} {name}: the schema has {', '.join(schema.fieldNames())}")

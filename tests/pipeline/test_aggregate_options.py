@@ -12,7 +12,8 @@ from pyspark.sql.types import LongType, MapType, StringType, StructType, Timesta
 
 from kwire.pipeline.aggregate import check_options, plan, run
 from kwire.pipeline.aggregates.batches import OWNER, check_owner, watermark_ms
-from kwire.pipeline.aggregates.kinds import SCHEMAS, percentile_name
+from kwire.pipeline.aggregates.defaults import SCHEMAS
+from kwire.pipeline.aggregates.kinds import percentile_name
 from kwire.pipeline.aggregates.records import group_numbers
 from kwire.pipeline.aggregates.schema import WORDS, plain_ddl, read_schema
 from kwire.pipeline.checkpoints import Checkpoint

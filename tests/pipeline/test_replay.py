@@ -185,7 +185,7 @@ def test_topic_is_not_replayed_into_itself_unless_that_is_said(
     where = ["--bootstrap-server", broker.bootstrap, "--to", topic]
     names = {broker.bootstrap: "HOST:PORT", topic: "orders"}
 
-    class Started(Exception):
+    class Started(BaseException):
         """Raised when Spark would be started, which shows that nothing was refused before."""
 
     def start(*_: object, **__: object) -> None:

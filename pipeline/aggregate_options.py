@@ -1,0 +1,248 @@
+"""The options of aggregate."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
+
+from .aggregates.defaults import GROUPS, SCHEMAS, TIME_UNITS
+from .durations import duration_ms
+from .options import add_cluster, add_spark, add_topics
+
+
+def percentile(text: str) -> float:
+    """A percentile, 0 to 100."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 100:
+        raise ArgumentTypeError(f"{text!r} is not a percentile between 0 and 100")
+    return number
+
+
+def percentiles(text: str) -> tuple[float, ...]:
+    """Percentiles separated by commas; none for an empty text."""
+    return tuple(dict.fromkeys(percentile(word) for word in text.split(",") if word.strip()))
+
+
+def names(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def positive_ms(text: str) -> int:
+    """A duration of at least a millisecond."""
+    length = duration_ms(text)
+    if length < 1:
+        raise ArgumentTypeError(f"{text!r} is shorter than a millisecond")
+    return length
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """The options of the job."""
+    parser.add_argument(
+        "kind",
+        choices=sorted(SCHEMAS),
+        help="logs: a searchable store, and counts by service and level; metrics: counts, minimum, maximum, mean and"
+        " percentiles by name; sessions: start, end and events by user",
+    )
+    add_cluster(parser)
+    add_topics(parser)
+    parser.add_argument(
+        "--starting-offsets",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where to begin with a new checkpoint (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        metavar="N",
+        type=positive,
+        default=1_000_000,
+        help="the most offsets to read in one batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="whether records of open and aborted transactions are left out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "go-on"),
+        default="fail",
+        help="if offsets were deleted before they were read: fail, or count the rest (default: %(default)s)",
+    )
+    _add_values(parser)
+    _add_windows(parser)
+    _add_outputs(parser)
+    add_spark(parser)
+
+
+def _add_values(parser: ArgumentParser) -> None:
+    values = parser.add_argument_group("values")
+    values.add_argument(
+        "--schema",
+        metavar="SCHEMA",
+        help="columns of the values: Spark's DDL ('name STRING NOT NULL, value DOUBLE'), a JSON Schema, or Spark's JSON;"
+        " the default depends on the kind: "
+        + "; ".join(f"{kind} {text}" for kind, text in SCHEMAS.items()),
+    )
+    values.add_argument("--schema-file", metavar="FILE", type=Path, help="the same from a file")
+    values.add_argument(
+        "--pattern",
+        metavar="REGEX",
+        help="values are lines, split by a regular expression with named groups, instead of JSON",
+    )
+    values.add_argument(
+        "--require",
+        metavar="COLUMN[,COLUMN]",
+        type=names,
+        default=[],
+        help="columns without which a record is malformed, besides those used here and those that are NOT NULL",
+    )
+    values.add_argument(
+        "--time-column",
+        metavar="COLUMN",
+        default="time",
+        help="event time: a timestamp, a string or a whole number (default: %(default)s)",
+    )
+    values.add_argument(
+        "--record-time",
+        action="store_true",
+        help="use the record's own timestamp as event time instead",
+    )
+    values.add_argument(
+        "--time-unit",
+        choices=sorted(TIME_UNITS),
+        default="ms",
+        help="unit since 1970 of a time that is a whole number (default: %(default)s)",
+    )
+    values.add_argument(
+        "--time-format",
+        metavar="PATTERN",
+        help="format of a time that is text, such as dd/MMM/yyyy:HH:mm:ss Z (default: ISO 8601; without a zone, UTC)",
+    )
+    values.add_argument(
+        "--max-ahead",
+        metavar="TIME",
+        type=duration_ms,
+        default=3_600_000,
+        help="an event time this much later than the record's own timestamp is malformed, so that one wrong clock"
+        " does not make all others late (default: 1h)",
+    )
+
+
+def _add_windows(parser: ArgumentParser) -> None:
+    windows = parser.add_argument_group("windows")
+    windows.add_argument(
+        "--group-by",
+        metavar="COLUMN[,COLUMN]",
+        type=names,
+        default=[],
+        help="columns to group by; for logs the first is the service, which partitions the store (default: "
+        + "; ".join(f"{kind} {','.join(columns)}" for kind, columns in GROUPS.items())
+        + ")",
+    )
+    windows.add_argument(
+        "--window",
+        metavar="TIME",
+        type=positive_ms,
+        default=60_000,
+        help="length of a window, such as 30s, 5m or 1h (default: 1m)",
+    )
+    windows.add_argument(
+        "--slide",
+        metavar="TIME",
+        type=positive_ms,
+        help="time from one window's start to the next one's (default: their length)",
+    )
+    windows.add_argument(
+        "--gap",
+        metavar="TIME",
+        type=positive_ms,
+        default=1_800_000,
+        help="time without events that ends a session (default: 30m)",
+    )
+    windows.add_argument(
+        "--watermark",
+        metavar="TIME",
+        type=duration_ms,
+        default=600_000,
+        help="how much later than newer records a record may arrive and still count (default: 10m)",
+    )
+    windows.add_argument(
+        "--value-column",
+        metavar="COLUMN",
+        default="value",
+        help="the number (metrics; default: %(default)s)",
+    )
+    windows.add_argument(
+        "--percentiles",
+        metavar="P[,P]",
+        type=percentiles,
+        default=(50.0, 95.0, 99.0),
+        help="percentiles of metrics (default: 50,95,99; '' for none)",
+    )
+    windows.add_argument(
+        "--accuracy",
+        metavar="N",
+        type=positive,
+        default=10_000,
+        help="a percentile's rank may be wrong by at most 1/N of the values (default: %(default)s)",
+    )
+    windows.add_argument(
+        "--exact",
+        action="store_true",
+        help="compute exact percentiles; the state keeps every distinct value",
+    )
+
+
+def _add_outputs(parser: ArgumentParser) -> None:
+    outputs = parser.add_argument_group("outputs")
+    outputs.add_argument(
+        "--to-topic", metavar="TOPIC", help="results as JSON, with the group as key; at least once"
+    )
+    outputs.add_argument(
+        "--to-parquet",
+        metavar="DIR",
+        help="results (and for logs all records) as Parquet; exactly once",
+    )
+    outputs.add_argument(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="where malformed records go, with headers that say what is wrong and where they come from; without it the first"
+        " one ends the job",
+    )
+    outputs.add_argument(
+        "--late",
+        choices=("count", "dead-letter"),
+        default="count",
+        help="records whose window is closed are counted, or also sent to --dead-letter-topic"
+        " (default: %(default)s)",
+    )
+    outputs.add_argument(
+        "--checkpoint-dir", metavar="DIR", required=True, help="where the job keeps its progress"
+    )
+    outputs.add_argument(
+        "--group",
+        metavar="GROUP",
+        default="kwire-aggregate",
+        help="consumer group that shows the job's progress (default: %(default)s)",
+    )
+    outputs.add_argument("--once", action="store_true", help="process what is there now, then end")
+    outputs.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=duration_ms,
+        default=10_000,
+        help="time between two batches (default: 10s)",
+    )

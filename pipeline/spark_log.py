@@ -1,0 +1,90 @@
+"""Where everything goes that Spark, Java and Python's libraries say by themselves while a job runs: a file.
+
+A job tells its user what matters in its own words. The rest (banners, warnings, stack traces) is written to a file, which is
+kept only if the job fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+#: The value of `--spark-log` that leaves everything on standard error.
+STANDARD_ERROR = "-"
+
+
+class SparkLog:
+    """A context manager around a job; the file appears with the first thing that is written to it.
+
+    `asked` is the value of `--spark-log`: a file, which is kept, `-` for standard error, None for a file of our own.
+    """
+
+    def __init__(self, job: str, asked: str | None) -> None:
+        self._is_own = asked is None
+        if asked is None:
+            asked = str(Path(tempfile.gettempdir()) / f"kwire-{job}-{os.getpid()}.log")
+        self.path = None if asked == STANDARD_ERROR else Path(asked).absolute()
+        self._handler: logging.Handler | None = None
+
+    def __enter__(self) -> SparkLog:
+        if self.path is not None:
+            self._handler = logging.FileHandler(self.path, delay=True)
+            logging.getLogger().addHandler(self._handler)
+            logging.captureWarnings(True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._handler is not None:
+            logging.captureWarnings(False)
+            logging.getLogger().removeHandler(self._handler)
+            self._handler.close()
+
+    def add(self, error: BaseException) -> None:
+        """Write an error with its traceback."""
+        text = "".join(traceback.format_exception(error))
+        if self.path is None:
+            sys.stderr.write(text)
+        else:
+            with self.path.open("a") as file:
+                file.write(text)
+
+    def kept(self) -> Path | None:
+        """The file, if something is in it; for the end of a job that failed."""
+        if self.path is not None and self.path.exists() and self.path.stat().st_size:
+            return self.path
+        return None
+
+    def discard(self) -> None:
+        """Remove the file, unless it was asked for; for the end of a job that did not fail."""
+        if self._is_own and self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def standard_error_in(path: str | Path | None) -> Iterator[None]:
+    """Processes that are started in the block write their standard error to the end of a file; None changes nothing."""
+    if path is None:
+        yield
+        return
+    sys.stderr.flush()
+    ours = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

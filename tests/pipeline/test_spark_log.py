@@ -1,0 +1,149 @@
+"""What a user of `kwire pipeline` sees of Spark and Java (nothing), and which exit code a wrong call has; without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from kwire.pipeline import main as module
+from kwire.pipeline.main import JOBS, main
+from kwire.pipeline.problems import Problem, explain_start
+from kwire.pipeline.spark_log import SparkLog, standard_error_in
+
+#: Runs the program without the packages of `.[spark]`.
+BARE = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "pyarrow", "confluent_kafka", "pandas", "numpy"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from kwire.pipeline.main import make_parser
+for job in sys.argv[1:]:
+    try:
+        make_parser(job).parse_args([job, "--help"])
+    except SystemExit:
+        pass
+"""
+
+
+def test_help_of_every_job_needs_no_pyspark() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, *JOBS], capture_output=True, text=True, check=False
+    )
+    assert not done.stderr
+    for name, option in (
+        ("archive", "--keep-replaced"),
+        ("replay", "--into-source"),
+        ("aggregate", "--percentiles"),
+        ("audit", "--open-after"),
+        ("status", "--warn-within"),
+    ):
+        assert f"kwire pipeline {name}" in done.stdout and option in done.stdout
+
+
+def test_job_without_its_packages_is_a_wrong_call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pyspark" else name)
+    assert main(["archive", "--topics=t", "--path=p"]) == 2
+    assert capsys.readouterr().err.startswith("kwire pipeline: archive needs pyspark: pip install")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["archive", "--path=p"],
+        ["archive", "--path=p", "--topics-pattern=("],
+        ["archive", "--path=p", "--topics=t", "--client-property=nonsense=1"],
+        ["replay", "--archive=a", "--to=a=b,a=c"],
+        ["replay", "--archive=a", "--to=a", "--from-time=2", "--to-time=1"],
+        ["aggregate", "logs", "--checkpoint-dir=c", "--topics=t"],
+        ["aggregate", "logs", "--checkpoint-dir=c", "--topics=t", "--to-topic=r", "--schema={"],
+        ["audit"],
+        ["audit", "--archive=a", "--json=/nowhere/report"],
+        ["--config=/nowhere/file", "archive"],
+    ],
+)
+def test_wrong_call_ends_with_2_before_anything_is_asked(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kwire pipeline: ")
+
+
+def _running(monkeypatch: pytest.MonkeyPatch, error: Exception | None, says: str = "") -> None:
+    def run(options: object) -> int:
+        with standard_error_in(options.spark_log):  # type: ignore[attr-defined]
+            subprocess.run(["sh", "-c", f"printf '%s' '{says}' >&2"], check=True)
+        if error is not None:
+            raise error
+        return 0
+
+    monkeypatch.setattr("kwire.pipeline.audit.run", run)
+
+
+def test_what_java_says_is_hidden_and_dropped_if_all_went_well(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    _running(monkeypatch, None, "WARNING: incubator")
+    assert main(["audit"]) == 0
+    assert capfd.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
+    # Asked for: a file of the user's stays.
+    assert main(["audit", f"--spark-log={tmp_path}/mine"]) == 0
+    assert (tmp_path / "mine").read_text() == "WARNING: incubator"
+
+
+def test_failure_is_one_line_and_the_place_of_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    _running(monkeypatch, Problem("topic orders is gone"), "at org.apache.spark")
+    assert main(["audit"]) == 1
+    first, second = capfd.readouterr().err.splitlines()
+    assert first == "kwire pipeline: topic orders is gone"
+    (log,) = tmp_path.iterdir()
+    assert second == f"kwire pipeline: what Spark and Java said is in {log}"
+    assert log.read_text().startswith("at org.apache.spark")
+
+
+def test_error_nobody_knows_shows_its_traceback_only_if_asked_to(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("kwire.pipeline.audit.run", lambda options: 1 // 0)
+    assert main(["audit"]) == 1
+    assert "Traceback" not in capfd.readouterr().err
+    assert "Traceback" in next(tmp_path.iterdir()).read_text()
+    assert main(["audit", "--spark-log=-"]) == 1
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_log_on_standard_error_has_no_file() -> None:
+    with SparkLog("audit", "-") as log:
+        assert log.path is log.kept() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("JAVA_HOME is not set\n", "Spark needs Java 17"),
+        ("x has been compiled by a more recent version of the Java Runtime", "Java 17 or newer"),
+        (":: org.apache#x;4.0.0: not found\nunresolved dependency: x", "cannot be fetched from"),
+        ("Error: Invalid maximum heap size: -Xmxbig\n", "Java does not start: -Xmxbig"),
+        ("Exception in thread main java.lang.Foo: no bar\n at x", "Spark does not start: no bar"),
+        ("", "Spark does not start"),
+    ],
+)
+def test_start_that_fails_is_explained_by_what_java_wrote(text: str, said: str) -> None:
+    assert said in explain_start(text)
+    assert "\n" not in explain_start(text)
