@@ -53,11 +53,6 @@ ABSENCES = (
     Absence("Log directories", "AlterReplicaLogDirs", "replicas cannot be moved"),
     Absence(
         "Newer kinds of groups",
-        "ConsumerGroupHeartbeat ConsumerGroupDescribe",
-        "only the classic protocol is supported",
-    ),
-    Absence(
-        "Newer kinds of groups",
         "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge "
         "DescribeShareGroupOffsets AlterShareGroupOffsets DeleteShareGroupOffsets",
         "there are no share groups",
@@ -218,6 +213,8 @@ READ_AT_START = frozenset(
 
 #: Defaults of keys that have an effect here and are other ones in Apache Kafka 4.3.0.
 NEWER_DEFAULTS = {
+    "group.consumer.assignors": "uniform,range",
+    "group.consumer.migration.policy": "bidirectional",
     "log.message.timestamp.after.max.ms": "3600000",
     "message.timestamp.after.max.ms": "3600000",
     "num.recovery.threads.per.data.dir": "2",
@@ -230,6 +227,7 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
         f"{DEFAULT_QUEUED_BYTES >> 20} MiB; a bound can be raised and not switched off",
     ),
     "socket.receive.buffer.bytes": ("102400", "left to the system, as -1"),
+    "group.consumer.migration.policy": ("disabled", "bidirectional, if it is not set"),
     "advertised.listeners": (
         "the listener's host, or the machine's name",
         "the address each client connected to; in a cluster as in Apache Kafka",

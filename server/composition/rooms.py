@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,9 +12,11 @@ from kwire.types import uuid_to_str
 
 from ..clock import SystemClock, cpu_us
 from ..config import BrokerConfig
+from ..config.group_keys import effective as effective_group_config
 from ..controller.auto_topics import AutoTopics
 from ..controller.controller import Controller, ControllerSettings
 from ..coordinator.group.config import GroupConfig
+from ..coordinator.group.consumer.draft import GroupSettings
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.internal_topic import InternalTopicLog
 from ..coordinator.transaction.config import TransactionConfig
@@ -29,7 +31,7 @@ from ..handlers.registry import HandlerTable
 from ..handlers.table import HANDLERS, WITHOUT_TELEMETRY
 from ..log.upkeep import LogUpkeep
 from ..metadata.endpoint import WILDCARDS
-from ..metadata.image import BrokerRegistration
+from ..metadata.image import GROUPS, BrokerRegistration
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from ..metadata.publisher import ImageListener, MetadataPublisher
 from ..quotas.arithmetic import Window
@@ -178,6 +180,10 @@ def build_rooms(
         InternalTopicLog(GROUP_METADATA_TOPIC, replicas),
         clock,
         turns=turns,
+        metadata=publisher.current,
+        settings_of=lambda group_id: settings_of_group(
+            config, publisher.current().config(GROUPS, group_id)
+        ),
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
     marker_writer = TransactionMarkerWriter(
@@ -400,6 +406,24 @@ def controller_settings(config: BrokerConfig) -> ControllerSettings:
         auto_leader_rebalance=config.get_bool("auto.leader.rebalance.enable"),
         leader_imbalance_percentage=config.get_int("leader.imbalance.per.broker.percentage"),
         leader_imbalance_check_s=config.get_int("leader.imbalance.check.interval.seconds"),
+    )
+
+
+def settings_of_group(config: BrokerConfig, stored: Mapping[str, str]) -> GroupSettings | None:
+    """The settings of a consumer group that has configs of its own."""
+    if not stored:
+        return None
+    values = effective_group_config(config, stored)
+
+    def number(name: str) -> int:
+        value = values[name]
+        assert isinstance(value, int)
+        return value
+
+    return GroupSettings(
+        number("consumer.session.timeout.ms"),
+        number("consumer.heartbeat.interval.ms"),
+        number("consumer.assignment.interval.ms"),
     )
 
 

@@ -14,6 +14,7 @@ from .definitions import (
     UpdateMode,
     at_least,
     between,
+    ignore_case,
     one_of,
 )
 
@@ -244,6 +245,25 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Longest session timeout a member may ask for."),
     key("group.max.size", INT, "2147483647", MEDIUM, valid=at_least(1),
         doc="Maximum number of members in a group."),
+    # Consumer groups (KIP-848)
+    key("group.consumer.assignors", LIST, "org.apache.kafka.coordinator.group.assignor.UniformAssignor,org.apache.kafka.coordinator.group.assignor.RangeAssignor", MEDIUM,
+        doc="Assignors of consumer groups, the default first: uniform and range, or the names of Apache Kafka's classes."),
+    key("group.consumer.heartbeat.interval.ms", INT, "5000", MEDIUM, valid=at_least(1),
+        doc="How often members of a consumer group send a heartbeat."),
+    key("group.consumer.max.heartbeat.interval.ms", INT, "15000", MEDIUM, valid=at_least(1),
+        doc="Longest such interval."),
+    key("group.consumer.max.session.timeout.ms", INT, "60000", MEDIUM, valid=at_least(1),
+        doc="Longest session timeout of consumer groups."),
+    key("group.consumer.max.size", INT, "2147483647", MEDIUM, valid=at_least(1),
+        doc="Maximum number of members in a consumer group."),
+    key("group.consumer.migration.policy", STRING, "disabled", MEDIUM, valid=ignore_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), internal=True,
+        doc="Whether classic groups become consumer groups when a member joins that speaks the consumer protocol (upgrade), and classic groups again when the last of these leaves (downgrade)."),
+    key("group.consumer.min.heartbeat.interval.ms", INT, "5000", MEDIUM, valid=at_least(1),
+        doc="Shortest interval between heartbeats."),
+    key("group.consumer.min.session.timeout.ms", INT, "45000", MEDIUM, valid=at_least(1),
+        doc="Shortest session timeout of consumer groups."),
+    key("group.consumer.session.timeout.ms", INT, "45000", MEDIUM, valid=at_least(1),
+        doc="Time without a heartbeat after which a member of a consumer group is removed."),
     key("offset.metadata.max.bytes", INT, "4096", HIGH,
         doc="Maximum length of the metadata of a committed offset."),
     key("offsets.commit.timeout.ms", INT, "5000", HIGH, valid=at_least(1),
@@ -342,3 +362,25 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Lowest level that is logged; DEBUG has a line for each request."),
 )
 # fmt: on
+
+#: Keys of Apache Kafka 4.3 that 3.9 does not have, and that have an effect.
+NEWER_KEYS: tuple[ConfigKey, ...] = (
+    key(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        "1000",
+        MEDIUM,
+        CLUSTER_WIDE,
+        valid=at_least(0),
+        doc="Shortest time between two target assignments of a consumer group; 0 makes one for each change.",
+    ),
+    key(
+        "group.consumer.regex.refresh.interval.ms",
+        INT,
+        "600000",
+        MEDIUM,
+        valid=at_least(10000),
+        internal=True,
+        doc="How often the topics that regular expressions of consumer groups match are looked up, besides when topics are created.",
+    ),
+)

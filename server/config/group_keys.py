@@ -89,11 +89,11 @@ GROUP: dict[str, GroupKey] = {
     each.key.name: each
     for each in (
         _key("consumer.heartbeat.interval.ms", 5000, 1, 5000, 15000,
-             "The time between two heartbeats of a member of a consumer group."),
+             "The time between two heartbeats of a member of a consumer group.", idle=False),
         _key("consumer.session.timeout.ms", 45000, 1, 45000, 60000,
-             "How long a member of a consumer group may be silent before it has failed."),
+             "How long a member of a consumer group may be silent before it has failed.", idle=False),
         _key("consumer.assignment.interval.ms", 1000, 0, 0, 15000,
-             "The least time between two assignments of a consumer group."),
+             "The least time between two assignments of a consumer group.", idle=False),
         _key("share.heartbeat.interval.ms", 5000, 1, 5000, 15000,
              "The time between two heartbeats of a member of a share group."),
         _key("share.session.timeout.ms", 45000, 1, 45000, 60000,

@@ -16,7 +16,6 @@ from .definitions import (
     UpdateMode,
     at_least,
     between,
-    ignore_case,
     one_of,
 )
 
@@ -57,15 +56,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("early.start.listeners", STRING, None, HIGH),
     key("eligible.leader.replicas.enable", BOOLEAN, "false", HIGH),
     key("fetch.purgatory.purge.interval.requests", INT, "1000", MEDIUM),
-    key("group.consumer.assignors", LIST, "org.apache.kafka.coordinator.group.assignor.UniformAssignor,org.apache.kafka.coordinator.group.assignor.RangeAssignor", MEDIUM),
-    key("group.consumer.heartbeat.interval.ms", INT, "5000", MEDIUM, valid=at_least(1)),
-    key("group.consumer.max.heartbeat.interval.ms", INT, "15000", MEDIUM, valid=at_least(1)),
-    key("group.consumer.max.session.timeout.ms", INT, "60000", MEDIUM, valid=at_least(1)),
-    key("group.consumer.max.size", INT, "2147483647", MEDIUM, valid=at_least(1)),
-    key("group.consumer.migration.policy", STRING, "disabled", MEDIUM, valid=ignore_case("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), internal=True),
-    key("group.consumer.min.heartbeat.interval.ms", INT, "5000", MEDIUM, valid=at_least(1)),
-    key("group.consumer.min.session.timeout.ms", INT, "45000", MEDIUM, valid=at_least(1)),
-    key("group.consumer.session.timeout.ms", INT, "45000", MEDIUM, valid=at_least(1)),
     key("group.coordinator.append.linger.ms", INT, "10", MEDIUM, valid=at_least(0)),
     key("group.coordinator.new.enable", BOOLEAN, "false", MEDIUM, internal=True),
     key("group.coordinator.rebalance.protocols", LIST, "classic", MEDIUM, valid=one_of("consumer", "classic", "share", "unknown")),
@@ -190,10 +180,8 @@ NEWER_NAMES: frozenset[str] = frozenset(
     controller.quorum.fetch.snapshot.max.bytes
     cordoned.log.dirs
     follower.fetch.last.tiered.offset.enable
-    group.consumer.assignment.interval.ms
     group.consumer.max.assignment.interval.ms
     group.consumer.min.assignment.interval.ms
-    group.consumer.regex.refresh.interval.ms
     group.coordinator.background.threads
     group.coordinator.cached.buffer.max.bytes
     group.share.assignment.interval.ms

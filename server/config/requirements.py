@@ -14,6 +14,10 @@ AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 )
 
+#: The assignors of consumer groups, and the names of their classes in Apache Kafka.
+ASSIGNORS = ("uniform", "range")
+ASSIGNOR_CLASSES = ("UniformAssignor", "RangeAssignor")
+
 #: What makes principals in Apache Kafka, and as kwire does; any other class would make other ones.
 PRINCIPAL_BUILDERS = (
     "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -57,6 +61,27 @@ def check_broker_values(values: Mapping[str, Value]) -> None:
         "log.dirs",
         "At least one log directory must be defined via log.dirs or log.dir.",
     )
+    for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+        name = f"group.consumer.{what}"
+        lowest, highest = f"group.consumer.min.{what}", f"group.consumer.max.{what}"
+        require(
+            (number(lowest) or 0) <= (number(name) or 0),
+            name,
+            f"{name} must be greater than or equal to {lowest}",
+        )
+        require(
+            (number(name) or 0) <= (number(highest) or 0),
+            name,
+            f"{name} must be less than or equal to {highest}",
+        )
+    assignors = values["group.consumer.assignors"]
+    for assignor in assignors if isinstance(assignors, list) else ():
+        require(
+            assignor in ASSIGNORS or assignor.rpartition(".")[2] in ASSIGNOR_CLASSES,
+            "group.consumer.assignors",
+            f"{assignor} is neither uniform nor range",
+        )
+    require(bool(assignors), "group.consumer.assignors", "group.consumer.assignors names none")
     queued, largest = number("queued.max.request.bytes"), number("socket.request.max.bytes")
     require(
         queued is None or queued <= 0 or largest is None or queued >= largest,

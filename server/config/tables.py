@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .broker_keys import BROKER_KEYS
+from .broker_keys import BROKER_KEYS, NEWER_KEYS
 from .definitions import ConfigKey, ConfigType, UpdateMode, at_least
 from .inert_keys import INERT_BROKER_KEYS, NEWER_NAMES
 from .security_keys import SECURITY_KEYS
 from .topic_keys import TOPIC_KEYS
 
 BROKER: dict[str, ConfigKey] = {
-    key.name: key for key in (*BROKER_KEYS, *SECURITY_KEYS, *INERT_BROKER_KEYS)
+    key.name: key for key in (*BROKER_KEYS, *NEWER_KEYS, *SECURITY_KEYS, *INERT_BROKER_KEYS)
 }
 TOPIC: dict[str, ConfigKey] = {key.name: key for key in TOPIC_KEYS}
 

@@ -6,11 +6,17 @@ Source: GroupCoordinator.scala (validateGroupStatus), GroupCoordinatorAdapter.sc
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from typing import NamedTuple
-from uuid import uuid4
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
 from kwire.errors import ErrorCode
+from kwire.messages import consumer_group_describe as described_consumer_group
+from kwire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from kwire.messages.describe_groups import DescribedGroup
 from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kwire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -22,17 +28,24 @@ from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 from ..clock import Clock
+from ..metadata.image import MetadataImage
 from ..metadata.internal_topics import GROUP_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
-from ..turns import Turns
+from ..turns import Steps, Turns
 from .group.classic import Joining
 from .group.config import GroupConfig
-from .group.listing import CLASSIC_GROUP_TYPE, describe_group, list_group
+from .group.consumer.draft import AssignTarget, Client, GroupSettings, ResolveRegexes
+from .group.consumer.heartbeat import check_request, refused
+from .group.consumer.machine import Metadata
+from .group.consumer.refusal import Refusal
+from .group.consumer.topic_hash import TopicHashes
+from .group.listing import describe_consumer_group, describe_group, list_group
 from .group.memory import GroupMemory
 from .group.offsets import FetchedOffset, commit_error, transactional_commit_error
 from .group.partitioner import partition_for
 from .group.rebalance import join_error, sync_error
 from .group.shard import GroupShard
+from .pattern import match_in_steps
 from .result import Result
 from .runtime import CoordinatorLog, CoordinatorRuntime
 
@@ -72,8 +85,13 @@ class GroupCoordinator:
         clock: Clock,
         new_uuid: Callable[[], object] = uuid4,
         turns: Turns | None = None,
+        metadata: Callable[[], MetadataImage] = MetadataImage,
+        settings_of: Callable[[str], GroupSettings | None] = lambda group_id: None,
     ) -> None:
         self.config = config
+        self.image = metadata
+        self.settings_of = settings_of
+        self.metadata = Metadata(metadata, TopicHashes(), self.group_settings)
         self.memory = GroupMemory()
         self.new_uuid = new_uuid
         self.offsets_topic_partitions = config.offsets_topic_partitions
@@ -81,8 +99,9 @@ class GroupCoordinator:
             GROUP_METADATA_TOPIC,
             coordinator_log,
             clock,
-            lambda partition: GroupShard(partition, self.config, self.memory),
+            lambda partition: GroupShard(partition, self.config, self.memory, self.metadata),
             lambda: self.config.offsets_commit_timeout_ms,
+            self.perform,
             turns=turns,
         )
 
@@ -232,9 +251,10 @@ class GroupCoordinator:
             # While loading, no member can have failed, so the answer is no error.
             loading = shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return HeartbeatResponse(error_code=ErrorCode.NONE if loading else shard)
-        return self.runtime.run_at_once(
+        answer: HeartbeatResponse = self.runtime.run_at_once(
             partition, lambda shard, token, now_ms: shard.heartbeat(request, token, now_ms)
         )
+        return answer
 
     def leave_group(
         self, request: LeaveGroupRequest
@@ -247,12 +267,103 @@ class GroupCoordinator:
             partition, lambda shard, token, now_ms: shard.leave_group(request, token, now_ms)
         )
 
+    # Members of the consumer protocol
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+        """Let a member join, stay or leave."""
+        try:
+            check_request(request, client.version, self.config.consumer_assignors)
+        except Refusal as refusal:
+            return refused(refusal)
+        partition, shard = self.find(request.group_id)
+        if isinstance(shard, ErrorCode):
+            return ConsumerGroupHeartbeatResponse(error_code=shard)
+        if not request.member_id:
+            request.member_id = self.new_member_id()
+        return self.runtime.run(
+            partition,
+            lambda shard, token, now_ms: shard.consumer.consumer_heartbeat(
+                request, client, token, now_ms
+            ),
+        )
+
+    def new_member_id(self) -> str:
+        """Make a member id as Apache Kafka does: a random UUID in base64, without padding."""
+        made = UUID(str(self.new_uuid()))
+        text = urlsafe_b64encode(made.bytes).decode().rstrip("=")
+        return "A" + text[1:] if text.startswith("-") else text
+
+    def group_settings(self, group_id: str) -> GroupSettings:
+        """The settings of a group: its own, or those of the broker."""
+        return self.settings_of(group_id) or GroupSettings.of(self.config)
+
+    def describe_consumer_group(self, group_id: str) -> described_consumer_group.DescribedGroup:
+        """Describe a consumer group, without authorized operations."""
+        _, shard = self.find(group_id)
+        if isinstance(shard, ErrorCode):
+            return described_consumer_group.DescribedGroup(group_id=group_id, error_code=shard)
+        return describe_consumer_group(
+            group_id, shard.groups.get(group_id), self.config.consumer_assignors[0], self.image()
+        )
+
+    def perform(
+        self, partition: int, leader_epoch: int, effect: AssignTarget | ResolveRegexes
+    ) -> None:
+        """Do in turns what would take a group's operation too long, and hand the result to its shard."""
+        steps: Steps[None]
+        if isinstance(effect, AssignTarget):
+            steps = self._assign(partition, effect)
+        else:
+            steps = self._resolve(partition, effect)
+        self.runtime.turns.start(steps, effect.group_id)
+
+    def _assign(self, partition: int, effect: AssignTarget) -> Steps[None]:
+        found = None
+        try:
+            found = yield from effect.steps
+        finally:
+            self._hand_over(
+                partition,
+                lambda shard, now_ms: shard.consumer.target_assigned(effect, found, now_ms),
+            )
+
+    def _resolve(self, partition: int, effect: ResolveRegexes) -> Steps[None]:
+        image = self.image()
+        began_ms = self.runtime.now_ms()
+        found: dict[str, frozenset[str]] | None = None
+        try:
+            matched = yield from match_in_steps(effect.regexes, image.topics)
+            known: dict[str, bool] = {}
+            for name in {name for names in matched.values() for name in names}:
+                yield
+                known[name] = effect.may_describe(name)
+            found = {
+                regex: frozenset(name for name in names if known[name])
+                for regex, names in matched.items()
+            }
+        finally:
+            self._hand_over(
+                partition,
+                lambda shard, now_ms: shard.consumer.regexes_resolved(
+                    effect, found, image, began_ms, now_ms
+                ),
+            )
+
+    def _hand_over(
+        self, partition: int, operation: Callable[[GroupShard, int], Result[Any]]
+    ) -> None:
+        if not isinstance(self.runtime.shard(partition), ErrorCode):
+            self.runtime.start(partition, operation)
+
     # Offsets
 
     def commit_offsets(
         self,
         request: OffsetCommitRequest,
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        version: int = -1,
     ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Store offsets of partitions that the caller knows to exist."""
         partition, shard = self.find(request.group_id, may_be_empty=True)
@@ -261,7 +372,7 @@ class GroupCoordinator:
         return self.runtime.run(
             partition,
             lambda shard, token, now_ms: shard.commit_offsets(
-                request, token, now_ms, unknown_group
+                request, token, now_ms, unknown_group, version
             ),
         )
 
@@ -295,11 +406,16 @@ class GroupCoordinator:
         group_id: str,
         topics: Sequence[tuple[str, Sequence[int]]] | None,
         require_stable: bool,
+        member_id: str | None = None,
+        member_epoch: int = -1,
     ) -> FetchedGroup:
         """Read committed offsets; all of them if `topics` is None."""
         _, shard = self.find(group_id, may_be_empty=True)
         if isinstance(shard, ErrorCode):
             return FetchedGroup(shard, [])
+        error = shard.validate_fetch(group_id, member_id, member_epoch)
+        if error is not ErrorCode.NONE:
+            return FetchedGroup(error, [])
         return FetchedGroup(ErrorCode.NONE, shard.fetch_offsets(group_id, topics, require_stable))
 
     def committed_partitions(self, group_id: str) -> list[tuple[str, list[int]]]:
@@ -347,12 +463,12 @@ class GroupCoordinator:
         wanted_types = {name.lower() for name in types}
         loading = self.runtime.is_loading()
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE
-        if wanted_types and CLASSIC_GROUP_TYPE not in wanted_types:
-            return error, []
         rows = []
         for _, shard in list(self.runtime.active()):
             for group in list(shard.groups.values()):
                 yield
+                if wanted_types and group.kind not in wanted_types:
+                    continue
                 if not wanted_states or group.state.value.lower() in wanted_states:
                     rows.append(list_group(group))
         return error, rows

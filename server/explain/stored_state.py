@@ -11,7 +11,7 @@ from kwire.messages.internal.group_metadata import GroupMetadataValue
 from kwire.records.batch import RecordBatch
 
 from ..coordinator.group.records import GroupRecord, OffsetRecord
-from ..coordinator.group.records import decode_record as decode_group_record
+from ..coordinator.group.stored import decode_record as decode_group_record
 from ..coordinator.transaction.records import decode_record as decode_transaction_record
 from ..coordinator.transaction.state import TransactionMetadata
 from .facts import GroupMember

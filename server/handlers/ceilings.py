@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
 
 
 class ApiRange(NamedTuple):
@@ -186,7 +187,7 @@ CEILING_4_3 = Ceiling(
         91: (0, 0),  # AlterShareGroupOffsets
         92: (0, 0),  # DeleteShareGroupOffsets
     },
-    {TRANSACTION_VERSION: (0, 2)},
+    {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)},
 )
 
 CEILINGS = {ceiling.name: ceiling for ceiling in (CEILING_3_9, CEILING_4_3)}

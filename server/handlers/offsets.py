@@ -110,7 +110,7 @@ def offset_commit(
         yield
         part = copy(request)
         part.topics = topics
-        answers.append(coordinator.commit_offsets(part, unknown_group))
+        answers.append(coordinator.commit_offsets(part, unknown_group, ctx.version))
     if len(answers) == 1 and known is asked:
         (answer,) = answers
         return answer if isinstance(answer, OffsetCommitResponse) else ctx.later(answer)
@@ -386,6 +386,8 @@ def _fetch(
     group_id: str,
     topics: Sequence[tuple[AskedTopic, Sequence[int]]] | None,
     require_stable: bool,
+    member_id: str | None = None,
+    member_epoch: int = -1,
 ) -> Generator[None, None, GroupOffsets]:
     """Read the offsets of a group, of all partitions that the client may know of if `topics` is None.
 
@@ -398,7 +400,9 @@ def _fetch(
     if topics is None:
         topics = yield from _all_partitions(ctx, group_id)
     found: list[tuple[AskedTopic, list[FetchedOffset]]] = []
-    error, _ = coordinator.fetch_offsets(group_id, (), require_stable)
+    error, _ = coordinator.fetch_offsets(group_id, (), require_stable, member_id, member_epoch)
+    if error is not ErrorCode.NONE:
+        return GroupOffsets(error, [])
     for topic, numbers in topics:
         yield
         rows: list[FetchedOffset] = []
@@ -450,7 +454,14 @@ def offset_fetch(
     groups = []
     for asked in (yield from without_many_repeats(request.groups, _asked)):
         topics = yield from _partitions(ctx, asked.topics)
-        error, found = yield from _fetch(ctx, asked.group_id, topics, request.require_stable)
+        error, found = yield from _fetch(
+            ctx,
+            asked.group_id,
+            topics,
+            request.require_stable,
+            asked.member_id,
+            asked.member_epoch,
+        )
         row = OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error, topics=[])
         groups.append(row)
         for topic, offsets in found:

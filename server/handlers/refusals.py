@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TypeVar
 
 from kwire.messages import alter_configs as alter
+from kwire.messages import consumer_group_describe as described_consumer_group
 from kwire.messages import describe_producers as described_producers
 from kwire.messages import incremental_alter_configs as incremental
 from kwire.messages.add_partitions_to_txn import (
@@ -35,6 +36,10 @@ from kwire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+)
+from kwire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
 )
 from kwire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kwire.messages.create_partitions import (
@@ -388,6 +393,18 @@ def describe_groups(
     """Each group has the error."""
     return DescribeGroupsResponse(
         groups=[DescribedGroup(group_id=name, error_code=error) for name in request.groups]
+    )
+
+
+def consumer_group_describe(
+    ctx: RequestContext, request: ConsumerGroupDescribeRequest, error: ErrorCode
+) -> ConsumerGroupDescribeResponse:
+    """Each group has the error."""
+    return ConsumerGroupDescribeResponse(
+        groups=[
+            described_consumer_group.DescribedGroup(group_id=each, error_code=error)
+            for each in request.group_ids
+        ]
     )
 
 

@@ -9,6 +9,7 @@ from .api_versions import api_versions
 from .client_quotas import alter_client_quotas, describe_client_quotas
 from .config_resources import list_config_resources
 from .configs import alter_configs, describe_configs, incremental_alter_configs
+from .consumer_groups import consumer_group_describe, consumer_group_heartbeat
 from .controller_requests import allocate_producer_ids, alter_partition, controlled_shutdown
 from .delegation_tokens import (
     create_delegation_token,
@@ -117,6 +118,8 @@ HANDLERS: tuple[Handler[Any], ...] = (
     describe_transactions,
     list_transactions,
     allocate_producer_ids,
+    consumer_group_heartbeat,
+    consumer_group_describe,
     get_telemetry_subscriptions,
     push_telemetry,
     list_config_resources,

@@ -11,7 +11,7 @@ from .requests import RequestMetrics, TopicMetrics
 if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..controller.controller import Controller
-    from ..coordinator.group.state import Group
+    from ..coordinator.group.kinds import AnyGroup
     from ..coordinator.group_coordinator import GroupCoordinator
     from ..coordinator.transaction_coordinator import TransactionCoordinator
     from ..handlers.login import SaslLogins
@@ -101,7 +101,7 @@ class View:
     global_partitions: int = 0
     offline_partitions: int = 0
     imbalance: int = 0
-    groups: list[Group] = field(default_factory=list)
+    groups: list[AnyGroup] = field(default_factory=list)
     groups_by_state: dict[str, int] = field(default_factory=dict)
     offsets: int = 0
     transactional_ids: int = 0

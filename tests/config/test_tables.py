@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.config.broker_keys import AUTHORIZER_KEYS
+from server.config.broker_keys import AUTHORIZER_KEYS, NEWER_KEYS
 from server.config.definitions import ConfigKey, UpdateMode
 from server.config.tables import BROKER, QUOTA, TOPIC, is_newer_name
 from server.config.topic_keys import SERVER_SYNONYMS
@@ -50,8 +50,9 @@ def expected_columns(row: dict[str, Any], key: ConfigKey) -> dict[str, Any]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the tables of Apache Kafka lack the key."""
-    return name.startswith("kwire.") or name in AUTHORIZER_KEYS
+    """Whether the tables of Apache Kafka 3.9 lack the key."""
+    newer = {key.name for key in NEWER_KEYS}
+    return name.startswith("kwire.") or name in AUTHORIZER_KEYS or name in newer
 
 
 def test_broker_keys_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
@@ -63,9 +64,16 @@ def test_broker_keys_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
         assert key.update is UPDATE[rows[name]["update"]]
 
 
+def test_newer_keys_are_those_of_4_3(reference: dict[str, Any]) -> None:
+    rows = {row["name"]: row for row in reference["4.3.0"]["broker"]}
+    for key in NEWER_KEYS:
+        assert columns(key) == expected_columns(rows[key.name], key)
+        assert key.update is UPDATE[rows[key.name]["update"]]
+
+
 def test_dynamic_keys_are_those_of_3_9_2(reference: dict[str, Any]) -> None:
     dynamic = [name for name, key in BROKER.items() if key.update is not UpdateMode.READ_ONLY]
-    ours = sorted(name for name in dynamic if not name.startswith("kwire."))
+    ours = sorted(name for name in dynamic if not is_ours(name))
     assert ours == sorted(reference["3.9.2"]["dynamicBrokerNames"])
 
 
@@ -100,9 +108,13 @@ def test_every_synonym_is_a_broker_key() -> None:
     assert {name for rows in SERVER_SYNONYMS.values() for name, _ in rows} <= set(BROKER)
 
 
-#: Read in requirements.py (log.dir), named in a rule about changing them (threads), or carried into LogConfig for
+#: Read in requirements.py (log.dir, bounds of group.consumer.*), named in a rule about changing them (threads), or carried into LogConfig for
 #: the transactions to come.
 ELSEWHERE = (
+    "group.consumer.max.heartbeat.interval.ms",
+    "group.consumer.max.session.timeout.ms",
+    "group.consumer.min.heartbeat.interval.ms",
+    "group.consumer.min.session.timeout.ms",
     "log.dir",
     "log.dirs",
     "log.cleaner.threads",

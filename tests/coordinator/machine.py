@@ -26,9 +26,9 @@ from kwire.messages.txn_offset_commit import (
 )
 from server.coordinator.group.classic import Joining
 from server.coordinator.group.config import GroupConfig
-from server.coordinator.group.records import decode_record, encode_record
 from server.coordinator.group.shard import GroupShard
 from server.coordinator.group.state import Group, GroupState
+from server.coordinator.group.stored import decode_record, encode_record
 from server.coordinator.result import Result, Timer
 from tests.support.clock import ManualClock
 
@@ -56,11 +56,11 @@ class Machine:
     one after another.
     """
 
-    def __init__(self, **config: int) -> None:
+    def __init__(self, **config: Any) -> None:
         settings = {"initial_rebalance_delay_ms": DELAY_MS, **config}
         self.config = GroupConfig(**settings)
         self.clock = ManualClock()
-        self.shard = GroupShard(0, self.config)
+        self.shard = self.new_shard()
         self.log: list[Batch] = []
         self.in_flight: list[tuple[Batch, Any]] = []
         self.hold = False
@@ -69,6 +69,9 @@ class Machine:
         self.answers: dict[int, Any] = {}
         self.timers: dict[tuple[str, tuple[str, ...]], Timer] = {}
         self.apply(self.shard.loaded(self.now))
+
+    def new_shard(self) -> GroupShard:
+        return GroupShard(0, self.config)
 
     @property
     def now(self) -> int:
@@ -124,7 +127,7 @@ class Machine:
 
     def reload(self) -> GroupShard:
         """Return the state of a new coordinator that loaded the committed log."""
-        shard = GroupShard(0, self.config)
+        shard = self.new_shard()
         replay_log(shard, self.log)
         self.reloaded = shard.loaded(self.now)
         return shard

@@ -14,11 +14,10 @@ from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.partitioner import partition_for
 from server.coordinator.group.records import (
     GroupRecord,
-    decode_record,
-    encode_record,
     group_record,
 )
 from server.coordinator.group.shard import GroupShard
+from server.coordinator.group.stored import decode_record, encode_record
 from server.coordinator.group_coordinator import GroupCoordinator
 from server.turns import exhaust
 from tests.golden.recorded import log_directory, read_json

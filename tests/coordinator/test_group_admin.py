@@ -10,8 +10,9 @@ from server.config import BrokerConfig
 from server.coordinator.group.config import GroupConfig
 from server.coordinator.group.listing import describe_group, list_group
 from server.coordinator.group.partitioner import java_string_hash, partition_for
-from server.coordinator.group.records import GroupRecord, decode_record, encode_record
+from server.coordinator.group.records import GroupRecord
 from server.coordinator.group.state import GroupState, read_subscription
+from server.coordinator.group.stored import decode_record, encode_record
 from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.machine import GROUP, SESSION_MS, Machine
 from tests.coordinator.test_offsets import subscription
@@ -321,7 +322,7 @@ def test_group_key_and_value_are_those_of_apache_kafka(machine: Machine) -> None
 
 
 def test_keys_of_other_protocols_are_passed_over() -> None:
-    assert decode_record(b"\0\3\5group", b"\0\0") is None
+    assert decode_record(b"\0\x0b\0\5group", b"\0\0") is None
     assert decode_record(b"\xff\xff", b"\0\0") is None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kwire.errors import ErrorCode
-from server.coordinator.group.records import OffsetRecord, decode_record, encode_record
+from server.coordinator.group.records import OffsetRecord
 from server.coordinator.group.state import GroupState
+from server.coordinator.group.stored import decode_record, encode_record
 from server.metadata.topic_partition import TopicPartition
 from tests.coordinator.machine import GROUP, RANGE, Machine
 

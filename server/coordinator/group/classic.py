@@ -213,7 +213,7 @@ def join_known_member(
     """Let a known member join again."""
     request = joining.request
     member_id = request.member_id
-    error = validate_member(group, member_id, request.group_instance_id)
+    error = group.validate_member(member_id, request.group_instance_id)
     if error is ErrorCode.NONE and group.state is GroupState.EMPTY:
         error = ErrorCode.UNKNOWN_MEMBER_ID
     if error is not ErrorCode.NONE:
@@ -371,7 +371,7 @@ def sync_group(
 def validate_sync(group: Group, request: SyncGroupRequest) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    error = validate_member(group, request.member_id, request.group_instance_id)
+    error = group.validate_member(request.member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
         return error
     if request.generation_id != group.generation_id:
@@ -422,7 +422,7 @@ def heartbeat(
     """Note that a member is alive, and tell it whether it must join again."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    error = validate_member(group, member_id, instance_id)
+    error = group.validate_member(member_id, instance_id)
     if error is not ErrorCode.NONE:
         return error
     if generation_id != group.generation_id:
@@ -452,24 +452,10 @@ def leave_group(
         remove_pending_member(config, group, member_id, now_ms, out)
         return MemberResponse(member_id=member_id, group_instance_id=instance_id)
     else:
-        error = validate_member(group, member_id, instance_id)
+        error = group.validate_member(member_id, instance_id)
     if error is ErrorCode.NONE:
         reason = f"{member_id} leaves; client reason: {leaving.reason or 'not provided'}"
         remove_member(config, group, group.members[member_id], now_ms, out, reason)
     return MemberResponse(
         member_id=leaving.member_id, group_instance_id=instance_id, error_code=error
     )
-
-
-# Shared by all requests
-
-
-def validate_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
-    """Check that a member id is known, and that its instance id still has it."""
-    if instance_id is not None:
-        current_id = group.static_members.get(instance_id)
-        if current_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if current_id != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID
-    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID

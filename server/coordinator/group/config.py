@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...config import BrokerConfig
+
+_ASSIGNOR_CLASS = re.compile(
+    r"org\.apache\.kafka\.coordinator\.group\.assignor\.(Uniform|Range)Assignor"
+)
+
+
+def assignor_name(name: str) -> str:
+    """The name of an assignor that is given by Apache Kafka's class, or by its name."""
+    found = _ASSIGNOR_CLASS.fullmatch(name)
+    return name if found is None else found[1].lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,13 @@ class GroupConfig:
     members_max_bytes: int = 128 * 1024 * 1024
     offsets_max_bytes: int = 512 * 1024 * 1024
     stores_topic_ids: bool = False
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 1_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_regex_refresh_interval_ms: int = 600_000
+    consumer_migration_policy: str = "bidirectional"
 
     @classmethod
     def of(cls, config: BrokerConfig, *, stores_topic_ids: bool = False) -> GroupConfig:
@@ -47,4 +65,18 @@ class GroupConfig:
             members_max_bytes=config.get_int("kwire.group.members.max.bytes"),
             offsets_max_bytes=config.get_int("kwire.group.offsets.max.bytes"),
             stores_topic_ids=stores_topic_ids,
+            consumer_session_timeout_ms=config.get_int("group.consumer.session.timeout.ms"),
+            consumer_heartbeat_interval_ms=config.get_int("group.consumer.heartbeat.interval.ms"),
+            consumer_assignment_interval_ms=config.get_int("group.consumer.assignment.interval.ms"),
+            consumer_max_size=config.get_int("group.consumer.max.size"),
+            consumer_assignors=tuple(
+                assignor_name(name) for name in config.get_list("group.consumer.assignors")
+            ),
+            consumer_regex_refresh_interval_ms=config.get_int(
+                "group.consumer.regex.refresh.interval.ms"
+            ),
+            # 3.9's default is "disabled"; where consumer groups are served at all, 4.3's counts.
+            consumer_migration_policy=config.static.get(
+                "group.consumer.migration.policy", "bidirectional"
+            ).lower(),
         )

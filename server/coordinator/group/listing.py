@@ -1,27 +1,39 @@
-"""How DescribeGroups and ListGroups show a group. Source: GroupMetadata.summary, overview."""
+"""How DescribeGroups, ConsumerGroupDescribe and ListGroups show a group.
+
+Source: GroupMetadata.summary and overview, ConsumerGroup.asDescribedGroup.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from kwire.errors import ErrorCode
+from kwire.messages import consumer_group_describe as described_consumer_group
 from kwire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kwire.messages.list_groups import ListedGroup
 
+from ...metadata.image import MetadataImage
+from .consumer.group import ConsumerGroup
+from .consumer.member import ConsumerGroupMember
+from .kinds import AnyGroup
 from .state import Group, GroupState
 
-CLASSIC_GROUP_TYPE = "classic"
+#: The kinds of members in a ConsumerGroupDescribe.
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def describe_group(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """Describe a group; metadata and assignments only while it is stable.
+def describe_group(group_id: str, group: AnyGroup | None, version: int) -> DescribedGroup:
+    """Describe a classic group; metadata and assignments only while it is stable.
 
-    Shape: a group that does not exist is "Dead" without an error, or from version 6 on
+    Shape: a group that does not exist, or is of another kind, is "Dead" without an error, or from version 6 on
     GROUP_ID_NOT_FOUND (KIP-1043).
     """
-    if group is None:
+    if not isinstance(group, Group):
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= 6:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = f"Group {group_id} not found."
+            found = "not found" if group is None else "is not a classic group"
+            described.error_message = f"Group {group_id} {found}."
         return described
     protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(
@@ -43,10 +55,71 @@ def describe_group(group_id: str, group: Group | None, version: int) -> Describe
     )
 
 
-def list_group(group: Group) -> ListedGroup:
+def list_group(group: AnyGroup) -> ListedGroup:
     return ListedGroup(
         group_id=group.group_id,
         protocol_type=group.protocol_type or "",
         group_state=group.state.value,
-        group_type=CLASSIC_GROUP_TYPE,
+        group_type=group.kind,
+    )
+
+
+def describe_consumer_group(
+    group_id: str, group: AnyGroup | None, default_assignor: str, image: MetadataImage
+) -> described_consumer_group.DescribedGroup:
+    """Describe a consumer group. Errors: GROUP_ID_NOT_FOUND, also for a group of another kind."""
+    if not isinstance(group, ConsumerGroup):
+        found = "not found" if group is None else "is not a consumer group"
+        return described_consumer_group.DescribedGroup(
+            group_id=group_id,
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+            error_message=f"Group {group_id} {found}.",
+        )
+    return described_consumer_group.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.preferred_assignor() or default_assignor,
+        members=[describe_member(group, member, image) for member in group.members.values()],
+    )
+
+
+def describe_member(
+    group: ConsumerGroup, member: ConsumerGroupMember, image: MetadataImage
+) -> described_consumer_group.Member:
+    """Describe a member; what it has to give up still counts as its own."""
+    has: dict[bytes, list[int]] = {}
+    for partitions in (member.assigned, member.revoking):
+        for topic_id, some in partitions.items():
+            has.setdefault(topic_id, []).extend(some)
+    return described_consumer_group.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        subscribed_topic_regex=member.subscribed_topic_regex,
+        assignment=_assignment(has, image),
+        target_assignment=_assignment(group.target.get(member.member_id, {}), image),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _assignment(
+    partitions: Mapping[bytes, Iterable[int]], image: MetadataImage
+) -> described_consumer_group.Assignment:
+    """Partitions of those topics that exist."""
+    return described_consumer_group.Assignment(
+        topic_partitions=[
+            described_consumer_group.TopicPartitions(
+                topic_id=topic_id,
+                topic_name=image.topics_by_id[topic_id].name,
+                partitions=sorted(some),
+            )
+            for topic_id, some in partitions.items()
+            if topic_id in image.topics_by_id
+        ]
     )

@@ -6,7 +6,7 @@ the log's errors are translated), KIP-211 (expiry), KIP-447 (require_stable), KI
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
@@ -33,8 +33,8 @@ from kwire.types import ZERO_UUID
 
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result
-from .classic import validate_member
 from .config import GroupConfig
+from .kinds import AnyGroup, Committer
 from .offset_store import NO_OFFSET, OffsetAndMetadata
 from .rebalance import keep_alive
 from .records import GroupRecord, OffsetRecord
@@ -83,26 +83,28 @@ class FetchedOffset(NamedTuple):
 
 def commit_offsets(
     config: GroupConfig,
-    group: Group,
+    group: AnyGroup,
     request: OffsetCommitRequest,
     token: int,
     write_id: int,
     now_ms: int,
     out: Result[Any],
+    version: int = -1,
+    topic_id: Callable[[str], bytes | None] = lambda name: None,
 ) -> None:
     """Store a member's, or a simple consumer's, offsets."""
-    generation_id = request.generation_id_or_member_epoch
-    error = validate_commit(
-        group, generation_id, request.member_id, request.group_instance_id, transactional=False
+    sender = Committer(
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        transactional=False,
+        version=version,
     )
-    if error is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
-        # The member knows this generation but not yet its own assignment.
-        error = ErrorCode.REBALANCE_IN_PROGRESS
+    error = group.validate_commit(sender) or partitions_error(group, sender, request, topic_id)
     if error is not ErrorCode.NONE:
         out.reply(token, commit_error(request, error))
         return
-    member = group.members.get(request.member_id)
-    if member is not None:
+    if isinstance(group, Group) and (member := group.members.get(request.member_id)) is not None:
         keep_alive(group, member, now_ms, out)
     retention_ms = request.retention_time_ms
     expire_ms = NO_TIMESTAMP
@@ -138,21 +140,23 @@ def commit_offsets(
 
 def commit_transactional_offsets(
     config: GroupConfig,
-    group: Group,
+    group: AnyGroup,
     request: TxnOffsetCommitRequest,
     token: int,
     write_id: int,
     now_ms: int,
     out: Result[Any],
+    topic_id: Callable[[str], bytes | None] = lambda name: None,
 ) -> None:
     """Store offsets that take effect when the producer's transaction is committed."""
-    error = validate_commit(
-        group,
+    sender = Committer(
         request.generation_id,
         request.member_id,
         request.group_instance_id,
         transactional=True,
+        version=-1,
     )
+    error = group.validate_commit(sender) or partitions_error(group, sender, request, topic_id)
     if error is not ErrorCode.NONE:
         out.reply(token, transactional_commit_error(request, error))
         return
@@ -183,8 +187,27 @@ def commit_transactional_offsets(
     store(group, records, response, token, write_id, producer, config, out)
 
 
+def partitions_error(
+    group: AnyGroup,
+    sender: Committer,
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    topic_id: Callable[[str], bytes | None],
+) -> ErrorCode:
+    """Check whether the sender may commit for each partition; one that it may not refuses all."""
+    check = group.partition_check(sender)
+    if check is None:
+        return ErrorCode.NONE
+    for topic in request.topics:
+        id_of_topic = topic_id(topic.name)
+        for row in topic.partitions:
+            error = check(id_of_topic, row.partition_index)
+            if error is not ErrorCode.NONE:
+                return error
+    return ErrorCode.NONE
+
+
 def store(
-    group: Group,
+    group: AnyGroup,
     records: list[OffsetRecord],
     response: CommitResponse,
     token: int,
@@ -210,7 +233,7 @@ def store(
 
 
 def offsets_stored(
-    group: Group | None, ticket: OffsetsStored, error: ErrorCode, out: Result[Any]
+    group: AnyGroup | None, ticket: OffsetsStored, error: ErrorCode, out: Result[Any]
 ) -> None:
     """Answer a commit.
 
@@ -230,35 +253,6 @@ def refuse_stored(response: CommitResponse, error: ErrorCode) -> None:
         for row in topic.partitions:
             if row.error_code == ErrorCode.NONE:
                 row.error_code = error
-
-
-def validate_commit(
-    group: Group,
-    generation_id: int,
-    member_id: str,
-    instance_id: str | None,
-    *,
-    transactional: bool,
-) -> ErrorCode:
-    """Check whether the sender may commit.
-
-    Shape: generation -1 without a member is a simple consumer or an administrator, who may commit
-    while the group has no members; in a transaction at any time, since older producers send nothing
-    more.
-    Source: GroupCoordinator.validateOffsetCommit.
-    """
-    if group.state is GroupState.DEAD:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if generation_id < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
-    if generation_id >= 0 or member_id != "" or instance_id is not None:
-        error = validate_member(group, member_id, instance_id)
-        if error is ErrorCode.NONE and generation_id != group.generation_id:
-            return ErrorCode.ILLEGAL_GENERATION
-        return error
-    if not transactional and group.state is not GroupState.EMPTY:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE
 
 
 def metadata_error(config: GroupConfig, metadata: str) -> ErrorCode:
@@ -355,7 +349,7 @@ def group_error_for(error: ErrorCode) -> ErrorCode:
 
 
 def fetch_offsets(
-    group: Group | None,
+    group: AnyGroup | None,
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
 ) -> list[tuple[str, list[FetchedOffset]]]:
@@ -363,7 +357,7 @@ def fetch_offsets(
 
     Shape: rows in the order of the request, in any state of the group: simple consumers use it too.
     """
-    if group is None or group.state is GroupState.DEAD:
+    if group is None or group.is_dead:
         group = None
     if topics is None:
         topics = committed_partitions(group)
@@ -373,17 +367,17 @@ def fetch_offsets(
     ]
 
 
-def committed_partitions(group: Group | None) -> list[tuple[str, list[int]]]:
+def committed_partitions(group: AnyGroup | None) -> list[tuple[str, list[int]]]:
     """Return the partitions, by topic, of which a group has offsets."""
     by_topic: dict[str, list[int]] = {}
-    if group is not None and group.state is not GroupState.DEAD:
+    if group is not None and not group.is_dead:
         for tp in group.offsets.committed:
             by_topic.setdefault(tp.topic, []).append(tp.partition)
     return list(by_topic.items())
 
 
 def fetch_offset(
-    group: Group | None, topic: str, partition: int, require_stable: bool
+    group: AnyGroup | None, topic: str, partition: int, require_stable: bool
 ) -> FetchedOffset:
     error = ErrorCode.NONE
     if group is not None:
@@ -402,16 +396,16 @@ def fetch_offset(
 
 
 def delete_offsets(
-    group: Group, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result[Any]
+    group: AnyGroup, request: OffsetDeleteRequest, token: int, now_ms: int, out: Result[Any]
 ) -> bool:
     """Remove offsets of an empty group, or of topics that no member of a consumer group reads.
 
     Shape: False if nothing could be removed, so that the group stays as it is.
     """
-    if group.state is GroupState.DEAD:
+    if group.is_dead:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND))
         return False
-    is_empty = group.state is GroupState.EMPTY
+    is_empty = group.is_empty
     if not is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         out.reply(token, OffsetDeleteResponse(error_code=ErrorCode.NON_EMPTY_GROUP))
         return False
@@ -437,7 +431,7 @@ def delete_offsets(
 
 
 def remove_offsets(
-    group: Group, tps: Iterable[TopicPartition], now_ms: int
+    group: AnyGroup, tps: Iterable[TopicPartition], now_ms: int
 ) -> list[OffsetRecord | GroupRecord]:
     """Return tombstones for those of the partitions that have an offset.
 
@@ -448,33 +442,11 @@ def remove_offsets(
     records: list[OffsetRecord | GroupRecord] = [
         OffsetRecord(group.group_id, tp, None) for tp in known
     ]
-    if group.state is GroupState.EMPTY and group.offsets.nothing_left_without(known):
+    if not isinstance(group, Group):
+        return records  # one without members and offsets is removed by itself
+    if group.is_empty and group.offsets.nothing_left_without(known):
         if group.is_stored():
             records.append(GroupRecord(group.group_id, None))
         if records:
             group.transition_to(GroupState.DEAD, now_ms)
     return records
-
-
-def expired_offsets(config: GroupConfig, group: Group, now_ms: int) -> list[TopicPartition]:
-    """Return the partitions whose offsets have expired.
-
-    Shape: an empty group's offsets expire together, counted from when it became empty; those of a
-    stable consumer group one by one, except of topics it reads; a simple consumer's one by one.
-    """
-    offsets = group.offsets
-    retention_ms = config.offsets_retention_ms
-    if group.protocol_type is None:
-        return offsets.expired(now_ms, retention_ms)
-    if group.state is GroupState.EMPTY:
-        # Before version 2 a group's value did not say when the group became empty.
-        since_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else None
-        return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
-    topics = group.subscribed_topics
-    if (
-        group.state is GroupState.STABLE
-        and group.protocol_type == CONSUMER_PROTOCOL_TYPE
-        and topics is not None
-    ):
-        return offsets.expired(now_ms, retention_ms, subscribed_topics=topics)
-    return []

@@ -1,4 +1,4 @@
-"""The records of a group coordinator in __consumer_offsets, as values and as bytes.
+"""The records of classic groups and of offsets in __consumer_offsets, as values and as bytes.
 
     key   int16 0 or 1 (1 is written), group, topic, partition     value  OffsetCommitValue 0-4
     key   int16 2, group                                            value  GroupMetadataValue 0-4
@@ -6,7 +6,6 @@
           (as by Apache Kafka 4), or 1 for one with an expire time of its own, the only version that
           has it. A null value is a tombstone.
 
-Keys from 3 on belong to the newer group protocols; a reader passes over what it does not know.
 Source: GroupMetadataManager.scala.
 """
 
@@ -31,6 +30,7 @@ from .state import Group, GroupState, Member
 
 OFFSET_KEY_TYPE = 1
 GROUP_KEY_TYPE = 2
+CLASSIC_KEY_TYPES = range(GROUP_KEY_TYPE + 1)
 OFFSET_VALUE_VERSION = 3
 OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
 OFFSET_VALUE_VERSION_WITH_TOPIC_ID = 4
@@ -56,10 +56,10 @@ class GroupRecord(NamedTuple):
     value: bytes | None
 
 
-GroupCoordinatorRecord = OffsetRecord | GroupRecord
+ClassicRecord = OffsetRecord | GroupRecord
 
 
-def encode_record(record: GroupCoordinatorRecord) -> tuple[bytes, bytes | None]:
+def encode_classic_record(record: ClassicRecord) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record."""
     if isinstance(record, GroupRecord):
         key = GroupMetadataKey(group=record.group_id)
@@ -89,22 +89,17 @@ def encode_offset(value: OffsetAndMetadata) -> bytes:
     return _INT16.pack(version) + encode(message, version)
 
 
-def decode_record(
+def decode_classic_record(
     key: bytes | memoryview, value: bytes | memoryview | None
-) -> GroupCoordinatorRecord | None:
-    """Decode a stored record; None for a key of another protocol.
-
-    Errors: WireError if the bytes do not match their version.
-    """
+) -> ClassicRecord:
+    """Decode a record whose key is one of CLASSIC_KEY_TYPES. Errors: WireError if the bytes do not match their version."""
     (key_type,) = _INT16.unpack_from(key)
-    if 0 <= key_type <= OFFSET_KEY_TYPE:  # both have the same fields
-        offset_key = decode(OffsetCommitKey, key, 0, 2)
-        tp = TopicPartition(intern(offset_key.topic), offset_key.partition)
-        return OffsetRecord(offset_key.group, tp, None if value is None else decode_offset(value))
     if key_type == GROUP_KEY_TYPE:
         group_key = decode(GroupMetadataKey, key, 0, 2)
         return GroupRecord(group_key.group, None if value is None else bytes(value))
-    return None
+    offset_key = decode(OffsetCommitKey, key, 0, 2)  # that of version 0 has the same fields
+    tp = TopicPartition(intern(offset_key.topic), offset_key.partition)
+    return OffsetRecord(offset_key.group, tp, None if value is None else decode_offset(value))
 
 
 def decode_offset(value: bytes | memoryview) -> OffsetAndMetadata:

@@ -9,31 +9,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kwire.errors import ErrorCode
-from kwire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kwire.messages.join_group import JoinGroupResponse
-from kwire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kwire.messages.heartbeat import HeartbeatRequest
+from kwire.messages.leave_group import LeaveGroupRequest
 from kwire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kwire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kwire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kwire.messages.sync_group import SyncGroupRequest
 from kwire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
+from ...metadata.image import MetadataImage
 from ...metadata.topic_partition import TopicPartition
 from ..result import Result, Timer
-from . import classic, offsets, rebalance
+from . import offsets, rebalance
+from .classic import Joining
+from .classic_groups import ClassicGroups
 from .config import GroupConfig
+from .consumer.draft import GroupSettings
+from .consumer.group import ConsumerGroup
+from .consumer.machine import UNUSED_DUE, ConsumerGroups, ConsumerGroupStored, Metadata
+from .consumer.records import ConsumerGroupRecord, EpochRecord
+from .consumer.replay import replay as replay_consumer_group
+from .consumer.topic_hash import TopicHashes
+from .kinds import AnyGroup, GroupRules
 from .memory import GROUP_BYTES, GroupMemory
-from .records import (
-    GroupCoordinatorRecord,
-    GroupRecord,
-    OffsetRecord,
-    decode_record,
-    encode_record,
-    restore_group,
-)
-from .state import Group, GroupState
+from .records import GroupRecord, OffsetRecord
+from .state import Group
+from .stored import GroupCoordinatorRecord, decode_record, encode_record
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +49,9 @@ RETENTION_GROUPS = 256
 """How many groups are looked at for one batch."""
 
 
-class GroupRemoved(NamedTuple):
-    """Ticket of a DeleteGroups."""
-
-    group_id: str
-    token: int
+def no_metadata(config: GroupConfig) -> Metadata:
+    """A broker without topics."""
+    return Metadata(MetadataImage, TopicHashes(), lambda group_id: GroupSettings.of(config))
 
 
 class GroupShard:
@@ -61,118 +62,62 @@ class GroupShard:
     """
 
     def __init__(
-        self, partition: int, config: GroupConfig, memory: GroupMemory | None = None
+        self,
+        partition: int,
+        config: GroupConfig,
+        memory: GroupMemory | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
         self.partition = partition
         self.config = config
         self.memory = memory or GroupMemory()
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
+        self.classic = ClassicGroups(self)
+        self.consumer = ConsumerGroups(self, self.classic, metadata or no_metadata(config))
         self.groups_of_producer: dict[int, set[str]] = {}
         self.write_id = 0
         self.fired: dict[str, Callable[[Timer, int, Result[Any]], None]] = {
-            rebalance.MEMBER_DUE: self.member_due,
-            rebalance.PENDING_MEMBER_DUE: self.pending_member_due,
-            rebalance.JOIN_DUE: self.join_due,
-            rebalance.SYNC_DUE: self.sync_due,
+            **self.classic.fired,
+            **self.consumer.fired,
             RETENTION_DUE: self.retention_due,
         }
 
-    # Members
+    # Members of the classic protocol
 
-    def join_group(self, joining: classic.Joining, now_ms: int) -> Result[JoinGroupResponse]:
-        """Take a member in; the answer comes when the group's next generation begins.
+    def rules(self, group_id: str) -> GroupRules:
+        """What the members of a group, or of one that is made, can ask of it."""
+        if (
+            isinstance(self.groups.get(group_id), ConsumerGroup)
+            or group_id in self.consumer.writing
+        ):
+            return self.consumer
+        return self.classic
 
-        Errors: INVALID_SESSION_TIMEOUT outside group.min/max.session.timeout.ms;
-        UNKNOWN_MEMBER_ID for a member id in a group that does not exist; those of
-        GroupMemory.refuses_members.
-        """
-        out: Result[JoinGroupResponse] = Result()
-        config, request = self.config, joining.request
-        group = self.groups.get(request.group_id)
-        timeout_ms = request.session_timeout_ms
-        if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
-            error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif group is None and request.member_id != rebalance.UNKNOWN_MEMBER_ID:
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        else:
-            more = classic.more_bytes(group, joining)
-            held = 0 if group is None else group.held_bytes
-            error = self.memory.refuses_members(config, held, more)
-        if error is ErrorCode.NONE:
-            if group is None:
-                group = self.create(request.group_id, now_ms)
-            classic.join_group(config, group, joining, now_ms, out)
-        else:
-            out.reply(joining.token, rebalance.join_error(request.member_id, error))
-        return out
+    def join_group(self, joining: Joining, now_ms: int) -> Result[Any]:
+        """Take a member in; the answer may come later."""
+        return self.rules(joining.request.group_id).join_group(joining, now_ms)
 
     def join_abandoned(
         self, group_id: str, token: int, knows_its_id: bool, now_ms: int
     ) -> Result[Any]:
         """The connection on which a JoinGroup waited has ended; see rebalance.join_abandoned."""
-        out: Result[Any] = Result()
-        group = self.groups.get(group_id)
-        if group is not None:
-            rebalance.join_abandoned(self.config, group, token, knows_its_id, now_ms, out)
-        return out
+        return self.classic.join_abandoned(group_id, token, knows_its_id, now_ms)
 
-    def sync_group(
-        self, request: SyncGroupRequest, token: int, now_ms: int
-    ) -> Result[SyncGroupResponse]:
-        """Answer with the member's assignment, once the leader has made it."""
-        out: Result[SyncGroupResponse] = Result()
-        group = self.groups.get(request.group_id)
-        if group is None:
-            out.reply(token, rebalance.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        else:
-            classic.sync_group(self.config, group, request, token, now_ms, out)
-        return out
+    def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result[Any]:
+        """Answer with the member's assignment, once there is one."""
+        return self.rules(request.group_id).sync_group(request, token, now_ms)
 
-    def heartbeat(
-        self, request: HeartbeatRequest, token: int, now_ms: int
-    ) -> Result[HeartbeatResponse]:
+    def heartbeat(self, request: HeartbeatRequest, token: int, now_ms: int) -> Result[Any]:
         """Note that a member is alive."""
-        out: Result[HeartbeatResponse] = Result()
-        group = self.groups.get(request.group_id)
-        error = ErrorCode.UNKNOWN_MEMBER_ID
-        if group is not None:
-            error = classic.heartbeat(
-                group,
-                request.member_id,
-                request.generation_id,
-                request.group_instance_id,
-                now_ms,
-                out,
-            )
-        out.reply(token, HeartbeatResponse(error_code=error))
-        return out
+        return self.rules(request.group_id).heartbeat(request, token, now_ms)
 
-    def leave_group(
-        self, request: LeaveGroupRequest, token: int, now_ms: int
-    ) -> Result[LeaveGroupResponse]:
+    def leave_group(self, request: LeaveGroupRequest, token: int, now_ms: int) -> Result[Any]:
         """Remove the members named in `request.members`; each has a row with its own error."""
-        out: Result[LeaveGroupResponse] = Result()
-        group = self.groups.get(request.group_id)
-        if group is None:
-            rows = [
-                MemberResponse(
-                    member_id=leaving.member_id,
-                    group_instance_id=leaving.group_instance_id,
-                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-                )
-                for leaving in request.members
-            ]
-        elif group.state is GroupState.DEAD:
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            out.reply(token, LeaveGroupResponse(error_code=error))
-            return out
-        else:
-            rows = [
-                classic.leave_group(self.config, group, leaving, now_ms, out)
-                for leaving in request.members
-            ]
-        out.reply(token, LeaveGroupResponse(members=rows))
-        return out
+        return self.rules(request.group_id).leave_group(request, token, now_ms)
+
+    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
+        """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
+        return self.rules(group_id).delete_group(group_id, token, now_ms)
 
     # Offsets
 
@@ -182,6 +127,7 @@ class GroupShard:
         token: int,
         now_ms: int,
         unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        version: int = -1,
     ) -> Result[OffsetCommitResponse]:
         """Store offsets; an unknown group is created for a simple consumer.
 
@@ -199,7 +145,17 @@ class GroupShard:
                 return out
             group = self.create(request.group_id, now_ms)
         self.write_id += 1
-        offsets.commit_offsets(self.config, group, request, token, self.write_id, now_ms, out)
+        offsets.commit_offsets(
+            self.config,
+            group,
+            request,
+            token,
+            self.write_id,
+            now_ms,
+            out,
+            version,
+            self.consumer.topic_id,
+        )
         return out
 
     def commit_transactional_offsets(
@@ -214,9 +170,21 @@ class GroupShard:
         group = self.ensure(request.group_id, now_ms)
         self.write_id += 1
         offsets.commit_transactional_offsets(
-            self.config, group, request, token, self.write_id, now_ms, out
+            self.config,
+            group,
+            request,
+            token,
+            self.write_id,
+            now_ms,
+            out,
+            self.consumer.topic_id,
         )
         return out
+
+    def validate_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Check whether a member may ask for offsets. Errors: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+        group = self.groups.get(group_id)
+        return ErrorCode.NONE if group is None else group.validate_fetch(member_id, member_epoch)
 
     def fetch_offsets(
         self,
@@ -255,38 +223,11 @@ class GroupShard:
         """
         out: Result[Any] = Result()
         group = self.groups.get(group_id)
-        if group is not None and group.state is not GroupState.DEAD:
+        if group is not None and not group.is_dead:
             records = offsets.remove_offsets(group, tps, now_ms)
             if records:
                 out.write(records, offsets.OffsetsRemoved((group_id,), None, None))
             self.drop_if_unused(group, out)
-        return out
-
-    # Groups
-
-    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]:
-        """Remove a group that has no members, with its offsets; the answer is an ErrorCode."""
-        out: Result[ErrorCode] = Result()
-        group = self.groups.get(group_id)
-        if group is None or group.state is GroupState.DEAD:
-            out.reply(token, ErrorCode.GROUP_ID_NOT_FOUND)
-        elif group.state is not GroupState.EMPTY:
-            out.reply(token, ErrorCode.NON_EMPTY_GROUP)
-        else:
-            for member_id in list(group.pending_members):
-                rebalance.drop(group, member_id, out)
-            store = group.offsets
-            tps = dict.fromkeys((*store.committed, *store.pending))
-            records: list[GroupCoordinatorRecord] = [OffsetRecord(group_id, tp, None) for tp in tps]
-            if group.is_stored():
-                records.append(GroupRecord(group_id, None))
-            if records:
-                group.transition_to(GroupState.DEAD, now_ms)
-                out.write(records, GroupRemoved(group_id, token))
-            else:
-                if not store:  # else it stays for a transaction that has offsets for it
-                    self.forget(group_id)
-                out.reply(token, ErrorCode.NONE)
         return out
 
     # Timers
@@ -296,26 +237,6 @@ class GroupShard:
         out: Result[Any] = Result()
         self.fired[timer.op_name](timer, now_ms, out)
         return out
-
-    def member_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        group = self.groups.get(timer.key[0])
-        if group is not None:
-            rebalance.member_due(self.config, group, timer.key[1], now_ms, out)
-
-    def pending_member_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        group = self.groups.get(timer.key[0])
-        if group is not None:
-            rebalance.pending_member_due(self.config, group, timer.key[1], now_ms, out)
-
-    def join_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        group = self.groups.get(timer.key[0])
-        if group is not None:
-            rebalance.join_due(self.config, group, now_ms, out)
-
-    def sync_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
-        group = self.groups.get(timer.key[0])
-        if group is not None:
-            rebalance.sync_due(self.config, group, now_ms, out)
 
     def retention_due(self, timer: Timer, now_ms: int, out: Result[Any]) -> None:
         """Remove expired offsets and groups without any, one batch at a time.
@@ -330,9 +251,9 @@ class GroupShard:
         while names and len(records) < RETENTION_BATCH and looked_at < RETENTION_GROUPS:
             looked_at += 1
             group = self.groups.get(names.pop())
-            if group is None or group.state is GroupState.DEAD:
+            if group is None or group.is_dead:
                 continue
-            due = offsets.expired_offsets(self.config, group, now_ms)
+            due = group.expired_offsets(now_ms, self.config.offsets_retention_ms)
             removed = offsets.remove_offsets(group, due, now_ms)
             if removed:
                 touched.append(group.group_id)
@@ -350,10 +271,17 @@ class GroupShard:
 
         Shape: in log order; `position` grows by batch. `producer_id` is -1 outside transactions.
         """
+        if not isinstance(record, GroupRecord | OffsetRecord):
+            self.replay_consumer_group(record)
+            return
         group = self.groups.get(record.group_id)
         if group is None:
             group = self.create(record.group_id, -1)
         if isinstance(record, GroupRecord):
+            if not isinstance(group, Group):
+                if record.value is None:
+                    return
+                group = self.replace(group)
             group.persist(record.value)
             return
         before = group.offsets.held_bytes
@@ -361,6 +289,31 @@ class GroupShard:
         self.memory.offsets += group.offsets.held_bytes - before
         if producer_id >= 0:
             self.groups_of_producer.setdefault(producer_id, set()).add(record.group_id)
+
+    def replay_consumer_group(self, record: ConsumerGroupRecord) -> None:
+        """Apply a record of a consumer group; the first makes it, its tombstone leaves only its offsets."""
+        group = self.groups.get(record.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            made = ConsumerGroup(record.group_id, self.memory)
+            if group is not None:
+                made.offsets = group.offsets
+                group.forget()
+                self.memory.offsets += made.offsets.held_bytes
+            self.groups[record.group_id] = group = made
+        if isinstance(record, EpochRecord) and record.value is None:
+            self.replace(group)
+        else:
+            replay_consumer_group(group, record)
+
+    def replace(self, group: AnyGroup) -> Group:
+        """Put a classic group in the place of another, with the same offsets."""
+        group.forget()
+        made = self.create(group.group_id, -1)
+        made.offsets = group.offsets
+        self.memory.offsets += made.offsets.held_bytes
+        return made
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         """Apply the marker that ends a producer's transaction in this partition."""
@@ -379,16 +332,10 @@ class GroupShard:
         out: Result[Any] = Result()
         if isinstance(ticket, offsets.OffsetsStored):
             offsets.offsets_stored(self.groups.get(ticket.group_id), ticket, error, out)
-        elif isinstance(ticket, classic.AssignmentStored):
-            group = self.groups.get(ticket.group_id)
-            if group is not None:
-                mapped = offsets.group_error_for(error)
-                classic.assignment_stored(self.config, group, ticket, mapped, now_ms, out)
-        elif isinstance(ticket, classic.StaticMemberStored):
-            group = self.groups.get(ticket.group_id)
-            if group is not None:
-                mapped = offsets.group_error_for(error)
-                classic.static_member_stored(group, ticket, mapped, now_ms, out)
+        elif isinstance(ticket, ConsumerGroupStored):
+            self.consumer.stored(ticket, error, now_ms, out)
+        elif self.classic.completed(ticket, error, now_ms, out):
+            pass
         elif isinstance(ticket, offsets.OffsetsRemoved):
             if ticket.response is not None:
                 if error is not ErrorCode.NONE:
@@ -397,9 +344,6 @@ class GroupShard:
                 else:
                     out.reply(ticket.token, ticket.response)
             self.removed(ticket.group_ids, error, now_ms, out)
-        elif isinstance(ticket, GroupRemoved):
-            out.reply(ticket.token, offsets.group_error_for(error))
-            self.removed((ticket.group_id,), error, now_ms, out)
         elif error is not ErrorCode.NONE:
             # Nobody waits for the record of an empty group. If the coordinator moves now, the
             # previous generation comes back, and its members soon time out.
@@ -418,7 +362,9 @@ class GroupShard:
             return
         for group_id in group_ids:
             group = self.groups.get(group_id)
-            if group is None or group.state is not GroupState.DEAD:
+            if isinstance(group, ConsumerGroup):
+                self.drop_if_unused(group, out)
+            if not isinstance(group, Group) or not group.is_dead:
                 continue
             self.forget(group_id)
             if group.persisted is not None or group.offsets:
@@ -426,15 +372,19 @@ class GroupShard:
                 restored.offsets = group.offsets
                 self.memory.offsets += group.offsets.held_bytes
                 restored.persist(group.persisted)
-                self.restore(restored, now_ms, out)
+                self.classic.restore(restored, now_ms, out)
 
-    def drop_if_unused(self, group: Group, out: Result[Any]) -> None:
+    def drop_if_unused(self, group: AnyGroup, out: Result[Any]) -> None:
         """Forget a group that has no members and nothing in the log.
 
         Shape: a member that was given an id and has not come back with it does not count; it will
         get UNKNOWN_MEMBER_ID and ask for another.
         """
-        if group.state is GroupState.EMPTY and not group.is_stored() and not group.offsets:
+        if not group.is_empty or group.offsets:
+            return
+        if not isinstance(group, Group):
+            out.timers.append(Timer(UNUSED_DUE, (group.group_id,), 0))
+        elif not group.is_stored():
             for member_id in list(group.pending_members):
                 rebalance.drop(group, member_id, out)
             self.forget(group.group_id)
@@ -445,55 +395,35 @@ class GroupShard:
         """Restore groups from what was replayed, and start to serve them."""
         out: Result[Any] = Result()
         for group in list(self.groups.values()):
-            if group.persisted is None and not group.offsets:
-                self.forget(group.group_id)
-            else:
-                self.restore(group, now_ms, out)
+            if isinstance(group, ConsumerGroup):
+                self.consumer.restore(group, now_ms, out)
+            elif isinstance(group, Group):
+                if group.persisted is None and not group.offsets:
+                    self.forget(group.group_id)
+                else:
+                    self.classic.restore(group, now_ms, out)
         interval_ms = self.config.offsets_retention_check_interval_ms
         out.timers.append(Timer(RETENTION_DUE, (), now_ms + interval_ms))
         return out
 
-    def restore(self, group: Group, now_ms: int, out: Result[Any]) -> None:
-        """Set a group's soft state from its hard state; its members' sessions begin now."""
-        group.state_timestamp_ms = now_ms
-        if group.persisted is not None:
-            restore_group(group, group.persisted)
-        for member in group.members.values():
-            rebalance.keep_alive(group, member, now_ms, out)
-        if len(group.members) > self.config.max_size:
-            # Members beyond the limit are removed because they join too late, after they could
-            # commit.
-            rebalance.prepare_rebalance(self.config, group, now_ms, out, "too many members")
-
     def unload(self, now_ms: int) -> Iterator[Result[Any]]:
         """Refuse all waiting requests, since another broker will coordinate these groups; one group at a time."""
         self.groups_of_producer.clear()
+        yield self.consumer.unload()
         while self.groups:
             _, group = self.groups.popitem()
             out: Result[Any] = Result()
-            for member in group.members.values():
-                moved = rebalance.join_error(member.member_id, ErrorCode.NOT_COORDINATOR)
-                out.reply(group.await_join(member, None), moved)
-                rebalance.answer_sync(member, rebalance.sync_error(ErrorCode.NOT_COORDINATOR), out)
-            group.transition_to(GroupState.DEAD, now_ms)
+            if isinstance(group, Group):
+                out = self.classic.unload(group, now_ms)
             group.forget()
             yield out
 
     def shift_time(self, delta_ms: int) -> None:
         """Move all deadlines, because the clock behind `now_ms` was set."""
-        for group in self.groups.values():
-            if group.join_due_ms is not None:
-                group.join_due_ms += delta_ms
-            if group.sync_due_ms is not None:
-                group.sync_due_ms += delta_ms
-            for member_id in group.pending_members:
-                group.pending_members[member_id] += delta_ms
-            for member in group.members.values():
-                member.deadline_ms += delta_ms
-                if member.timer_at_ms is not None:
-                    member.timer_at_ms += delta_ms
+        self.classic.shift_time(delta_ms)
+        self.consumer.shift_time(delta_ms)
 
-    def ensure(self, group_id: str, now_ms: int) -> Group:
+    def ensure(self, group_id: str, now_ms: int) -> AnyGroup:
         """Return a group, an empty one if it is not known yet."""
         return self.groups.get(group_id) or self.create(group_id, now_ms)
 

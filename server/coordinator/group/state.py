@@ -10,10 +10,13 @@ import struct
 from enum import Enum
 from sys import getsizeof
 
+from kwire.errors import ErrorCode
 from kwire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kwire.messages.sync_group import SyncGroupResponse
 
+from ...metadata.topic_partition import TopicPartition
 from ..transition import IllegalTransition
+from .kinds import Committer, PartitionCheck
 from .memory import GROUP_BYTES, MEMBER_BYTES, PENDING_BYTES, GroupMemory
 from .offset_store import OffsetStore
 
@@ -189,6 +192,8 @@ class Group:
         "sync_due_ms",
     )
 
+    kind = "classic"
+
     def __init__(
         self,
         group_id: str,
@@ -220,6 +225,81 @@ class Group:
         self.sync_due_ms: int | None = None
         self.offsets = OffsetStore()
         self.persisted: bytes | None = None
+
+    # What all kinds of groups have (kinds.py)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state is GroupState.DEAD
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Check that a member id is known, and that its instance id still has it."""
+        if instance_id is not None:
+            current_id = self.static_members.get(instance_id)
+            if current_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def validate_commit(self, sender: Committer) -> ErrorCode:
+        """Check whether the sender may commit.
+
+        Shape: generation -1 without a member is a simple consumer or an administrator, who may commit
+        while the group has no members; in a transaction at any time, since older producers send nothing
+        more.
+        Source: GroupCoordinator.validateOffsetCommit.
+        """
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if sender.generation_id < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if sender.generation_id >= 0 or sender.member_id != "" or sender.instance_id is not None:
+            error = self.validate_member(sender.member_id, sender.instance_id)
+            if error is not ErrorCode.NONE:
+                return error
+            if sender.generation_id != self.generation_id:
+                return ErrorCode.ILLEGAL_GENERATION
+        elif not sender.transactional and self.state is not GroupState.EMPTY:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not sender.transactional and self.state is GroupState.COMPLETING_REBALANCE:
+            # The member knows this generation but not yet its own assignment.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+        """A member of this generation may commit for every partition."""
+        return None
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Anybody may ask."""
+        return ErrorCode.NONE
+
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Return the partitions whose offsets have expired.
+
+        Shape: an empty group's offsets expire together, counted from when it became empty; those of a
+        stable consumer group one by one, except of topics it reads; a simple consumer's one by one.
+        """
+        offsets = self.offsets
+        if self.protocol_type is None:
+            return offsets.expired(now_ms, retention_ms)
+        if self.state is GroupState.EMPTY:
+            # Before version 2 a group's value did not say when the group became empty.
+            since_ms = self.state_timestamp_ms if self.state_timestamp_ms >= 0 else None
+            return offsets.expired(now_ms, retention_ms, since_ms=since_ms)
+        topics = self.subscribed_topics
+        if (
+            self.state is GroupState.STABLE
+            and self.protocol_type == CONSUMER_PROTOCOL_TYPE
+            and topics is not None
+        ):
+            return offsets.expired(now_ms, retention_ms, subscribed_topics=topics)
+        return []
 
     # Memory
 

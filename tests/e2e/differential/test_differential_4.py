@@ -102,10 +102,11 @@ def test_answers_equal_those_of_apache_kafka_4(
     assert not differences, f"{len(differences)} differences (Apache Kafka | kwire):\n{shown}"
 
 
-def test_transaction_version_is_finalized_as_by_apache_kafka_4(
+def test_features_are_finalized_as_by_apache_kafka_4(
     brokers: tuple[BrokerProcess, BrokerProcess],
 ) -> None:
-    """This makes a client use the second protocol; kwire has no other feature."""
+    """They make clients use the second transaction protocol and show that there are consumer groups."""
+    ours = ["group.version", "transaction.version"]
     request = {"client_software_name": "test", "client_software_version": "1"}
     found = []
     for broker in brokers:
@@ -115,6 +116,6 @@ def test_transaction_version_is_finalized_as_by_apache_kafka_4(
         supported = {row["name"]: row for row in answer["supported_features"]}
         finalized = {row["name"]: row for row in answer["finalized_features"]}
         assert answer["finalized_features_epoch"] >= 0
-        found.append((supported["transaction.version"], finalized["transaction.version"]))
+        found.append([(supported[name], finalized[name]) for name in ours])
     assert found[0] == found[1]
-    assert list(supported) == list(finalized) == ["transaction.version"]
+    assert list(supported) == list(finalized) == ours

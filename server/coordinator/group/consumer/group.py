@@ -1,7 +1,7 @@
 """A consumer group as its committed records say. Source: ModernGroup, ConsumerGroup.
 
-Everything here changes only by `put_*` and `remove_*`, which the replay of records calls; what can be
-derived from members is counted along. Deadlines and the like are in sessions.py.
+The hard state changes only by `put_*` and `remove_*`, which the replay of records calls; what can be derived
+from members is counted along.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from enum import Enum
 from sys import getsizeof
 from typing import NamedTuple
 
+from kwire.errors import ErrorCode
+
+from ....metadata.topic_partition import TopicPartition
+from ..kinds import Committer, PartitionCheck
 from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
 from ..offset_store import OffsetStore
 from .member import NO_PARTITIONS, ConsumerGroupMember, PartitionEpochs, Partitions
@@ -21,6 +25,10 @@ INITIAL_EPOCH = 1
 
 #: A partition in an assignment: the entries of the member and of the group.
 PARTITION_BYTES = 250
+
+
+#: The first version of OffsetCommit with epochs of members.
+FIRST_VERSION_WITH_EPOCHS = 9
 
 
 class ConsumerGroupState(Enum):
@@ -67,7 +75,9 @@ class ConsumerGroup:
 
     Shape: `group_epoch` is that of the members' wishes, `assignment_epoch` that of the target (-1 after its
     tombstone); `owners` is the target by partition, `partition_epochs` who has which partition now, as the epoch
-    of the member. `has_partition_metadata`: a record of releases before 4.1 is to be deleted.
+    of the member. `has_partition_metadata`: a record of releases before 4.1 is to be deleted. `image_version` is that
+    of the image whose topics were last looked at, `resolved_topics` the topics of the image that expressions were
+    last matched with; both are soft state, as are `is_assigning` and `is_resolving`: it is being worked on.
     """
 
     def __init__(self, group_id: str, memory: GroupMemory | None = None) -> None:
@@ -91,6 +101,11 @@ class ConsumerGroup:
         self.assignors: Counter[str] = Counter()
         self.classic_members = 0
         self.classic_protocols: Counter[str] = Counter()
+        # Soft state: lost when the coordinator moves.
+        self.image_version = -1
+        self.is_assigning = False
+        self.is_resolving = False
+        self.resolved_generation = 0
         self.hold(GROUP_BYTES + getsizeof(group_id))
 
     def __repr__(self) -> str:
@@ -108,6 +123,68 @@ class ConsumerGroup:
         """Count nothing for the group any more."""
         self.memory.offsets -= self.offsets.held_bytes
         self.hold(-self.held_bytes)
+
+    # What all kinds of groups have (kinds.py)
+
+    kind = "consumer"
+    protocol_type = "consumer"
+    is_dead = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def validate_commit(self, sender: Committer) -> ErrorCode:
+        """Check a member's epoch. Source: ConsumerGroup.validateOffsetCommit; KIP-1251."""
+        if sender.generation_id < 0 and not self.members:
+            return ErrorCode.NONE
+        is_nobody = (
+            sender.generation_id == -1 and not sender.member_id and sender.instance_id is None
+        )
+        if sender.transactional and is_nobody:
+            return ErrorCode.NONE
+        member = self.members.get(sender.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        is_old = not sender.transactional and 0 <= sender.version < FIRST_VERSION_WITH_EPOCHS
+        if member.classic is None and is_old:
+            return ErrorCode.UNSUPPORTED_VERSION
+        if sender.generation_id > member.member_epoch:
+            return _stale(member, sender.transactional)
+        return ErrorCode.NONE
+
+    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+        """A member with an older epoch may commit for what it has had since then."""
+        member = self.members.get(sender.member_id)
+        epoch = sender.generation_id
+        if member is None or epoch == member.member_epoch:
+            return None
+        stale = _stale(member, sender.transactional)
+
+        def check(topic_id: bytes | None, partition: int) -> ErrorCode:
+            since = None if topic_id is None else member.assignment_epoch(topic_id, partition)
+            return stale if since is None or epoch < since else ErrorCode.NONE
+
+        return check
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Check a member's epoch."""
+        if member_id is None and member_epoch < 0:
+            return ErrorCode.NONE
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if member_epoch != member.member_epoch:
+            return _stale(member, False)
+        return ErrorCode.NONE
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return topic in self.topics
+
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Return the partitions that no member reads and whose offsets were committed long ago."""
+        return self.offsets.expired(now_ms, retention_ms, subscribed_topics=frozenset(self.topics))
 
     # What is derived
 
@@ -293,6 +370,13 @@ class ConsumerGroup:
         if resolved is not None:
             self.resolved[regex] = resolved
             _subscribe(self.topics, resolved.topics, by_regex=1)
+
+
+def _stale(member: ConsumerGroupMember, transactional: bool) -> ErrorCode:
+    """The error for an epoch that does not fit."""
+    if transactional or member.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH
 
 
 def subscription_type(regexes: Mapping[str, int], topics: Topics, members: int) -> SubscriptionType:

@@ -14,6 +14,7 @@ Source: GroupCoordinatorRecordHelpers, CoordinatorRecordType.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from struct import Struct
 from sys import intern
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from kwire.codec import decode, encode
 from kwire.messages.internal import consumer_group as stored
 
-from .group import ResolvedRegex
+from .group import ConsumerGroup, ResolvedRegex
 from .member import ClassicMember, ConsumerGroupMember, MemberState, PartitionEpochs, Partitions
 
 VALUE_VERSION = 0
@@ -103,6 +104,20 @@ _KEYS: dict[type, tuple[int, type]] = {
 }
 _KEY_MESSAGES = dict(_KEYS.values())
 KEY_TYPES = frozenset(_KEY_MESSAGES)
+
+
+def tombstones(group: ConsumerGroup, member_ids: Collection[str]) -> list[ConsumerGroupRecord]:
+    """The records that delete a group with these members, without its offsets."""
+    group_id = group.group_id
+    return [
+        *(CurrentRecord(group_id, member_id, None) for member_id in member_ids),
+        *(TargetRecord(group_id, member_id, None) for member_id in member_ids),
+        TargetEpochRecord(group_id, None),
+        *(MemberRecord(group_id, member_id, None) for member_id in member_ids),
+        *(RegexRecord(group_id, regex, None) for regex in group.resolved),
+        PartitionMetadataRecord(group_id, None),
+        EpochRecord(group_id, None),
+    ]
 
 
 def encode_consumer_group_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:

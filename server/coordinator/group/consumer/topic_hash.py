@@ -22,6 +22,16 @@ class TopicHashes:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[TopicImage, Mapping[int, BrokerRegistration], int]] = {}
+        self._topics: Mapping[str, TopicImage] = {}
+        self._generation = 0
+
+    def generation(self, image: MetadataImage) -> int:
+        """A number that grows when there are new topics."""
+        if image.topics is not self._topics:
+            if image.topics.keys() - self._topics.keys():
+                self._generation += 1
+            self._topics = image.topics
+        return self._generation
 
     def of_group(self, names: Iterable[str], image: MetadataImage) -> int:
         """The hash of those of the topics that exist; 0 if none does. Shape: a signed number of 64 bits."""

@@ -1,0 +1,91 @@
+"""What members of the classic protocol say and get in opaque bytes: subscriptions and assignments.
+
+Shape: int16 version, then the message in that version. Source: ConsumerProtocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as struct_error
+
+from kwire.codec import decode, encode
+from kwire.errors import ErrorCode, WireError
+from kwire.messages.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+
+from ....metadata.image import MetadataImage
+from .member import Partitions
+from .refusal import Refusal
+
+HIGHEST_VERSION = 3
+
+_INT16 = Struct(">h")
+
+
+class Malformed(ValueError):
+    """Bytes that are not what they should be."""
+
+
+def version_of(data: bytes) -> int:
+    """The version that a member understands. Errors: Malformed."""
+    version: int
+    try:
+        (version,) = _INT16.unpack_from(data)
+    except struct_error:
+        raise Malformed("no version") from None
+    if version < 0:
+        raise Malformed(f"version {version}")
+    return min(version, HIGHEST_VERSION)
+
+
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
+    """What a member wants. Errors: Malformed."""
+    try:
+        return decode(ConsumerProtocolSubscription, data, version_of(data), 2)
+    except WireError as error:
+        raise Malformed(str(error)) from None
+
+
+def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
+    """What a member was given. Errors: Malformed."""
+    try:
+        return decode(ConsumerProtocolAssignment, data, version_of(data), 2)
+    except WireError as error:
+        raise Malformed(str(error)) from None
+
+
+def subscription_of(protocols: Iterable[tuple[str, bytes]]) -> ConsumerProtocolSubscription:
+    """What a member wants, by the first of its protocols. Errors: a Refusal with UNKNOWN_SERVER_ERROR."""
+    try:
+        _, metadata = next(iter(protocols))
+        return read_subscription(metadata)
+    except Malformed:
+        raise Refusal(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "Malformed embedded consumer protocol in subscription deserialization.",
+        ) from None
+
+
+def assignment_bytes(partitions: Partitions, metadata: bytes, image: MetadataImage) -> bytes:
+    """An assignment in the version of the member's subscription. Errors: Malformed."""
+    version = version_of(metadata)
+    rows = [
+        TopicPartition(topic=image.topics_by_id[topic_id].name, partitions=sorted(some))
+        for topic_id, some in partitions.items()
+        if topic_id in image.topics_by_id
+    ]
+    message = ConsumerProtocolAssignment(assigned_partitions=rows)
+    return _INT16.pack(version) + encode(message, version)
+
+
+def by_id(rows: Iterable[TopicPartition], image: MetadataImage) -> Partitions:
+    """Partitions of those topics that exist."""
+    return {
+        image.topics[row.topic].topic_id: frozenset(row.partitions)
+        for row in rows
+        if row.topic in image.topics
+    }

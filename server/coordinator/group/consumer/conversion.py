@@ -1,0 +1,279 @@
+"""How a classic group becomes a consumer group, and the other way round, without losing assignments.
+
+Source: GroupMetadataManager.validateOnlineUpgrade, convertToConsumerGroup, validateOnlineDowngrade...,
+convertToClassicGroup, ConsumerGroup.fromClassicGroup, ClassicGroup.fromConsumerGroup.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from kwire.errors import ErrorCode
+
+from ..memory import GroupMemory
+from ..records import GroupRecord, group_record
+from ..state import CONSUMER_PROTOCOL_TYPE, Group, GroupState, Member
+from .classic_protocol import (
+    Malformed,
+    assignment_bytes,
+    by_id,
+    read_assignment,
+    read_subscription,
+)
+from .current_assignment import Owned
+from .draft import Draft, Surroundings
+from .group import ConsumerGroup
+from .heartbeat_steps import count_wishes, move
+from .member import (
+    NO_PARTITIONS,
+    ClassicMember,
+    ConsumerGroupMember,
+    with_epoch,
+)
+from .membership import fence_members
+from .records import (
+    ConsumerGroupRecord,
+    CurrentRecord,
+    EpochRecord,
+    MemberRecord,
+    TargetEpochRecord,
+    TargetRecord,
+    tombstones,
+)
+from .refusal import Refusal
+from .replay import replay
+
+log = logging.getLogger(__name__)
+
+UPGRADES = ("upgrade", "bidirectional")
+DOWNGRADES = ("downgrade", "bidirectional")
+
+
+# To a consumer group
+
+
+def upgrade(near: Surroundings, classic: Group, draft: Draft) -> ConsumerGroup:
+    """Make the records of the consumer group that a classic one becomes, and return it.
+
+    Shape: members keep what they were assigned last; those that wait are told to join again.
+    Errors: GROUP_ID_NOT_FOUND if it cannot become one.
+    """
+    _check_upgrade(near, classic)
+    group_id = classic.group_id
+    try:
+        members = [_upgraded_member(near, classic, member) for member in classic.members.values()]
+    except Malformed:
+        raise _not_upgraded(
+            group_id, "because the embedded consumer protocol is malformed."
+        ) from None
+    epoch = classic.generation_id
+    group = ConsumerGroup(group_id, GroupMemory())
+    records: list[ConsumerGroupRecord] = []
+    records += (MemberRecord(group_id, each.member_id, each) for each in members)
+    for record in records:
+        replay(group, record)
+    rest: list[ConsumerGroupRecord] = [
+        EpochRecord(group_id, (epoch, near.hashes.of_group(group.topics, near.image))),
+        *(
+            TargetRecord(
+                group_id,
+                each.member_id,
+                {topic: frozenset(some) for topic, some in each.assigned.items()},
+            )
+            for each in members
+        ),
+        TargetEpochRecord(group_id, (epoch, 0)),
+        *(CurrentRecord(group_id, each.member_id, each) for each in members),
+    ]
+    for record in rest:
+        replay(group, record)
+    draft.records += [GroupRecord(group_id, None), *records, *rest]
+    draft.upgraded = classic
+    return group
+
+
+def _check_upgrade(near: Surroundings, classic: Group) -> None:
+    group_id = classic.group_id
+    if near.config.consumer_migration_policy not in UPGRADES:
+        raise _not_upgraded(group_id, "because online upgrade is disabled.")
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _not_upgraded(
+            group_id, "because the group does not use the consumer embedded protocol."
+        )
+    if len(classic.members) > near.config.consumer_max_size:
+        raise _not_upgraded(
+            group_id, "because the group size exceeds the consumer group maximum size."
+        )
+
+
+def _not_upgraded(group_id: str, reason: str) -> Refusal:
+    log.info("group %s does not become a consumer group %s", group_id, reason)
+    return Refusal(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Cannot upgrade classic group {group_id} to consumer group {reason}",
+    )
+
+
+def _upgraded_member(near: Surroundings, classic: Group, member: Member) -> ConsumerGroupMember:
+    """A member with what it was assigned. Errors: Malformed."""
+    assigned = NO_PARTITIONS
+    if member.assignment:
+        assignment = read_assignment(member.assignment)
+        if assignment.user_data:
+            raise _not_upgraded(
+                classic.group_id,
+                "because an unsupported custom assignor is in use. Please refer to the documentation or "
+                "switch to a default assignor before re-attempting the upgrade.",
+            )
+        assigned = by_id(assignment.assigned_partitions, near.image)
+    name = classic.protocol_name or member.protocols[0][0]
+    subscription = read_subscription(member.metadata(name))
+    epoch = classic.generation_id
+    return ConsumerGroupMember(
+        member.member_id,
+        epoch,
+        epoch,
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id or None,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=frozenset(subscription.topics),
+        assigned=with_epoch(assigned, epoch),
+        classic=ClassicMember(member.session_timeout_ms, tuple(member.protocols)),
+    )
+
+
+# To a classic group
+
+
+def can_downgrade_for(
+    near: Surroundings, group: ConsumerGroup, replaced: ConsumerGroupMember
+) -> bool:
+    """Whether the group becomes a classic one when a member of the classic protocol takes a static member's place."""
+    return (
+        replaced.classic is None
+        and group.classic_members == len(group.members) - 1
+        and near.config.consumer_migration_policy in DOWNGRADES
+        and len(group.members) <= near.config.max_size
+    )
+
+
+def can_downgrade_without(
+    near: Surroundings, group: ConsumerGroup, leaving: Collection[ConsumerGroupMember]
+) -> bool:
+    """Whether the group becomes a classic one when members leave."""
+    left = len(group.members) - len(leaving)
+    classic = group.classic_members - sum(each.classic is not None for each in leaving)
+    return (
+        classic == left > 0
+        and near.config.consumer_migration_policy in DOWNGRADES
+        and left <= near.config.max_size
+    )
+
+
+def remove_members(
+    near: Surroundings,
+    group: ConsumerGroup,
+    members: Sequence[ConsumerGroupMember],
+    draft: Draft,
+) -> None:
+    """Remove members; a group whose others all speak the classic protocol becomes a classic one."""
+    if members and can_downgrade_without(near, group, members):
+        _write_classic(near, group, {each.member_id for each in members}, None, draft)
+        draft.downgraded = (
+            f"Downgrade group {group.group_id} from consumer to classic for member leaving."
+        )
+    else:
+        fence_members(near, group, members, draft)
+
+
+def downgrade(
+    near: Surroundings,
+    group: ConsumerGroup,
+    old: ConsumerGroupMember,
+    new: ConsumerGroupMember,
+    owned: Owned,
+    changed: bool,
+    draft: Draft,
+) -> ConsumerGroupMember:
+    """Make the group a classic one, in which `new` has the place of the last member of the consumer protocol.
+
+    Shape: returns `new` after the step that it takes; if its wishes differ, the classic group rebalances.
+    """
+    epoch, _ = count_wishes(near, group, old, new, changed, draft)
+    rebalance = group.assignment_epoch < epoch
+    if not rebalance:
+        new = move(
+            near,
+            group,
+            new,
+            group.assignment_epoch,
+            group.target_of(new),
+            owned,
+            subscription_changed=changed,
+            draft=draft,
+        )
+    _write_classic(near, group, set(), new, draft)
+    draft.downgraded = (
+        f"Downgrade group {group.group_id} from consumer to classic with stale assignment."
+        if rebalance
+        else ""
+    )
+    return new
+
+
+def _write_classic(
+    near: Surroundings,
+    group: ConsumerGroup,
+    leaving: Collection[str],
+    joining: ConsumerGroupMember | None,
+    draft: Draft,
+) -> None:
+    """Write the tombstones of a consumer group, and the classic group that it becomes."""
+    holder = None if joining is None else group.static_member(joining.instance_id)
+    replaced = None if holder is None else holder.member_id
+    ids = [
+        joining.member_id if joining is not None and member_id == replaced else member_id
+        for member_id in group.members
+    ]
+    classic = Group(group.group_id, near.now_ms, GroupState.STABLE, GroupMemory())
+    classic.generation_id = group.group_epoch
+    staying = [
+        each
+        for each in group.members.values()
+        if each.member_id not in leaving and each.member_id != replaced
+    ]
+    if joining is not None:
+        staying.append(joining)
+    for member in staying:
+        assert member.classic is not None
+        added = Member(
+            member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            session_timeout_ms=member.classic.session_timeout_ms,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            protocols=list(member.classic.protocols),
+        )
+        classic.add(added, None)
+    classic.protocol_name = classic.select_protocol()
+    assignment = {}
+    for member_id, each in classic.members.items():
+        target_id = (
+            replaced if joining is not None and member_id == joining.member_id else member_id
+        )
+        metadata = each.metadata(classic.protocol_name)
+        try:
+            target = group.target.get(target_id or "", NO_PARTITIONS)
+            assignment[member_id] = assignment_bytes(target, metadata, near.image)
+        except Malformed as error:
+            raise Refusal(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot downgrade the classic group {group.group_id}: {error}.",
+            ) from None
+    draft.records += tombstones(group, ids)
+    draft.records.append(group_record(classic, assignment))

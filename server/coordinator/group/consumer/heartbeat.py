@@ -1,0 +1,202 @@
+"""ConsumerGroupHeartbeat: a member joins, stays, changes its wishes, or leaves.
+
+Source: GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid,
+GroupMetadataManager.consumerGroupHeartbeat and consumerGroupLeave; KIP-848, KIP-1082 (ids made by clients).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kwire.errors import ErrorCode
+from kwire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from . import deadlines
+from .conversion import remove_members
+from .current_assignment import Owned
+from .draft import Client, Draft, Surroundings
+from .group import ConsumerGroup
+from .heartbeat_steps import move, take_wishes
+from .member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+)
+from .membership import member_to_join, member_to_stay
+from .records import CurrentRecord
+from .refusal import Refusal
+from .regexes import RegexChange, update_regexes
+
+#: From this version on the client makes the member id.
+CLIENT_MADE_ID_VERSION = 1
+
+
+def check_request(
+    request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]
+) -> None:
+    """Refuse a request that no group could take. Errors: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    epoch = request.member_epoch
+    if version >= CLIENT_MADE_ID_VERSION or epoch > 0 or epoch == LEAVE_EPOCH:
+        _not_empty(request.member_id, "MemberId can't be empty.")
+    _not_empty(request.group_id, "GroupId can't be empty.")
+    _not_empty(request.instance_id, "InstanceId can't be empty.")
+    _not_empty(request.rack_id, "RackId can't be empty.")
+    if epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == -1:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+            )
+    elif epoch == LEAVE_STATIC_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in assignors:
+        raise Refusal(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {assignor} is not supported. "
+            f"Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _not_empty(value: str | None, message: str) -> None:
+    if value is not None and not value.strip():
+        raise _invalid(message)
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def refused(refusal: Refusal) -> ConsumerGroupHeartbeatResponse:
+    """The answer to a request that is refused."""
+    return ConsumerGroupHeartbeatResponse(
+        error_code=refusal.error, error_message=refusal.message, member_epoch=0
+    )
+
+
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> Owned:
+    """What the member says it has; None if it says nothing."""
+    if request.topic_partitions is None:
+        return None
+    return [(row.topic_id, row.partitions) for row in request.topic_partitions]
+
+
+def heartbeat(
+    near: Surroundings,
+    group: ConsumerGroup,
+    request: ConsumerGroupHeartbeatRequest,
+    client: Client,
+    draft: Draft,
+) -> None:
+    """Let a member join or stay.
+
+    Errors: those of member_to_join and member_to_stay; INVALID_REGULAR_EXPRESSION.
+    """
+    owned = owned_partitions(request)
+    if request.member_epoch == JOIN_EPOCH:
+        old = member_to_join(near, group, request.member_id, request.instance_id, draft)
+    else:
+        old = member_to_stay(
+            near, group, request.member_id, request.instance_id, request.member_epoch, owned
+        )
+    new = _with_wishes(old, request, client)
+    names_changed = new.subscribed_topic_names != old.subscribed_topic_names
+    if new != old:
+        draft.write_member(group, new)
+    regex_change = update_regexes(near, group, old, new, client, draft)
+    target_epoch, target = take_wishes(
+        near,
+        group,
+        old,
+        new,
+        names_changed or regex_change is RegexChange.RESOLVED,
+        draft,
+    )
+    member = move(
+        near,
+        group,
+        new,
+        target_epoch,
+        target,
+        owned,
+        subscription_changed=names_changed or regex_change is not RegexChange.NONE,
+        draft=draft,
+    )
+    deadlines.keep_alive(group.group_id, member.member_id, near.settings.session_timeout_ms, draft)
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=near.settings.heartbeat_interval_ms,
+    )
+    is_full = (
+        request.rebalance_timeout_ms != -1
+        and owned is not None
+        and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
+    )
+    if request.member_epoch == JOIN_EPOCH or is_full or old.assigned != member.assigned:
+        response.assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=sorted(some))
+                for topic_id, some in member.assigned.items()
+            ]
+        )
+    draft.answer = response
+
+
+def _with_wishes(
+    member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest, client: Client
+) -> ConsumerGroupMember:
+    """The member with what its request says; what is null stays as it is."""
+    names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    rebalance_ms = request.rebalance_timeout_ms
+    new = replace(
+        member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=member.rebalance_timeout_ms if rebalance_ms == -1 else rebalance_ms,
+        server_assignor=request.server_assignor or member.server_assignor,
+        subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
+        subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex,
+        client_id=client.client_id,
+        client_host=client.client_host,
+        classic=None,
+    )
+    return member if new == member else new
+
+
+def leave(
+    near: Surroundings, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, draft: Draft
+) -> None:
+    """Remove a member, or note that a static one is gone for a while.
+
+    Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    member = member_to_stay(near, group, request.member_id, request.instance_id, None, None)
+    draft.answer = ConsumerGroupHeartbeatResponse(
+        member_id=request.member_id, member_epoch=request.member_epoch
+    )
+    if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
+        gone = replace(
+            member,
+            member_epoch=LEAVE_STATIC_EPOCH,
+            assigned={topic: dict.fromkeys(some, 0) for topic, some in member.assigned.items()},
+            revoking={},
+        )
+        draft.write(CurrentRecord(group.group_id, member.member_id, gone))
+        return
+    remove_members(near, group, [member], draft)

@@ -1,0 +1,92 @@
+"""The steps that requests of both protocols take: the wishes of a member, the target, a move towards it.
+
+Source: GroupMetadataManager.updateSubscriptionMetadata, maybeReconcile.
+"""
+
+from __future__ import annotations
+
+from . import deadlines
+from .current_assignment import Owned, reconcile
+from .draft import Draft, Surroundings
+from .group import ConsumerGroup, SubscriptionType
+from .member import ConsumerGroupMember, MemberState, Partitions
+from .records import CurrentRecord, EpochRecord, PartitionMetadataRecord
+from .target import update_target
+
+
+def count_wishes(
+    near: Surroundings,
+    group: ConsumerGroup,
+    old: ConsumerGroupMember,
+    new: ConsumerGroupMember,
+    bump: bool,
+    draft: Draft,
+) -> tuple[int, SubscriptionType | None]:
+    """Raise the group's epoch if the member's wishes or the topics ask for it, and return it.
+
+    Shape: with it comes whether all members read the same topics, if that was looked at.
+    """
+    epoch = group.group_epoch
+    if not bump and group.image_version == near.image.version:
+        return epoch, None
+    topics = group.topics_with(old, new)
+    subscription_type = group.subscription_type(topics, old, new)
+    metadata_hash = near.hashes.of_group(topics, near.image)
+    if bump or metadata_hash != group.metadata_hash:
+        epoch += 1
+        draft.write(EpochRecord(group.group_id, (epoch, metadata_hash)))
+    group.image_version = near.image.version
+    if group.has_partition_metadata:
+        draft.write(PartitionMetadataRecord(group.group_id, None))
+    return epoch, subscription_type
+
+
+def take_wishes(
+    near: Surroundings,
+    group: ConsumerGroup,
+    old: ConsumerGroupMember,
+    new: ConsumerGroupMember,
+    bump: bool,
+    draft: Draft,
+) -> tuple[int, Partitions]:
+    """Count a member's wishes and make the target that follows; return its epoch, and what `new` is to have."""
+    epoch, subscription_type = count_wishes(near, group, old, new, bump, draft)
+    if group.assignment_epoch >= epoch:
+        return group.assignment_epoch, group.target_of(new)
+    if subscription_type is None:
+        subscription_type = group.subscription_type(group.topics, old, old)
+    return update_target(near, group, epoch, old, new, subscription_type, draft)
+
+
+def move(
+    near: Surroundings,
+    group: ConsumerGroup,
+    member: ConsumerGroupMember,
+    target_epoch: int,
+    target: Partitions,
+    owned: Owned,
+    *,
+    subscription_changed: bool,
+    draft: Draft,
+) -> ConsumerGroupMember:
+    """Lead a member a step towards its target, and return it as it is then."""
+    if not subscription_changed and member.is_reconciled_to(target_epoch):
+        return member
+    topics = near.image.topics
+    subscribed = {topics[name].topic_id for name in group.subscription(member) if name in topics}
+    moved = reconcile(
+        member,
+        target_epoch,
+        target,
+        subscribed,
+        owned,
+        group.partition_epoch,
+        subscription_changed=subscription_changed,
+    )
+    if moved == member:
+        return member
+    draft.write(CurrentRecord(group.group_id, moved.member_id, moved))
+    if moved.classic is None:
+        revoking = moved.state is MemberState.UNREVOKED_PARTITIONS
+        deadlines.expect_revocation(group.group_id, moved, revoking, draft)
+    return moved

@@ -1,0 +1,178 @@
+"""Who is a member of a consumer group, and how one is replaced or removed.
+
+Source: GroupMetadataManager.getOrMaybeSubscribeDynamicConsumerGroupMember and -Static-,
+throwIfConsumerGroupMemberEpochIsInvalid, replaceMember, consumerGroupFenceMembers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kwire.errors import ErrorCode
+
+from . import deadlines
+from .current_assignment import Owned
+from .draft import Draft, Surroundings
+from .group import ConsumerGroup
+from .member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, NO_PARTITIONS, ConsumerGroupMember
+from .records import CurrentRecord, EpochRecord, MemberRecord, RegexRecord, TargetRecord
+from .refusal import Refusal
+
+log = logging.getLogger(__name__)
+
+
+def check_size(near: Surroundings, group: ConsumerGroup, member_id: str) -> None:
+    """Refuse a new member of a full group. Errors: GROUP_MAX_SIZE_REACHED."""
+    most = near.config.consumer_max_size
+    if len(group.members) >= most and member_id not in group.members:
+        raise Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {most} members.",
+        )
+
+
+def member_to_join(
+    near: Surroundings,
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    draft: Draft,
+    *,
+    classic: bool = False,
+) -> ConsumerGroupMember:
+    """Return the member that joins: a new one, the one it was, or one that takes over an instance id.
+
+    Errors: UNRELEASED_INSTANCE_ID if the holder of the instance id has not left and both speak the consumer
+    protocol.
+    """
+    holder = group.static_member(instance_id)
+    if instance_id is None or holder is None:
+        return group.members.get(member_id) or ConsumerGroupMember(member_id)
+    if not classic and holder.classic is None and holder.member_epoch != LEAVE_STATIC_EPOCH:
+        raise Refusal(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because "
+            f"the instance id is owned by {holder.member_id} member.",
+        )
+    joining = replace(
+        holder, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH
+    )
+    _replace_member(group, holder, joining, draft)
+    return joining
+
+
+def _replace_member(
+    group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember, draft: Draft
+) -> None:
+    """Give a new member what the old one had."""
+    group_id = group.group_id
+    _remove_member(group, old.member_id, draft)
+    draft.write(MemberRecord(group_id, new.member_id, new))
+    target = group.target.get(old.member_id, NO_PARTITIONS)
+    draft.write(TargetRecord(group_id, new.member_id, target))
+    draft.write(CurrentRecord(group_id, new.member_id, new))
+
+
+def _remove_member(group: ConsumerGroup, member_id: str, draft: Draft) -> None:
+    draft.write(CurrentRecord(group.group_id, member_id, None))
+    draft.write(TargetRecord(group.group_id, member_id, None))
+    draft.write(MemberRecord(group.group_id, member_id, None))
+
+
+def member_to_stay(
+    near: Surroundings,
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int | None,
+    owned: Owned,
+) -> ConsumerGroupMember:
+    """Return the member that sends a request at an epoch; None if the epoch does not count.
+
+    Errors: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH.
+    """
+    if instance_id is None:
+        member = known_member(group, member_id)
+    else:
+        found = group.static_member(instance_id)
+        if found is None:
+            raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+        member = found
+        check_instance(member, member_id, instance_id)
+    if epoch is not None:
+        _check_epoch(member, epoch, owned)
+    return member
+
+
+def known_member(group: ConsumerGroup, member_id: str) -> ConsumerGroupMember:
+    """Return a member by its id. Errors: UNKNOWN_MEMBER_ID."""
+    member = group.members.get(member_id)
+    if member is None:
+        raise Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {member_id} is not a member of group {group.group_id}.",
+        )
+    return member
+
+
+def check_instance(holder: ConsumerGroupMember, member_id: str, instance_id: str) -> None:
+    """Refuse a member whose instance id another one has. Errors: FENCED_INSTANCE_ID."""
+    if holder.member_id != member_id:
+        raise Refusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{holder.member_id}.",
+        )
+
+
+def _check_epoch(member: ConsumerGroupMember, epoch: int, owned: Owned) -> None:
+    """Accept the member's epoch, and the one before if the answer with the present one may have been lost."""
+    known = member.member_epoch
+    if epoch == known:
+        return
+    if epoch > known:
+        raise _fenced("greater", epoch, known)
+    if epoch != member.previous_member_epoch or not _has_only(owned, member):
+        raise _fenced("smaller", epoch, known)
+
+
+def _has_only(owned: Owned, member: ConsumerGroupMember) -> bool:
+    """Whether a member says what it has, and that all of it is assigned to it."""
+    return owned is not None and all(
+        topic_id in member.assigned
+        and all(each in member.assigned[topic_id] for each in partitions)
+        for topic_id, partitions in owned
+    )
+
+
+def _fenced(which: str, epoch: int, known: int) -> Refusal:
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {which} member epoch ({epoch}) than the one known by the group "
+        f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def fence_members(
+    near: Surroundings,
+    group: ConsumerGroup,
+    members: Sequence[ConsumerGroupMember],
+    draft: Draft,
+) -> None:
+    """Remove members, with the regular expressions that only they had; the group's epoch is raised."""
+    if not members:
+        return
+    for member in members:
+        _remove_member(group, member.member_id, draft)
+    counts = Counter(each.subscribed_topic_regex for each in members if each.subscribed_topic_regex)
+    unused = [regex for regex, count in counts.items() if group.regexes[regex] == count]
+    for regex in unused:
+        draft.write(RegexRecord(group.group_id, regex, None))
+    topics = group.topics_without(members, unused)
+    metadata_hash = near.hashes.of_group(topics, near.image)
+    draft.write(EpochRecord(group.group_id, (group.group_epoch + 1, metadata_hash)))
+    for member in members:
+        deadlines.cancel_all(group.group_id, member.member_id, draft)

@@ -1,0 +1,132 @@
+"""Regular expressions that members subscribe to: when they are checked and resolved.
+
+They are matched with the names of all topics off the request, for all expressions of a group together, so
+that one change makes one rebalance. Source: GroupMetadataManager.maybeUpdateRegularExpressions,
+handleRegularExpressionsResult, TopicRegexResolver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+
+from kwire.errors import ErrorCode
+
+from ...pattern import InvalidPattern, Pattern
+from .draft import Client, Draft, ResolveRegexes, Surroundings
+from .group import ConsumerGroup, ResolvedRegex, Subscribers
+from .member import ConsumerGroupMember
+from .records import EpochRecord, RegexRecord
+from .refusal import Refusal
+
+#: Expressions of a group are resolved no more often than this.
+MIN_INTERVAL_MS = 10_000
+
+#: The longest expression: a topic's name is much shorter, and the machine keeps every one.
+MOST_CHARACTERS = 8_000
+
+
+class RegexChange(Enum):
+    """Whether a request changes a member's expression, and whether it is known what the new one matches."""
+
+    NONE = 0
+    CHANGED = 1
+    RESOLVED = 2
+
+
+def update_regexes(
+    near: Surroundings,
+    group: ConsumerGroup,
+    old: ConsumerGroupMember,
+    new: ConsumerGroupMember,
+    client: Client,
+    draft: Draft,
+) -> RegexChange:
+    """Check and count a member's expression, and have the group's expressions resolved if it is time.
+
+    Errors: INVALID_REGULAR_EXPRESSION.
+    """
+    before, after = old.subscribed_topic_regex, new.subscribed_topic_regex
+    change = RegexChange.NONE
+    refresh = False
+    if before != after:
+        change = RegexChange.CHANGED
+        if before and group.regexes[before] == 1:
+            draft.write(RegexRecord(group.group_id, before, None))
+        if after:
+            if not group.regexes[after]:
+                check_regex(after)
+                refresh = True
+            elif after in group.resolved:
+                change = RegexChange.RESOLVED
+        elif before:
+            change = RegexChange.RESOLVED
+    if not refresh and not group.regexes:
+        return change
+    if group.is_resolving:
+        return change
+    last = next(iter(group.resolved.values()), None)
+    if last is not None and near.now_ms <= last.timestamp_ms + MIN_INTERVAL_MS:
+        return change
+    regexes = Counter(group.regexes)
+    if before:
+        regexes[before] -= 1
+    if after:
+        regexes[after] += 1
+    wanted = tuple(regex for regex, count in regexes.items() if count > 0)
+    refresh = (
+        refresh
+        or len(wanted) != len(group.resolved)
+        or group.resolved_generation < near.hashes.generation(near.image)
+        or last is None
+        or near.now_ms > last.timestamp_ms + near.config.consumer_regex_refresh_interval_ms
+    )
+    if refresh and wanted:
+        draft.effects.append(ResolveRegexes(group.group_id, wanted, client.may_describe))
+    return change
+
+
+def check_regex(regex: str) -> None:
+    """Refuse what RE2 does not take. Errors: INVALID_REGULAR_EXPRESSION."""
+    try:
+        if len(regex) > MOST_CHARACTERS:
+            raise InvalidPattern(f"longer than {MOST_CHARACTERS} characters")
+        Pattern(regex)
+    except InvalidPattern as error:
+        raise Refusal(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {error}.",
+        ) from None
+
+
+def regexes_resolved(
+    near: Surroundings,
+    group: ConsumerGroup,
+    found: Mapping[str, frozenset[str]],
+    version: int,
+    began_ms: int,
+    draft: Draft,
+) -> None:
+    """Store what the expressions match; if that is something new, the group's epoch is raised."""
+    topics = dict(group.topics)
+    bump = False
+    for regex, names in found.items():
+        if not group.regexes[regex]:
+            continue
+        known = group.resolved.get(regex)
+        before = frozenset() if known is None else known.topics
+        if before != names:
+            bump = True
+            for name in before - names:
+                count = topics[name]
+                topics[name] = count._replace(by_regex=count.by_regex - 1)
+                if not any(topics[name]):
+                    del topics[name]
+            for name in names - before:
+                count = topics.get(name, Subscribers())
+                topics[name] = count._replace(by_regex=count.by_regex + 1)
+        draft.write(RegexRecord(group.group_id, regex, ResolvedRegex(names, version, began_ms)))
+    metadata_hash = near.hashes.of_group(topics, near.image)
+    if bump or metadata_hash != group.metadata_hash:
+        draft.write(EpochRecord(group.group_id, (group.group_epoch + 1, metadata_hash)))

@@ -1,0 +1,129 @@
+"""What all kinds of groups have in common: the rest of this folder sees a group only as this.
+
+There are two kinds: classic groups (state.py, classic_groups.py), which include those that only store offsets,
+and consumer groups (consumer/). A group may become one of the other kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from kwire.errors import ErrorCode
+from kwire.messages.heartbeat import HeartbeatRequest
+from kwire.messages.leave_group import LeaveGroupRequest
+from kwire.messages.sync_group import SyncGroupRequest
+
+from ...metadata.topic_partition import TopicPartition
+from ..result import Result
+from .config import GroupConfig
+from .memory import GroupMemory
+from .offset_store import OffsetStore
+
+
+class Committer(NamedTuple):
+    """Who commits offsets, as the request says; `version` is that of the API."""
+
+    generation_id: int
+    member_id: str
+    instance_id: str | None
+    transactional: bool
+    version: int
+
+
+PartitionCheck = Callable[[bytes | None, int], ErrorCode]
+"""Whether the sender may commit for a topic, by its id, and a partition."""
+
+
+class AnyGroup(Protocol):
+    """A group of either kind. Shape: `kind` and the value of `state` are the names on the wire."""
+
+    group_id: str
+    memory: GroupMemory
+    held_bytes: int
+    offsets: OffsetStore
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def protocol_type(self) -> str | None: ...
+
+    @property
+    def state(self) -> Enum: ...
+
+    @property
+    def members(self) -> Sized: ...
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    @property
+    def is_dead(self) -> bool: ...
+
+    def validate_commit(self, sender: Committer) -> ErrorCode:
+        """Check whether the sender may commit offsets."""
+        ...
+
+    def partition_check(self, sender: Committer) -> PartitionCheck | None:
+        """Return what checks single partitions of a commit that is allowed as a whole; None if all are."""
+        ...
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Check whether a member may ask for offsets; an administrator has no id, and epoch -1."""
+        ...
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic, or may do."""
+        ...
+
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Return the partitions whose offsets have expired."""
+        ...
+
+    def forget(self) -> None:
+        """Count no memory for the group any more."""
+        ...
+
+
+class GroupRules(Protocol):
+    """What members of the classic protocol can ask of the groups of one kind."""
+
+    def join_group(self, joining: Any, now_ms: int) -> Result[Any]: ...
+
+    def sync_group(self, request: SyncGroupRequest, token: int, now_ms: int) -> Result[Any]: ...
+
+    def heartbeat(self, request: HeartbeatRequest, token: int, now_ms: int) -> Result[Any]: ...
+
+    def leave_group(self, request: LeaveGroupRequest, token: int, now_ms: int) -> Result[Any]: ...
+
+    def delete_group(self, group_id: str, token: int, now_ms: int) -> Result[ErrorCode]: ...
+
+    def shift_time(self, delta_ms: int) -> None: ...
+
+
+class GroupHome(Protocol):
+    """The shard, as the rules of one kind of groups see it."""
+
+    config: GroupConfig
+    memory: GroupMemory
+    groups: dict[str, AnyGroup]
+
+    def create(self, group_id: str, now_ms: int) -> Any:
+        """Make an empty classic group."""
+        ...
+
+    def forget(self, group_id: str) -> None:
+        """Remove a group from memory."""
+        ...
+
+    def removed(
+        self, group_ids: Iterable[str], error: ErrorCode, now_ms: int, out: Result[Any]
+    ) -> None:
+        """Forget dead groups whose tombstones are stored, and restore those of which something is left."""
+        ...
+
+    def drop_if_unused(self, group: AnyGroup, out: Result[Any]) -> None:
+        """Forget a group that has no members and nothing in the log."""
+        ...

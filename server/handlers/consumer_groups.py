@@ -1,0 +1,119 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe.
+
+Behavior: the rules are in server/coordinator/group/consumer. A group that is large gets its target, and one with
+regular expressions its topics, a moment after the request that asks for them.
+Versions: ConsumerGroupHeartbeat 0-1: v1 member ids made by clients (KIP-1082), regular expressions.
+ConsumerGroupDescribe 0-1: v1 kinds of members.
+Omitted: with ZooKeeper both are refused with UNSUPPORTED_VERSION, as by Apache Kafka 3.9: another broker of the
+cluster may not know the records.
+Source: KafkaApis.handleConsumerGroupHeartbeat, handleConsumerGroupDescribe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kwire.errors import ErrorCode
+from kwire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from kwire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+from ..coordinator.group.consumer.draft import Client
+from ..turns import Steps
+from . import refusals
+from .authorization import DENIED, AclOperation, ResourceType, group
+from .ceilings import GROUP_VERSION
+from .registry import handles
+from .repeats import without_many_repeats
+
+if TYPE_CHECKING:
+    from .context import Later, RequestContext
+
+DENIED_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
+
+
+def is_enabled(ctx: RequestContext) -> bool:
+    """Whether group.version is at a level that has consumer groups."""
+    return ctx.services.features.finalized.get(GROUP_VERSION, 0) > 0
+
+
+@handles(ConsumerGroupHeartbeatRequest, versions="0-1", authorize=group(AclOperation.READ))
+def consumer_group_heartbeat(
+    ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> Steps[ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]]:
+    """Let a member join, stay or leave, and answer what it is to have."""
+    if not is_enabled(ctx):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    for name in request.subscribed_topic_names or ():
+        yield
+        if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            return ConsumerGroupHeartbeatResponse(error_code=DENIED[ResourceType.TOPIC])
+
+    def may_describe(name: str) -> bool:
+        return ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, log_denied=False)
+
+    client = Client(
+        ctx.client_id or "", f"/{ctx.connection.client_host}", ctx.version, may_describe
+    )
+    answer = ctx.services.group_coordinator.consumer_group_heartbeat(request, client)
+    return answer if isinstance(answer, ConsumerGroupHeartbeatResponse) else ctx.later(answer)
+
+
+@handles(
+    ConsumerGroupDescribeRequest,
+    versions="0-1",
+    authorize=None,
+    refusal=refusals.consumer_group_describe,
+)
+def consumer_group_describe(
+    ctx: RequestContext, request: ConsumerGroupDescribeRequest
+) -> Steps[ConsumerGroupDescribeResponse]:
+    """Describe each group separately."""
+    asked = yield from without_many_repeats(request.group_ids)
+    if not is_enabled(ctx):
+        error = ErrorCode.UNSUPPORTED_VERSION
+        return ConsumerGroupDescribeResponse(
+            groups=[DescribedGroup(group_id=each, error_code=error) for each in asked]
+        )
+    allowed, denied = yield from ctx.partition_by_authorized(
+        AclOperation.DESCRIBE, ResourceType.GROUP, asked
+    )
+    rows = [DescribedGroup(group_id=each, error_code=DENIED[ResourceType.GROUP]) for each in denied]
+    for group_id in allowed:
+        yield
+        row = ctx.services.group_coordinator.describe_consumer_group(group_id)
+        if request.include_authorized_operations and row.error_code == ErrorCode.NONE:
+            row.authorized_operations = ctx.authorized_operations(ResourceType.GROUP, group_id)
+        if not (yield from _may_see_topics(ctx, row)):
+            row = DescribedGroup(
+                group_id=group_id,
+                error_code=DENIED[ResourceType.TOPIC],
+                error_message=DENIED_TOPICS,
+                group_state=row.group_state,
+                group_epoch=row.group_epoch,
+                assignment_epoch=row.assignment_epoch,
+                assignor_name=row.assignor_name,
+                authorized_operations=row.authorized_operations,
+            )
+        rows.append(row)
+    return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def _may_see_topics(ctx: RequestContext, row: DescribedGroup) -> Steps[bool]:
+    """Whether the client may know of all topics that members have or are to have."""
+    names: set[str] = set()
+    for member in row.members:
+        yield
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(each.topic_name for each in assignment.topic_partitions)
+    for name in names:
+        yield
+        if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            return False
+    return True

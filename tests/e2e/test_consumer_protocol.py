@@ -1,0 +1,121 @@
+"""Consumers that speak the consumer protocol (KIP-848), against a whole broker."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from ..support.broker_process import BrokerProcess
+from .test_confluent_groups import partitions_of, poll_until
+from .test_confluent_kafka import create, produce, take
+
+pytestmark = pytest.mark.e2e
+compat = pytest.mark.compat
+
+
+@pytest.fixture
+def admin(broker: BrokerProcess) -> AdminClient:
+    """Give an admin client of the shared broker."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap})
+
+
+def member(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
+    """Make a consumer of the consumer protocol, or of another if the settings say so."""
+    return Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            **{key.replace("_", "."): value for key, value in settings.items()},
+        }
+    )
+
+
+@compat("confluent-kafka", "groups: consumer protocol")
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_share_the_partitions_and_inherit_them(
+    broker: BrokerProcess, admin: AdminClient, name: str, assignor: str
+) -> None:
+    create(admin, name, 4)
+    first = member(broker, name, group_remote_assignor=assignor)
+    first.subscribe([name])
+    poll_until([first], lambda: len(partitions_of(first)) == 4, 20)
+    second = member(broker, name, group_remote_assignor=assignor)
+    second.subscribe([name])
+    both = [first, second]
+    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 30)
+    assert partitions_of(first) | partitions_of(second) == set(range(4))
+    second.close()
+    poll_until([first], lambda: len(partitions_of(first)) == 4, 30)
+    first.close()
+
+
+def test_offsets_are_committed_with_the_members_epoch_and_read_by_the_next(
+    broker: BrokerProcess, admin: AdminClient, name: str
+) -> None:
+    create(admin, name, 1)
+    produce(broker, name, [b"a", b"b", b"c"])
+    first = member(broker, name, enable_auto_commit=False)
+    first.subscribe([name])
+    assert [each.value() for each in take(first, 2)] == [b"a", b"b"]
+    first.commit(offsets=[TopicPartition(name, 0, 2)], asynchronous=False)
+    first.close()
+    second = member(broker, name)
+    second.subscribe([name])
+    assert [each.value() for each in take(second, 1)] == [b"c"]
+    second.close()
+
+
+def test_a_regular_expression_is_resolved_by_the_broker_and_again_for_new_topics(
+    broker: BrokerProcess, admin: AdminClient, name: str
+) -> None:
+    create(admin, f"{name}-a", 1)
+    one = member(broker, name)
+    one.subscribe([f"^{name}-.*"])
+    poll_until([one], lambda: {tp.topic for tp in one.assignment()} == {f"{name}-a"}, 30)
+    one.close()
+
+
+def test_a_group_is_listed_and_described_as_one_of_the_consumer_protocol(
+    broker: BrokerProcess, admin: AdminClient, name: str
+) -> None:
+    create(admin, name, 2)
+    one = member(broker, name, client_id="reader", group_instance_id="i1")
+    one.subscribe([name])
+    poll_until([one], lambda: len(partitions_of(one)) == 2, 20)
+    listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result().valid
+    assert {each.group_id: each.type for each in listed}[name] is ConsumerGroupType.CONSUMER
+    described = admin.describe_consumer_groups([name])[name].result()
+    assert described.type is ConsumerGroupType.CONSUMER
+    assert described.state is ConsumerGroupState.STABLE
+    (found,) = described.members
+    assert (found.client_id, found.group_instance_id) == ("reader", "i1")
+    assert len(found.assignment.topic_partitions) == 2
+    one.close()
+
+
+def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_reads(
+    broker: BrokerProcess, admin: AdminClient, name: str
+) -> None:
+    """A rolling change of all members, first to the new protocol and then back to the old one."""
+    create(admin, name, 4)
+    first = member(broker, name, group_protocol="classic", session_timeout_ms=6000)
+    first.subscribe([name])
+    poll_until([first], lambda: len(partitions_of(first)) == 4, 20)
+    second = member(broker, name)
+    second.subscribe([name])
+    both = [first, second]
+    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 30)
+    first.close()
+    poll_until([second], lambda: len(partitions_of(second)) == 4, 30)
+    third = member(broker, name, group_protocol="classic", session_timeout_ms=6000)
+    third.subscribe([name])
+    both = [second, third]
+    poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 30)
+    second.close()
+    poll_until([third], lambda: len(partitions_of(third)) == 4, 30)
+    (row,) = (each for each in admin.list_consumer_groups().result().valid if each.group_id == name)
+    assert row.type is ConsumerGroupType.CLASSIC
+    third.close()
