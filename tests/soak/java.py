@@ -105,6 +105,8 @@ class JavaMember(JavaTool):
         self.group = group
         self.topics = (topic,)
         self._records: list[list[Any]] = []
+        #: Partition -> the offset after the last record, while the tool has not said that it is committed.
+        self._committing: dict[str, int] = {}
 
     def work(self) -> None:
         """Run the tool, restart it when it was killed, and record what it reads and commits."""
@@ -117,6 +119,13 @@ class JavaMember(JavaTool):
             self._records.clear()
             for event in self.events():
                 self._note(event)
+            if self._committing:  # it may have been killed between the commit and the word of it
+                self._note_commit("info", self._committing)
+
+    def _note_commit(self, outcome: str, offsets: dict[str, int]) -> None:
+        rows = [["at", tp, offset] for tp, offset in offsets.items()]
+        self.recorder.note(outcome, "commit", rows, group=self.group)
+        self._committing = {}
 
     def _note(self, event: dict[str, Any]) -> None:
         match event["name"]:
@@ -128,12 +137,10 @@ class JavaMember(JavaTool):
             case "records_consumed":
                 self._note_poll()
             case "offsets_committed":
-                offsets = [
-                    ["at", f"{row['topic']}-{row['partition']}", row["offset"]]
-                    for row in event["offsets"]
-                ]
-                outcome = "ok" if event["success"] else "info"
-                self.recorder.note(outcome, "commit", offsets, group=self.group)
+                offsets = {
+                    f"{row['topic']}-{row['partition']}": row["offset"] for row in event["offsets"]
+                }
+                self._note_commit("ok" if event["success"] else "info", offsets)
             case "partitions_assigned" | "partitions_revoked" as name:
                 partitions = [
                     ["at", f"{row['topic']}-{row['partition']}", -1] for row in event["partitions"]
@@ -150,6 +157,7 @@ class JavaMember(JavaTool):
                 isolation=READ_COMMITTED,
             )
             self.got(self._records)
+            self._committing = {tp: records[-1][0] + 1 for _, tp, records in self._records}
             self._records.clear()
 
     def kill(self) -> None:
