@@ -33,8 +33,8 @@ from .aggregates.batches import (
 )
 from .aggregates.defaults import GROUPS, SCHEMAS
 from .aggregates.kinds import Grouping, check_grouping, check_store
-from .aggregates.records import Format, group_numbers, make_format, parse
-from .aggregates.schema import NeedsSpark, column, read_schema
+from .aggregates.records import Format, make_format, named_groups, parse
+from .aggregates.schema import column, read_schema
 from .checkpoints import Checkpoint
 from .cluster import Cluster, reason
 from .following import follow
@@ -70,13 +70,10 @@ def run(options: Namespace) -> int:
 def look_first(options: Namespace) -> None:
     """Check everything that needs no Spark, because Spark takes seconds to start. Raises Problem."""
     check_options(options)
-    try:
-        form, grouping = plan(options)
-    except NeedsSpark:
-        form = None
+    form, grouping = plan(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
         cluster.say_if_none(options, _check_names(cluster, options))
-    if form is not None and is_local(options.checkpoint_dir) and is_local(options.to_parquet or ""):
+    if is_local(options.checkpoint_dir) and is_local(options.to_parquet or ""):
         _checkpoint(options, grouping, form.schema, look_only=True)
 
 
@@ -142,10 +139,10 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
 
 
 def plan(options: Namespace) -> tuple[Format, Grouping]:
-    """How values are read and grouped. Raises Problem, and NeedsSpark if that needs a running Spark."""
+    """How values are read and grouped. Raises WrongCall."""
     default = SCHEMAS[options.kind]
     if options.pattern and options.schema is None and options.schema_file is None:
-        columns = [StructField(name, StringType()) for name in group_numbers(options.pattern)]
+        columns = [StructField(name, StringType()) for name in named_groups(options.pattern)]
         schema = StructType(columns)
     else:
         schema = read_schema(options.schema, options.schema_file, default)

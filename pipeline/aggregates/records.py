@@ -6,14 +6,13 @@ null for a record and otherwise names the fault. A fault never ends the query, w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     DoubleType,
@@ -28,6 +27,7 @@ from pyspark.sql.types import (
 
 from ..problems import WrongCall
 from .defaults import TIME_UNITS
+from .java_syntax import check_time_format, group_numbers
 from .schema import column, nullable
 
 #: The largest valid time, 9999-12-31, in microseconds: Spark's own functions fail for times beyond their range.
@@ -65,17 +65,20 @@ def make_format(
 ) -> Format:
     """Make a format, after checking all names and types. Raises WrongCall.
 
-    Whether Java accepts the pattern and the time format is checked only if Spark runs.
+    Once Spark runs, Java has the last word on the pattern.
     """
     if pattern is not None:
         pattern = pattern.replace("(?P<", "(?<")
-        groups = group_numbers(pattern)
+        groups = named_groups(pattern)
         _check_pattern(pattern)
         absent = [name for name in schema.fieldNames() if name not in groups]
         if absent:
             raise WrongCall(f"--pattern has no group named {absent[0]}, which the schema has")
     if time_format is not None:
-        _check_time_format(time_format)
+        try:
+            check_time_format(time_format)
+        except ValueError as error:
+            raise WrongCall(f"--time-format {time_format!r}: {error}") from error
     field = None if time is None else column(schema, time, "--time-column")
     if field is not None and not isinstance(
         field.dataType, TimestampType | TimestampNTZType | IntegralType | StringType
@@ -97,11 +100,11 @@ def make_format(
     )
 
 
-def group_numbers(pattern: str) -> dict[str, int]:
+def named_groups(pattern: str) -> dict[str, int]:
     """Name -> number of the groups of a regular expression in Java's or Python's form. Raises WrongCall."""
     try:
-        groups = dict(re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", pattern)).groupindex)
-    except re.error as error:
+        groups = group_numbers(pattern)
+    except ValueError as error:
         raise WrongCall(f"--pattern {pattern!r}: {error}") from error
     if not groups:
         raise WrongCall(f"--pattern {pattern!r} has no named group such as (?<level>\\w+)")
@@ -109,7 +112,7 @@ def group_numbers(pattern: str) -> dict[str, int]:
 
 
 def _check_pattern(pattern: str) -> None:
-    """Raises WrongCall for a pattern that Python accepts but Java does not: their regular expressions differ."""
+    """Raises WrongCall for a pattern that Java does not accept for a reason that only Java knows."""
     context = SparkContext._active_spark_context
     if context is None:
         return
@@ -118,17 +121,6 @@ def _check_pattern(pattern: str) -> None:
         jvm.java.util.regex.Pattern.compile(pattern)
     except PySparkException as error:
         raise WrongCall(f"--pattern {pattern!r}: {str(error).splitlines()[0]}") from error
-
-
-def _check_time_format(text: str) -> None:
-    """Raises WrongCall for a time format that Spark does not accept."""
-    if SparkContext._active_spark_context is None:
-        return
-    try:
-        row = SparkSession.active().range(1)
-        row.select(F.try_to_timestamp(F.lit("x"), F.lit(text))).collect()
-    except PySparkException as error:
-        raise WrongCall(f"--time-format {text!r}: {str(error).splitlines()[0]}") from error
 
 
 def parse(rows: DataFrame, form: Format) -> DataFrame:
@@ -158,7 +150,7 @@ def _json(form: Format) -> Column:
 
 def _line(form: Format) -> Column:
     pattern = form.pattern or ""
-    numbers = group_numbers(pattern)
+    numbers = named_groups(pattern)
     columns = []
     for field in form.schema.fields:
         found = F.regexp_extract("_text", pattern, numbers[field.name])

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
-from pyspark.errors import ParseException
 from pyspark.sql.types import (
     ArrayType,
-    BinaryType,
     BooleanType,
     DataType,
     DateType,
     DoubleType,
-    FloatType,
-    IntegerType,
     LongType,
     MapType,
-    ShortType,
     StringType,
     StructField,
     StructType,
@@ -28,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from ..problems import WrongCall
+from .ddl import DdlError, read_ddl
 
 #: JSON Schema's type -> Spark's, for types that depend on nothing else.
 PLAIN_TYPES: dict[str, DataType] = {
@@ -37,33 +31,12 @@ PLAIN_TYPES: dict[str, DataType] = {
 }
 #: JSON Schema's format of a string -> Spark's type.
 FORMATS: dict[str, DataType] = {"date-time": TimestampType(), "date": DateType()}
-#: Types of Spark's DDL that can be read without Spark.
-WORDS: dict[str, DataType] = {
-    "STRING": StringType(),
-    "DOUBLE": DoubleType(),
-    "FLOAT": FloatType(),
-    "SMALLINT": ShortType(),
-    "INT": IntegerType(),
-    "INTEGER": IntegerType(),
-    "BIGINT": LongType(),
-    "LONG": LongType(),
-    "BOOLEAN": BooleanType(),
-    "BINARY": BinaryType(),
-    "DATE": DateType(),
-    "TIMESTAMP": TimestampType(),
-}
-_PLAIN_COLUMN = re.compile(r"\s*(\w+)\s*(?::\s*|\s)(\w+)(\s+NOT\s+NULL)?\s*", re.IGNORECASE)
-
-
-class NeedsSpark(Exception):
-    """The schema can be read only while Spark runs."""
 
 
 def read_schema(text: str | None, file: Path | None, default: str) -> StructType:
     """The schema of `--schema` or `--schema-file`, else the default; a column that is not nullable is required.
 
-    Raises WrongCall for a file that cannot be read and for text that is not a schema; NeedsSpark for DDL with other than plain
-    columns while no Spark runs.
+    Raises WrongCall for a file that cannot be read and for text that is not a schema.
     """
     if text is not None and file is not None:
         raise WrongCall("say either --schema or --schema-file")
@@ -76,7 +49,10 @@ def read_schema(text: str | None, file: Path | None, default: str) -> StructType
             raise WrongCall(f"cannot read {file}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise WrongCall(f"{file} is not UTF-8") from error
-    schema = _schema_of((text if text is not None else default).strip(), where)
+    given = (text if text is not None else default).strip()
+    if not given:
+        raise WrongCall(f"{where}: no columns")
+    schema = _schema_of(given, where)
     if not schema.fields:
         raise WrongCall(f"{where}: no columns")
     names = [field.name.lower() for field in schema.fields]
@@ -100,36 +76,10 @@ def _schema_of(text: str, where: str) -> StructType:
             return StructType.fromJson(tree)
         except Exception as error:  # whatever is wrong with it
             raise WrongCall(f"{where} is not a schema in Spark's JSON: {error!r}") from error
-    if SparkContext._active_spark_context is None:
-        plain = plain_ddl(text)
-        if plain is None:
-            raise NeedsSpark
-        return plain
     try:
-        found = StructType.fromDDL(text)
-    except ParseException as error:
-        raise WrongCall(f"{where} is not Spark's DDL: {_first_line(error)}") from error
-    if not isinstance(found, StructType):
-        raise WrongCall(f"{where} is not Spark's DDL: a type without a name")
-    return found
-
-
-def plain_ddl(text: str) -> StructType | None:
-    """Read DDL in which each column is a name, one of WORDS and perhaps NOT NULL; None for any other text."""
-    found = []
-    for part in text.split(","):
-        match = _PLAIN_COLUMN.fullmatch(part)
-        kind = WORDS.get(match[2].upper()) if match else None
-        if match is None or kind is None:
-            return None
-        found.append(StructField(match[1], kind, match[3] is None))
-    return StructType(found)
-
-
-def _first_line(error: Exception) -> str:
-    """The parser's message, without the text it quotes and without its codes."""
-    line = next(line for line in str(error).splitlines() if line.strip())
-    return re.sub(r"^\[[A-Z_.]+\] ?| SQLSTATE: \w+", "", line).strip()
+        return read_ddl(text)
+    except DdlError as error:
+        raise WrongCall(f"{where} is not Spark's DDL: {error}") from error
 
 
 def _object(tree: dict[str, Any], where: str) -> StructType:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import SparkContext
+from pyspark.errors import ParseException
 from pyspark.sql.types import LongType, MapType, StringType, StructType, TimestampType
 
 from kwire.pipeline.aggregate import check_options, plan, run
 from kwire.pipeline.aggregates.batches import OWNER, check_owner, watermark_ms
+from kwire.pipeline.aggregates.ddl import WORDS, DdlError, read_ddl
 from kwire.pipeline.aggregates.defaults import SCHEMAS
+from kwire.pipeline.aggregates.java_syntax import check_time_format, group_numbers
 from kwire.pipeline.aggregates.kinds import percentile_name
-from kwire.pipeline.aggregates.records import group_numbers
-from kwire.pipeline.aggregates.schema import WORDS, plain_ddl, read_schema
+from kwire.pipeline.aggregates.records import named_groups
+from kwire.pipeline.aggregates.schema import read_schema
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.main import make_parser
-from kwire.pipeline.problems import Problem
+from kwire.pipeline.problems import Problem, WrongCall
 from kwire.pipeline.storage import open_storage
 
 from ..support.broker_process import BrokerProcess
@@ -119,10 +124,74 @@ def test_wrong_word_is_refused(word: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_groups_of_a_pattern_are_counted_in_both_languages() -> None:
-    assert group_numbers(r"(a)(?<b>b)(?:c)(?<!x)(?P<d>d)(?<=d)") == {"b": 2, "d": 3}
+    assert named_groups(r"(a)(?<b>b)(?:c)(?<!x)(?P<d>d)(?<=d)") == {"b": 2, "d": 3}
     for pattern, said in (("(", "--pattern '\\('"), ("(a)", "has no named group")):
-        with pytest.raises(Problem, match=said):
-            group_numbers(pattern)
+        with pytest.raises(WrongCall, match=said):
+            named_groups(pattern)
+
+
+#: Regular expressions -> what is wrong with them in Java; None if nothing is.
+PATTERNS = {
+    r"(?<a>\d{2,3}+)\[(?<b>[^]\]]*)\] \p{Alpha}\Q(\E(?i)x(?i:y)\k<a>": None,
+    r"(?<a>[a-z&&[^b-c]]|\x41\u0042\012\cA|^$)*?\R\h": None,
+    "(?<a>x)(?>y)(?=z)(?!w)(?<=v)(?<!u){1}\\": "nothing follows the last",
+    "(?<log_level>x)": "'log_level' is not a group's name in Java",
+    "(?<a>x)(?<a>y)": "two groups are named a",
+    "(?<a>x": "is never closed",
+    "(?<a>x))": "nothing is open",
+    "(?<a>[x)": "is never closed",
+    "(?<a>x**)": "there is nothing that",
+    "+(?<a>x)": "there is nothing that",
+    "(?<a>x{)": "is not a repetition",
+    "(?<a>{)": "is not a repetition",
+    "(?<a>x{3,2})": "is not a repetition",
+    r"(?<a>\y)": "has no meaning in Java",
+    r"(?<a>\x4)": "is not complete",
+    r"(?<a>x)\k<b>": "names no group",
+    "(?<a>x)(?#y)": "Java has no group",
+    "(?<a>x)(?(1)y|z)": "Java has no group",
+}
+#: Time formats -> what is wrong with them in Spark; None if nothing is.
+TIME_FORMATS = {
+    "dd/MMM/yyyy:HH:mm:ss Z": None,
+    "yyyy-MM-dd'T'HH:mm[:ss][.SSSSSS][XXX]": None,
+    "yyyyMMdd HHmmss,SSS VV": None,
+    "D yy h a O z '' 'o''clock'": None,
+    "yyyy-bb": "b is not a letter",
+    "YYYY-MM": "Y is not a letter",
+    "EEE, dd": "E is not a letter",
+    "qq": "q is not a letter",
+    "ddd": "ddd has too many letters",
+    "MMMMM": "MMMMM has too many letters",
+    "yyyyyyy": "yyyyyyy has too many letters",
+    "V": "V has too many letters, or too few",
+    "OO": "OO has too many letters",
+    "aa": "aa has too many",
+    "SSSSSSSSSS": "too many",
+    "yyyy'T": "' is never closed",
+    "yyyy]": "] must be in quotes",
+    "{yyyy}": "{ must be in quotes",
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_pattern_is_checked_as_java_reads_it(pattern: str) -> None:
+    said = PATTERNS[pattern]
+    if said is None:
+        assert "a" in group_numbers(pattern)
+        return
+    with pytest.raises(ValueError, match=re.escape(said)):
+        group_numbers(pattern)
+
+
+@pytest.mark.parametrize("text", TIME_FORMATS)
+def test_time_format_is_checked_as_spark_reads_it(text: str) -> None:
+    said = TIME_FORMATS[text]
+    if said is None:
+        check_time_format(text)
+        return
+    with pytest.raises(ValueError, match=re.escape(said)):
+        check_time_format(text)
 
 
 def test_name_of_a_percentile_needs_no_quotes() -> None:
@@ -134,9 +203,34 @@ def test_watermark_is_read_from_an_entry_of_sparks_log() -> None:
     assert watermark_ms(entry) == 1767225600123
 
 
-def test_ddl_of_other_than_plain_columns_is_left_to_spark() -> None:
-    for text in ("a STRIN", "a INT b", "a", "", "a ARRAY<INT>", "a DECIMAL(9,2)", "`a` INT"):
-        assert plain_ddl(text) is None, text
+#: DDL -> what is wrong with it; None if nothing is.
+DDL = {
+    "a ARRAY<STRUCT<x: INT, `y.z` MAP<STRING, DECIMAL(9,2)> NOT NULL>>, b: STRING": None,
+    "`a``b` int NOT NULL COMMENT 'it\\'s', c DEC, d NUMERIC(5), e VARCHAR(3)": None,
+    "A: int, b bigint not null,c  STRING, s STRUCT<>": None,
+    "a STRIN": "STRIN at character 3 is not a type",
+    "a INT b": "a comma is missing before 'b' at character 7",
+    "a": "a type is missing before the end",
+    "a INT,": "the name of a column is missing before the end",
+    "a ARRAY<INT": "> is missing before the end",
+    "a MAP<STRING>": ", is missing before '>' at character 13",
+    "a DECIMAL(9,10)": "DECIMAL at character 3 has 1 to 38 digits",
+    "a VARCHAR": "( is missing before the end",
+    "a INT COMMENT b": "a comment in quotes is missing before 'b'",
+    "INT": "a type is missing before the end",
+    "a INT NOT": "a comma is missing before 'NOT'",
+    "1 INT": "the name of a column is missing before '1'",
+}
+
+
+@pytest.mark.parametrize("text", DDL)
+def test_ddl_is_read_without_spark(text: str) -> None:
+    said = DDL[text]
+    if said is None:
+        assert read_ddl(text).fields
+        return
+    with pytest.raises(DdlError, match=re.escape(said)):
+        read_ddl(text)
 
 
 _PLAIN = "--schema=name STRING, time TIMESTAMP"
@@ -152,8 +246,9 @@ _PLAIN = "--schema=name STRING, time TIMESTAMP"
         (["--topics=t", "--pattern=(a)"], r"--pattern '\(a\)' has no named group"),
         (["--topics-pattern=("], r"--topics-pattern '\('"),
         (["--topics=t,absent"], "there is no topic t, absent at"),
-        # Only Spark knows the meaning of such a schema.
-        (["--topics=t", "--schema=x ARRAY<INT>"], "there is no topic t at"),
+        (["--topics=t", "--schema=x ARRAY<IN>"], "IN at character 9 is not a type"),
+        (["--topics=t", "--pattern=(?<value>x)(?#y)"], "Java has no group"),
+        (["--topics=t", "--time-format=yyyy-bb"], "b is not a letter with which Spark reads times"),
         (["--topics=t", "-b=127.0.0.1:1"], "no broker answers at 127.0.0.1:1"),
         (["--topics-pattern=x"], "belongs to job aggregate .kind metrics,.* window_ms 1000"),
     ],
@@ -180,8 +275,11 @@ def test_what_needs_no_spark_is_told_before_it_starts(
 @pytest.mark.timeout(600)
 def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> None:
     cases = [
-        ("metrics", ["--schema=name STRIN"], "--schema is not Spark's DDL: Unsupported data type"),
-        ("metrics", ["--schema=name STRING, value"], "--schema is not Spark's DDL: Syntax error"),
+        (
+            "metrics",
+            ["--schema=name STRIN"],
+            "--schema is not Spark's DDL: STRIN at character 6 is",
+        ),
         (
             "metrics",
             ["--schema=name STRING, time TIMESTAMP"],
@@ -223,8 +321,8 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
         ),
         (
             "logs",
-            ["--pattern=(?<time>.)(?<level>.)(?<service>.)(?(1)a|b)"],
-            "--pattern .*: Unknown inline modifier",
+            ["--pattern=(?<time>.)(?<level>.)(?<service>.)(?<=(a|b)*)"],
+            "--pattern .*: Look-behind group does not have an obvious maximum length",
         ),
         ("logs", ["--time-format=yyyy-bb"], "--time-format 'yyyy-bb'"),
     ]
@@ -233,8 +331,9 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
             plan(options_of(kind, *words))
     words = ["--schema=`a.b` STRING, v DECIMAL(9,2) NOT NULL, c INT"]
     plain = [f"c{n} {word}" for n, word in enumerate(WORDS)]
-    for text in (*SCHEMAS.values(), ", ".join(plain), "A: int, b bigint not null,c  STRING"):
-        assert plain_ddl(text) == StructType.fromDDL(text)
+    for text in (*SCHEMAS.values(), ", ".join(plain)):
+        assert read_ddl(text) == StructType.fromDDL(text)
+    _agrees_with_spark(spark)
     form, grouping = plan(
         options_of(
             "metrics", *words, "--record-time", "--group-by=a.b", "--value-column=v", "--exact"
@@ -250,6 +349,37 @@ def test_schema_and_columns_that_do_not_fit_are_told(spark: SparkSession) -> Non
         "percentiles": "50,95,99",
         "accuracy": "exact",
     }
+
+
+def _agrees_with_spark(spark: SparkSession) -> None:
+    """The tables above say of each text what Spark and Java say: whether it can be read, and as what."""
+    for text, said in DDL.items():
+        if said is None:
+            assert read_ddl(text) == StructType.fromDDL(text)
+        elif text != "INT":  # a type without a name is a type to Spark, not an error
+            with pytest.raises(ParseException):
+                StructType.fromDDL(text)
+    jvm: Any = spark.sparkContext._jvm
+    for pattern, said in PATTERNS.items():
+        assert _accepted(lambda text: jvm.java.util.regex.Pattern.compile(text), pattern) == (
+            said is None
+        ), pattern
+    formatters = jvm.org.apache.spark.sql.catalyst.util.DateTimeFormatterHelper
+    for text, said in TIME_FORMATS.items():
+
+        def read(text: str) -> None:
+            converted = formatters.convertIncompatiblePattern(text, True)
+            jvm.java.time.format.DateTimeFormatter.ofPattern(converted)
+
+        assert _accepted(read, text) == (said is None), text
+
+
+def _accepted(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except Exception:  # noqa: BLE001 - whatever Java says
+        return False
+    return True
 
 
 @pytest.mark.parametrize("text", ["{", "{}", "[]"])
