@@ -10,6 +10,8 @@ import pytest
 from kwire.testing.certificates import Authority
 from server.composition.zookeeper import connect_to_zookeeper, login_of, tls_of
 from server.config import BrokerConfig, ConfigError
+from server.coordination.store import StoreClosed
+from tests.support.zookeeper import free_port
 
 LOGIN = "kwire.zookeeper.sasl.jaas.config"
 DIGEST = (
@@ -49,6 +51,20 @@ def test_acls_need_an_identity():
         ConfigError, match=r"zookeeper\.set\.acl is true, but this broker has no identity"
     ):
         asyncio.run(connect_to_zookeeper(config_of(zookeeper_set_acl="true"), "127.0.0.1:1"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest_ms"),
+    [
+        ({"zookeeper_session_timeout_ms": "50"}, 50),
+        ({"zookeeper_session_timeout_ms": "5000", "zookeeper_connection_timeout_ms": "60"}, 60),
+    ],
+)
+def test_server_has_the_connection_timeout_to_answer_or_else_that_of_sessions(
+    settings: dict[str, str], longest_ms: int
+) -> None:
+    with pytest.raises(StoreClosed, match=f"answered within {longest_ms} ms"):
+        asyncio.run(connect_to_zookeeper(config_of(**settings), f"127.0.0.1:{free_port()}"))
 
 
 def test_without_tls_there_is_no_context():

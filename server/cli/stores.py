@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from ..coordination.store import Store
 
 
+#: Somebody waits for a command, and a broker is started by a machine: as long as commands wait for a broker.
+CONNECTION_TIMEOUT_MS = "10000"
+
+
 class NoStore(Exception):
     """There is no store in the expected place."""
 
@@ -58,6 +62,7 @@ def zookeeper_config(options: Namespace) -> BrokerConfig:
         if name.startswith("zookeeper.") or name in (FILE, ZOOKEEPER_LOGIN)
     }
     properties["zookeeper.connect"] = options.zookeeper
+    properties.setdefault("zookeeper.connection.timeout.ms", CONNECTION_TIMEOUT_MS)
     return BrokerConfig(properties | jaas_properties(properties))
 
 

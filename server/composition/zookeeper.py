@@ -32,6 +32,8 @@ NAMES = {
 TYPES = {".pem": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12", ".pkcs12": "PKCS12"}
 ENABLED = "zookeeper.ssl.client.enable"
 SET_ACL = "zookeeper.set.acl"
+SESSION_TIMEOUT = "zookeeper.session.timeout.ms"
+CONNECTION_TIMEOUT = "zookeeper.connection.timeout.ms"
 
 
 async def connect_to_zookeeper(config: BrokerConfig, servers: str) -> ZooKeeperStore:
@@ -51,10 +53,12 @@ async def connect_to_zookeeper(config: BrokerConfig, servers: str) -> ZooKeeperS
             SET_ACL,
             "true",
         )
+    longest = SESSION_TIMEOUT if config[CONNECTION_TIMEOUT] is None else CONNECTION_TIMEOUT
     try:
         return await ZooKeeperStore.connect(
             servers,
-            session_timeout_ms=config.get_int("zookeeper.session.timeout.ms"),
+            session_timeout_ms=config.get_int(SESSION_TIMEOUT),
+            connection_timeout_ms=config.get_int(longest),
             login=login,
             tls=tls,
             set_acl=set_acl,

@@ -46,7 +46,7 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Rack of this broker, for rack-aware replica placement and consumers that fetch from the nearest replica."),
     key("zookeeper.connect", STRING, None, HIGH,
         doc="ZooKeeper servers as host:port,host:port/chroot; without it the embedded store coordinates."),
-    key("zookeeper.connection.timeout.ms", INT, None, HIGH, idle=True,
+    key("zookeeper.connection.timeout.ms", INT, None, HIGH,
         doc="Longest wait for the first connection to ZooKeeper; the session timeout if not set."),
     key("zookeeper.session.timeout.ms", INT, "18000", HIGH,
         doc="Time without a sign of life after which ZooKeeper declares this broker dead."),
