@@ -74,14 +74,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-b",
         "--from-beginning",
         action="store_true",
-        help="begin with the oldest record (with a group: where it has no offset yet)",
+        default=None,
+        help="begin with the oldest record (with a group: where it has no offset yet); so does -e",
     )
     parser.add_argument(
         "-o",
         "--offset",
         metavar="WHERE",
         type=position,
-        help="begin in each partition at: beginning, end (default), an offset, -N (the last N), or a time as"
+        help="begin in each partition at: beginning (default with -e), end (default without), an offset, -N (the last N), or a time as"
         " @2025-01-31T12:00:00, @-15m or @MILLISECONDS",
     )
     parser.add_argument(
@@ -204,8 +205,9 @@ def take_properties(options: Namespace) -> None:
     )
     if options.group is None:
         options.group = arguments.get("group_id")
-    if options.offset is None and arguments.get("auto_offset_reset") == "earliest":
-        options.from_beginning = True
+    reset = arguments.get("auto_offset_reset")
+    if options.from_beginning is None and options.offset is None and reset is not None:
+        options.from_beginning = reset == "earliest"
     level = options.isolation_level or arguments.get("isolation_level", "read_uncommitted")
     if level not in ISOLATION:
         raise UsageError(f"isolation.level={level}: none of {', '.join(ISOLATION)}")
@@ -241,10 +243,16 @@ def open_membership(brokers: Brokers, options: Namespace) -> Membership:
     return Membership(brokers, member, **chosen(arguments, MEMBERSHIP))
 
 
+def first_position(options: Namespace) -> Position:
+    """Where to begin if no offset is known: up to the end there is nothing to read but from the beginning."""
+    from_beginning = options.exit if options.from_beginning is None else options.from_beginning
+    return BEGINNING if from_beginning else END
+
+
 def begin(reader: Reader, options: Namespace) -> None:
     """Read partitions from where the options say."""
     tps = partitions(reader, options)
-    where = BEGINNING if options.from_beginning else options.offset or END
+    where = options.offset or first_position(options)
     start = resolve(reader.offsets_at, tps, where)
     ends: dict[Partition, int] = {}
     if options.until is not None and (options.exit or options.until.offset is None):
@@ -272,7 +280,7 @@ def join(reader: Reader, membership: Membership, options: Namespace) -> None:
     """Join the group, and read from where it is."""
     tps, start = membership.join()
     new = [tp for tp in tps if tp not in start]
-    where = BEGINNING if options.from_beginning else END
+    where = first_position(options)
     start = {**start, **resolve(reader.offsets_at, new, where)}
     reader.read(start, resolve(reader.offsets_at, tps, END) if options.exit else {})
 
