@@ -7,10 +7,11 @@ from starlette.routing import Route
 
 from . import cluster, explaining, groups, inside, messages, topics, transactions
 from .console import Console, Refused
+from .door import Door
 from .pages import Pages
 
 
-def application(console: Console, write_token: str) -> Starlette:
+def application(console: Console, write_token: str) -> Door:
     """The console. Shape: without `write_token`, no route changes anything."""
     pages = Pages(console)
     page, live = pages.page, pages.live
@@ -62,4 +63,4 @@ def application(console: Console, write_token: str) -> Starlette:
         console.write_allowed = True
         routes += Writes(pages, write_token).routes()
     handlers = {404: pages.missing, Refused: pages.not_done}
-    return Starlette(routes=routes, exception_handlers=handlers)
+    return Door(Starlette(routes=routes, exception_handlers=handlers))
