@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..config import BrokerConfig, ConfigError
+from ..executor import Executor
 from ..handlers.local_client import LocalClient, Unanswered
 from ..http.messages import HttpRequest, HttpResponse, Route, text
 from ..metadata.endpoint import WILDCARDS
@@ -33,6 +34,8 @@ NEEDED = ("jinja2", "starlette")
 LOCAL = "localhost"
 #: Below this, everything is the console's.
 PATH = "/console/"
+#: So many pages look through records at the same time; the broker's loop shares the interpreter with them.
+THREADS = 2
 
 
 class BrokerConsole:
@@ -51,6 +54,8 @@ class BrokerConsole:
 
         self._config = config
         self._seams = seams
+        #: Records are searched here, and do not keep the broker's own threads from reading and writing.
+        self._executor = Executor(THREADS)
         self._log_lines: LogLines = LogLines()
         self._began_ms = seams.clock.now_ms()
         self._looked: Looked | None = None
@@ -69,6 +74,7 @@ class BrokerConsole:
     def open(self, endpoint: Endpoint, routes: dict[str, Route], cleanup: AsyncExitStack) -> None:
         """Add the routes, and keep lines of the log from now on; `endpoint` is where HTTP is served."""
         self._cleanup = cleanup
+        cleanup.callback(self._executor.close)
         root = logging.getLogger()
         root.addHandler(self._log_lines)
         cleanup.callback(root.removeHandler, self._log_lines)
@@ -130,7 +136,7 @@ class BrokerConsole:
             has_authorizer=self._config.has_authorizer,
             config=self._config,
             clock=self._seams.clock,
-            executor=self._seams.executor,
+            executor=self._executor,
             turns=services.turns,
             client=ConsoleClient(
                 LocalClient(
@@ -177,7 +183,7 @@ class BrokerConsole:
         def load() -> None:
             from ..console import app  # noqa: F401
 
-        await self._seams.executor.in_thread(load)
+        await self._executor.in_thread(load)
         from ..console.app import application
         from ..console.console import Console
         from ..http.asgi import asgi_route

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 MAX_CHARACTERS = 1_000
 MAX_DEPTH = 32
+#: Each is looked for in every record.
+MAX_CONDITIONS = 32
 #: The largest value that is parsed as JSON or the like: nothing else runs meanwhile, in whatever thread it is.
 MAX_PARSED_BYTES = 128 * 1024
 
@@ -138,6 +140,7 @@ class Parser:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.at = 0
+        self._conditions = 0
 
     def either(self, depth: int) -> Test:
         """A or B or ..."""
@@ -182,6 +185,9 @@ class Parser:
 
     def comparison(self, token: Token) -> Test:
         """What begins with a word."""
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise FilterError(f"the filter has more than {MAX_CONDITIONS} conditions")
         sign = self.next()
         if sign is not None and sign.kind == "sign" and sign.text in COMPARISONS:
             if token.kind == "quoted":

@@ -21,7 +21,7 @@ from ..security.acl import AclOperation, ResourceType
 from . import facts, topics
 from .cluster import may_see_broker
 from .console import Console, Refused
-from .listing import listing, number_in
+from .listing import listing, number_in, words_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -274,7 +274,7 @@ async def gather_log(console: Console, request: Request) -> dict[str, Any]:
     q = request.query_params.get("q", "")
     least = logging.getLevelNamesMapping()[level]
     rows = []
-    for line in select(list(console.broker.log_lines.lines), least, q.lower().split()):
+    for line in select(list(console.broker.log_lines.lines), least, words_of(q)):
         if line is None:
             await console.broker.turns.pause(console)
         else:

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 PAGE_ROWS = 100
+#: Words of a filter; each is looked for in every row.
+MAX_WORDS = 16
 
 RowT = TypeVar("RowT")
 #: What a row is sorted by; None comes last, whatever the direction.
@@ -70,7 +72,7 @@ def listing(
     Shape: the first of `keys` sorts if the query names none; `text` is what the filter looks in, without regard to
     case; each of its words has to be there. `kept` are other fields that links carry on.
     """
-    words = query.get("q", "").lower().split()
+    words = words_of(query.get("q", ""))
     found = [row for row in rows if _has(text(row).lower(), words)] if words else list(rows)
     sort = query.get("sort", "")
     if sort not in keys:
@@ -85,6 +87,11 @@ def listing(
     carried = {name: query[name] for name in ("q", *kept) if query.get(name)}
     cut = found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
     return Listing(path, carried, cut, len(found), number, count, sort, descending)
+
+
+def words_of(q: str) -> list[str]:
+    """The words of a filter, those of them that count."""
+    return q.lower().split()[:MAX_WORDS]
 
 
 def _has(text: str, words: list[str]) -> bool:

@@ -28,6 +28,8 @@ FETCH_BYTES = 1024 * 1024
 #: A search ends when it has read so much, or has taken so long; what it found is shown.
 MAX_SEARCH_BYTES = 64 * 1024 * 1024
 MAX_SEARCH_S = 5.0
+#: Characters of a page that are only seen when a record is opened.
+MAX_PAGE_TEXT = 4 * 1024 * 1024
 #: How many offsets before the end are read first for the newest records.
 FIRST_STEP = 200
 #: Rows that are sent at once to who follows a topic; what is more is counted.
@@ -210,7 +212,25 @@ async def read(
                 else (row.offset, row.partition)
             )
         )
-    return rows[: asked.limit]
+    rows = rows[: asked.limit]
+    shorten(rows, search)
+    return rows
+
+
+def shorten(rows: list[RecordRow], search: Search) -> None:
+    """Leave only the first lines of keys, values and headers once a page has MAX_PAGE_TEXT of them, and say so."""
+    length = 0
+    for number, row in enumerate(rows):
+        every = [row.key, row.value, *(value for _, value in row.headers)]
+        length += sum(len(each.whole) for each in every)
+        if length > MAX_PAGE_TEXT:
+            for left in rows[number:]:
+                left.key, left.value = (each._replace(whole="") for each in (left.key, left.value))
+                left.headers = [(name, each._replace(whole="")) for name, each in left.headers]
+            search.problems.append(
+                f"the records are long: only the first {number} of them can be opened here"
+            )
+            return
 
 
 async def onwards(console: Console, topic: str, wanted: Wanted, search: Search) -> list[RecordRow]:
@@ -383,9 +403,16 @@ def follow(console: Console, request: Request) -> Callable[[], Awaitable[str | N
         rows.sort(key=lambda each: (each.timestamp, each.offset), reverse=True)
         return await console.render(
             "message_rows.html",
-            rows=rows[:MAX_LIVE_ROWS],
+            rows=live_rows(rows),
             topic=topic,
             fresh=True,
         )
 
     return more
+
+
+def live_rows(rows: list[RecordRow]) -> list[RecordRow]:
+    """The rows that are sent at once."""
+    some = rows[:MAX_LIVE_ROWS]
+    shorten(some, Search())
+    return some

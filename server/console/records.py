@@ -11,14 +11,18 @@ from kwire.records.batch import iter_batches
 from kwire.records.control import ControlType, control_type
 
 from .filters import Searched, Test
-from .values import Shown, shown
+from .units import shortened
+from .values import MAX_LINE, Shown, shown
 
 #: What one batch may take when it is decompressed.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 #: After so much of records, decompressed, the rest is left for the next call: a search can end between calls only.
 MAX_PIECE_BYTES = 16 * 1024 * 1024
-#: What a record counts beside its key and value.
+#: What a record counts beside its key, value and headers, and a header beside its name and value.
 RECORD_BYTES = 64
+#: Headers that are shown of a record, and characters of each.
+MAX_HEADERS = 50
+MAX_HEADER_TEXT = 4 * 1024
 
 
 class Found(NamedTuple):
@@ -32,7 +36,7 @@ class Found(NamedTuple):
 
 @dataclass
 class RecordRow:
-    """One record of the list. Shape: `mark` is empty for an ordinary one."""
+    """One record of the list. Shape: `mark` is empty for an ordinary one; so many `more_headers` are not shown."""
 
     partition: int
     offset: int
@@ -42,6 +46,7 @@ class RecordRow:
     headers: list[tuple[str, Shown]]
     mark: str = ""
     note: str = ""
+    more_headers: int = 0
 
 
 class Wanted(NamedTuple):
@@ -86,7 +91,8 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
             continue
         try:
             for record in batch.records(MAX_BATCH_BYTES):
-                size += RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+                size += RECORD_BYTES * (1 + len(record.headers))
+                size += len(record.key or b"") + len(record.value or b"")
                 if batch.is_control and control_type(record.key) is ControlType.ABORT:
                     open_aborts.discard(header.producer_id)
                 if not wanted.start <= record.offset < wanted.end:
@@ -143,7 +149,17 @@ def row_of(record: Searched, batch: Any, wanted: Wanted, is_aborted: bool) -> Re
         record.timestamp,
         key,
         value,
-        [(name, shown(data)) for name, data in record.headers],
+        [
+            (shortened(name, MAX_LINE), header_value(data))
+            for name, data in record.headers[:MAX_HEADERS]
+        ],
         mark,
         note,
+        max(0, len(record.headers) - MAX_HEADERS),
     )
+
+
+def header_value(data: bytes | None) -> Shown:
+    """The value of a header."""
+    found = shown(data)
+    return found._replace(whole=shortened(found.whole, MAX_HEADER_TEXT))

@@ -68,10 +68,21 @@ def document(kind: str, data: bytes, value: Any) -> Shown:
     """Something that JSON can write; what JSON does not know is shown as text."""
     try:
         line = json.dumps(value, ensure_ascii=False, default=str)
-        whole = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+        whole = indented(value)
     except (ValueError, TypeError, RecursionError):  # TypeError: a key that JSON cannot have
         return hexadecimal(data)
     return Shown(kind, len(data), shortened(line, MAX_LINE), shortened(whole, MAX_TEXT))
+
+
+def indented(value: Any) -> str:
+    """A document in lines, little more of it than is shown: what is nested deep may be a thousand times as long with its indents."""
+    pieces, length = [], 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2, default=str).iterencode(value):
+        pieces.append(piece)
+        length += len(piece)
+        if length > MAX_TEXT:
+            break
+    return "".join(pieces)
 
 
 def hexadecimal(data: bytes) -> Shown:

@@ -95,6 +95,7 @@ def test_filter_does_not_match(text: str) -> None:
         ("not", "ends where"),
         ("(" * 40 + "a" + ")" * 40, "nested deeper"),
         ("a" * (MAX_CHARACTERS + 1), "longer than"),
+        ("a " * 33, "more than 32 conditions"),
     ],
 )
 def test_filter_that_cannot_be_read_says_why(text: str, why: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from server.console.listing import PAGE_ROWS, Listing, listing, number_in
+from server.console.listing import MAX_WORDS, PAGE_ROWS, Listing, listing, number_in
 
 ROWS = [(f"topic-{number}", number if number % 2 else None) for number in range(250)]
 
@@ -50,3 +50,8 @@ def test_numbers_of_a_query_have_64_bits() -> None:
     assert number_in(str(1 << 63), -1) == -1
     assert number_in("9" * 5000, -1) == -1
     assert number_in(None, 7) == 7
+
+
+def test_words_of_a_filter_have_a_bound() -> None:
+    assert shown(q="topic " * MAX_WORDS + "nowhere").total == 250
+    assert shown(q="topic " * (MAX_WORDS - 1) + "nowhere").total == 0

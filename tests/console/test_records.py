@@ -14,7 +14,15 @@ from kwire.records.control import ControlType, EndTransactionMarker, end_transac
 from server.console import records
 from server.console.decoders import Decoders, avro_decoder, of_schema
 from server.console.filters import parse
-from server.console.records import MAX_BATCH_BYTES, Found, Wanted, rows_of
+from server.console.messages import MAX_PAGE_TEXT, Search, shorten
+from server.console.records import (
+    MAX_BATCH_BYTES,
+    MAX_HEADER_TEXT,
+    MAX_HEADERS,
+    Found,
+    Wanted,
+    rows_of,
+)
 from server.console.values import shown
 
 
@@ -211,3 +219,31 @@ def test_what_is_large_when_decompressed_is_looked_through_in_pieces(
         found = look(data, test=test)
         assert (found.looked_at, found.next_offset) == (2, 2)
         assert look(data, test=test, start=found.next_offset, most=1).next_offset == 4
+
+
+def with_headers(count: int, value: bytes) -> bytes:
+    builder = BatchBuilder()
+    builder.append(1_000, b"k", b"v", [(f"h{number}", value) for number in range(count)])
+    return builder.build()
+
+
+def test_first_headers_of_a_record_are_shown() -> None:
+    (row,) = look(with_headers(MAX_HEADERS + 7, b"x" * 2 * MAX_HEADER_TEXT)).rows
+    assert len(row.headers) == MAX_HEADERS and row.more_headers == 7
+    assert len(row.headers[0][1].whole) == MAX_HEADER_TEXT
+
+
+def test_headers_count_for_what_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_PIECE_BYTES", 64 * 1_000)
+    data = with_headers(1_000, b"")
+    assert look(data + data).looked_at == 1
+
+
+def test_page_of_long_records_shows_the_first_of_them_in_full() -> None:
+    rows = look(batch(0, *[b"{" + b" " * 100 + b'"a": "' + b"x" * 60_000 + b'"}'] * 100)).rows
+    assert sum(len(row.value.whole) for row in rows) > MAX_PAGE_TEXT
+    search = Search()
+    shorten(rows, search)
+    assert MAX_PAGE_TEXT - 70_000 < sum(len(row.value.whole) for row in rows) <= MAX_PAGE_TEXT
+    assert rows[0].value.whole and not rows[-1].value.whole and rows[-1].value.line
+    assert "only the first" in search.problems[0]

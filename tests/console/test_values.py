@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from server.console.filters import MAX_PARSED_BYTES, NO_JSON, as_json
-from server.console.values import MAX_LINE, MAX_TEXT, document, shown
+from server.console.values import MAX_LINE, MAX_TEXT, document, indented, shown
 
 
 def test_form_is_chosen_by_what_the_bytes_are() -> None:
@@ -55,3 +55,11 @@ def test_json_that_would_take_long_to_parse_is_text() -> None:
     large = b"[" + b"0," * (MAX_PARSED_BYTES // 2) + b"0]"
     assert shown(large).kind == "text" and as_json(large) is NO_JSON
     assert shown(large[: MAX_PARSED_BYTES - 3] + b"0]").kind == "json"
+
+
+def test_document_that_is_nested_deep_is_written_only_as_far_as_it_is_shown() -> None:
+    depth = 300
+    data = b"[" * depth + b"1," * 50_000 + b"1" + b"]" * depth
+    found = shown(data)
+    assert found.kind == "json" and len(found.whole) == MAX_TEXT
+    assert len(indented(json.loads(data))) < 2 * MAX_TEXT  # 30 MB with all of its indents
