@@ -50,7 +50,6 @@ class Absence(NamedTuple):
 
 #: The APIs that a release of Apache Kafka serves and kwire does not, under either ceiling.
 ABSENCES = (
-    Absence("Log directories", "AlterReplicaLogDirs", "replicas cannot be moved"),
     Absence(
         "Newer kinds of groups",
         "ShareGroupHeartbeat ShareGroupDescribe ShareFetch ShareAcknowledge "

@@ -136,7 +136,12 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
         Kip("106", "no unclean election by default", test="controller/test_cluster.py"),
         Kip("107", "DeleteRecords", "DeleteRecords 0"),
         Kip("110", "zstd", "Produce 7, Fetch 10"),
-        Kip("112, 113", "several log directories", "DescribeLogDirs 0, AlterReplicaLogDirs 1"),
+        Kip(
+            "112, 113",
+            "several log directories",
+            "DescribeLogDirs 0, AlterReplicaLogDirs 1",
+            "replication/test_log_dir_moves.py",
+        ),
         Kip("360", "producers recover after UNKNOWN_PRODUCER_ID", "InitProducerId 3"),
         Kip("390", "compression levels", test="config/test_broker_config.py"),
         Kip("405", "tiered storage", stated=WIRE_ONLY),

@@ -38,6 +38,7 @@ from ..quotas.arithmetic import Window
 from ..quotas.clients import ClientQuotas
 from ..quotas.connections import ConnectionRates
 from ..replication.fetch_session import FetchSessionCache
+from ..replication.log_dir_moves import LogDirMoves
 from ..replication.membership import Membership
 from ..replication.partition import Partition
 from ..replication.replica_manager import ReplicaManager
@@ -255,6 +256,16 @@ def build_rooms(
     own_listener = None if alone else config.inter_broker_listener.listener
     connection_rates = ConnectionRates(window, own_listener if len(config.listeners) > 1 else None)
     handlers = HandlerTable(HANDLERS if telemetry is not None else WITHOUT_TELEMETRY, ceiling)
+    moves = LogDirMoves(
+        config,
+        logs,
+        replicas,
+        executor,
+        clock,
+        turns,
+        lambda tp: publisher.current().partition(*tp) is not None,
+    )
+    cleanup.callback(moves.close)
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
@@ -272,6 +283,7 @@ def build_rooms(
         publisher=publisher,
         cluster=opened.cluster,
         log_manager=logs,
+        log_dir_moves=moves,
         replica_manager=replicas,
         controller=controller,
         group_coordinator=groups,
@@ -298,6 +310,7 @@ def build_rooms(
             turns=turns,
         ),
     )
+    replicas.moves = moves
     topics = CoordinatorTopics(groups, transactions, publisher.current)
     replicas.on_leadership(topics.on_leadership)
     own_settings = BrokerSettings(

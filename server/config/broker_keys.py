@@ -229,6 +229,12 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
         doc="Number of samples for measuring the rate of throttled replicas."),
     key("replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1),
         doc="Length of such a sample."),
+    key("alter.log.dirs.replication.quota.window.num", INT, "11", LOW, valid=at_least(1),
+        doc="Number of samples for measuring the rate at which replicas are moved between log directories."),
+    key("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1),
+        doc="Length of such a sample."),
+    key("num.replica.alter.log.dirs.threads", INT, None, HIGH,
+        doc="How many replicas are moved between log directories at a time (default: as many as there are directories)."),
     # Quotas of clients
     key("quota.window.num", INT, "11", LOW, valid=at_least(1),
         doc="Number of samples for measuring the rates of clients and of new connections."),

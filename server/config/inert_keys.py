@@ -35,8 +35,6 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("alter.config.policy.class.name", CLASS, None, LOW),
     key("alter.config.policy.kraft.compatibility.enable", BOOLEAN, "false", LOW),
-    key("alter.log.dirs.replication.quota.window.num", INT, "11", LOW, valid=at_least(1)),
-    key("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", LOW, valid=at_least(1)),
     key("auto.include.jmx.reporter", BOOLEAN, "true", LOW),
     key("background.threads", INT, "10", HIGH, CLUSTER_WIDE, valid=at_least(1)),
     key("broker.heartbeat.interval.ms", INT, "2000", MEDIUM),
@@ -98,7 +96,6 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("metrics.sample.window.ms", LONG, "30000", LOW, valid=at_least(1)),
     key("num.io.threads", INT, "8", HIGH, CLUSTER_WIDE, valid=at_least(1)),
     key("num.network.threads", INT, "3", HIGH, CLUSTER_WIDE, valid=at_least(1)),
-    key("num.replica.alter.log.dirs.threads", INT, None, HIGH),
     key("num.replica.fetchers", INT, "1", HIGH, CLUSTER_WIDE),
     key("offsets.commit.required.acks", SHORT, "-1", HIGH),
     key("process.roles", LIST, "", HIGH, valid=one_of("broker", "controller")),

@@ -33,7 +33,10 @@ QUOTA: dict[str, ConfigKey] = {
             "leader.replication.throttled.rate",
             "Bytes a second that this broker sends of throttled replicas (leader.replication.throttled.replicas).",
         ),
-        ("replica.alter.log.dirs.io.max.bytes.per.second", None),
+        (
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            "Bytes a second that are copied when replicas are moved to other log directories.",
+        ),
     )
 }
 

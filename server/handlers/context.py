@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..metadata.topic_partition import TopicPartition
     from ..quotas.clients import ClientQuotas
     from ..replication.fetch_session import FetchSessionCache
+    from ..replication.log_dir_moves import LogDirMoves
     from ..replication.replica_manager import ReplicaManager
     from ..telemetry.receiver import Telemetry
     from ..turns import Turns
@@ -145,6 +146,7 @@ class Services:
     publisher: MetadataPublisher
     cluster: Cluster
     log_manager: LogManager
+    log_dir_moves: LogDirMoves
     replica_manager: ReplicaManager
     controller: Controller
     group_coordinator: GroupCoordinator

@@ -32,6 +32,12 @@ from kwire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from kwire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
 from kwire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -681,6 +687,28 @@ def alter_client_quotas(
                 error_code=error, error_message=None, entity=entry.entity
             )
             for entry in request.entries
+        ]
+    )
+
+
+def alter_replica_log_dirs(
+    ctx: RequestContext, request: AlterReplicaLogDirsRequest, error: ErrorCode
+) -> AlterReplicaLogDirsResponse:
+    """Each partition of the request has the error, once."""
+    topics: dict[str, dict[int, None]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
+                    for number in numbers
+                ],
+            )
+            for name, numbers in topics.items()
         ]
     )
 

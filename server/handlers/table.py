@@ -33,7 +33,7 @@ from .groups import (
 from .leader_and_isr import leader_and_isr, stop_replica, update_metadata
 from .list_offsets import list_offsets, offset_for_leader_epoch
 from .list_transactions import list_transactions
-from .log_dirs import describe_log_dirs
+from .log_dirs import alter_replica_log_dirs, describe_log_dirs
 from .metadata import describe_cluster, metadata
 from .offsets import offset_commit, offset_delete, offset_fetch
 from .produce import produce
@@ -94,6 +94,7 @@ HANDLERS: tuple[Handler[Any], ...] = (
     delete_acls,
     describe_configs,
     alter_configs,
+    alter_replica_log_dirs,
     describe_log_dirs,
     sasl_authenticate,
     create_partitions,

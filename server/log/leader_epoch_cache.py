@@ -52,6 +52,15 @@ class LeaderEpochCache:
         self.read_to = 0
         """During recovery: the offset after the last batch that was read."""
 
+    def move_to(self, directory: str) -> None:
+        """Note that the log's directory was renamed."""
+        self._directory = directory
+
+    def adopt(self, other: LeaderEpochCache) -> None:
+        """Take over the epochs of another copy of the same log, which also knows those without a batch."""
+        self._epochs, self._starts = list(other._epochs), list(other._starts)
+        self._changed(write=False)
+
     @property
     def path(self) -> str:
         """The checkpoint file."""

@@ -188,6 +188,26 @@ class Log:
         name = f"{self.tp}/{base_offset}".encode()
         return crc32_of_name(name) % min(self.config.segment_jitter_ms, self.config.segment_ms)
 
+    def move_to(self, directory: str) -> None:
+        """Rename the log's directory; readers and open descriptors continue. Errors: OSError."""
+        self.layer.rename(self.dir, directory)
+        self.dir = directory
+        self._segments.move_to(directory)
+        self.snapshots.move_to(directory)
+        self.leader_epoch_cache.move_to(directory)
+        self.flush_state.name_synced = False
+
+    def adopt(self, other: Log) -> None:
+        """Take over what another copy of the same log knows beside its records: this copy stands for it from now on."""
+        self.update_config(other.config)
+        self.increment_log_start_offset(other.log_start_offset)
+        self.leader_epoch_cache.adopt(other.leader_epoch_cache)
+        snapshot_offset = self.producers.last_snapshot_offset
+        # It knows producers whose records were deleted, too.
+        self.producers = other.producers
+        self.producers.last_snapshot_offset = snapshot_offset
+        self.high_watermark = min(other.high_watermark, self.log_end_offset)
+
     def assign_topic_id(self, topic_id: bytes) -> None:
         """Store the topic id of a log that had none. Errors: OSError."""
         write_topic_id(self.layer, self.dir, topic_id)
@@ -703,6 +723,12 @@ class Log:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         self.increment_log_start_offset(offset)
         return ErrorCode.NONE
+
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """Continue at a later offset, as a compacted log does whose last records were removed. Errors: OSError."""
+        if offset > self.log_end_offset:
+            self.roll(now_ms, offset)
+            self.log_end_offset = offset
 
     def increment_log_start_offset(self, offset: int) -> None:
         """Raise the log start offset (never lower it), as a leader's reply tells a follower."""

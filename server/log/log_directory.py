@@ -6,7 +6,8 @@ meta.properties        meta_properties.py
 *-checkpoint           checkpoint.py
 <topic>-<partition>/                       a log
 <topic>-<partition>.<32 hex>-delete/       a deleted log that waits to be removed
-<topic>-<partition>.<32 hex>-future|-stray left alone
+<topic>-<partition>.<32 hex>-future/       a log that is being copied from another directory of this broker
+<topic>-<partition>.<32 hex>-stray/        left alone
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from ..metadata.internal_topics import CLUSTER_METADATA_TOPIC
 from ..metadata.topic_partition import TopicPartition
@@ -32,6 +34,7 @@ LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+FUTURE_SUFFIX = "-future"
 MAX_NAME = 255
 
 _SPECIAL = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|future|stray)")
@@ -71,6 +74,14 @@ def retired_name(tp: TopicPartition, unique: str, suffix: str = DELETE_SUFFIX) -
     """The name of a retired log's directory; the topic is cut so that it fits a file name."""
     suffix = f"-{tp.partition}.{unique}{suffix}"
     return tp.topic[: MAX_NAME - len(suffix)] + suffix
+
+
+def future_name(tp: TopicPartition, unique: str) -> str:
+    """The name of the directory of a log that is being copied; longer than MAX_NAME for very long topics.
+
+    Source: UnifiedLog.logFutureDirName, which does not cut the topic either.
+    """
+    return f"{tp}.{unique}{FUTURE_SUFFIX}"
 
 
 class LogDirectory:
@@ -239,20 +250,36 @@ class LogDirectory:
 
     # -- logs --------------------------------------------------------------------------------------
 
-    def partitions(self) -> tuple[list[TopicPartition], list[str]]:
-        """(partitions that have a log here, paths of deleted logs that wait to be removed)."""
+    def partitions(self) -> FoundLogs:
+        """The logs in here, by what they are."""
         return split_names(self.layer.list_subdirectories(self.path), self.path)
 
 
-def split_names(names: Iterable[str], directory: str) -> tuple[list[TopicPartition], list[str]]:
-    """Tell logs from deleted ones among directory names; others are logged or left alone."""
+class FoundLogs(NamedTuple):
+    """What was found in a log directory.
+
+    Shape: the partitions that have a log, the paths of deleted logs that wait to be removed, and the names of logs that
+    are being copied here.
+    """
+
+    logs: list[TopicPartition]
+    deleted: list[str]
+    futures: dict[TopicPartition, str]
+
+
+def split_names(names: Iterable[str], directory: str) -> FoundLogs:
+    """Tell logs from deleted ones and copies among directory names; others are logged and left alone."""
     logs: list[TopicPartition] = []
     deleted: list[str] = []
+    futures: dict[TopicPartition, str] = {}
     for name in sorted(names):
         special = _SPECIAL.fullmatch(name)
         if special is not None:
+            copied = TopicPartition(special.group(1), int(special.group(2)))
             if special.group(4) == "delete":
                 deleted.append(f"{directory}/{name}")
+            elif special.group(4) == "future" and copied not in futures:
+                futures[copied] = name
             else:
                 logger.warning("%s/%s is left alone", directory, name)
             continue
@@ -262,4 +289,4 @@ def split_names(names: Iterable[str], directory: str) -> tuple[list[TopicPartiti
                 logs.append(tp)
         elif not name.startswith("."):
             logger.warning("%s/%s is no log of a partition and is left alone", directory, name)
-    return logs, deleted
+    return FoundLogs(logs, deleted, futures)

@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import TypeVar
 
@@ -21,9 +22,10 @@ from .checkpoint_writer import CheckpointWrite
 from .closing import close_logs
 from .delayed_delete import DelayedDeletes
 from .file_layer import OUT_OF_DESCRIPTORS, FileLayer
+from .loaded_log import LoadedLog
 from .log import Log
 from .log_config import LogConfig
-from .log_directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory, retired_name
+from .log_directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory, future_name, retired_name
 from .meta_properties import MetaProperties, write_topic_id
 from .recovery.loader import load_log
 from .recovery.opening import LogConfigs, OpenedDirectory, Recover, open_directory
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 #: One log may have this fraction (1/n) of the producers that all together may remember.
 PRODUCER_PARTS = 4
+#: Partitions that are not there yet, of which it is remembered where their logs are to be made.
+MAX_PREFERRED = 100_000
 
 
 def level(sizes: Iterable[int], room: int) -> int:
@@ -71,6 +75,13 @@ class LogManager:
         self._abandoned = False
         self._logs: dict[TopicPartition, Log] = {}
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        #: Logs that are being copied to another directory, and where they will be.
+        self._futures: dict[TopicPartition, Log] = {}
+        self._future_directory_of: dict[TopicPartition, LogDirectory] = {}
+        #: Logs whose copies have taken their place, until their directories may be removed.
+        self._replaced: dict[TopicPartition, tuple[Log, LogDirectory]] = {}
+        #: Where the logs of partitions that are not there yet are to be made.
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
 
     @property
     def is_open(self) -> bool:
@@ -166,6 +177,9 @@ class LogManager:
                     error = e
             if error is not None:
                 self._fail(opened.directory, error)
+        for opened in self._opened or []:
+            if opened.error is None:
+                self._take_over_futures(opened, configs, now_ms)
         unclean = any(not opened.clean for opened in self._opened or [])
         self._opened = None
         self._loaded = True
@@ -181,29 +195,24 @@ class LogManager:
         for tp, (loaded, topic_id) in opened.logs.items():
             other = self._logs.get(tp)
             if other is not None:
-                # A disk that fills up may leave an empty log where it could not be created.
-                first = other.size_bytes > 0 or not any(s.size for s in loaded.segments)
+                # A broker was killed while a copy took the place of its log, or a disk that was full has left an
+                # empty log where it could not be created. Of the first two, either may have been written to last.
+                first = other.log_end_offset >= loaded.log_end_offset
+                path = directory.file(str(tp))
                 logger.error(
-                    "%s is in %s and in %s; the %s is ignored",
+                    "%s is in %s and in %s; the %s. The other one is set aside as a directory that ends in %s",
                     tp,
                     other.dir,
-                    directory.path,
-                    "second" if first else "first, which is empty,",
+                    path,
+                    "first is used" if first else "second has more records and is used",
+                    STRAY_SUFFIX,
                 )
                 if first:
+                    stray = retired_name(tp, os.urandom(16).hex(), STRAY_SUFFIX)
+                    self.layer.rename(path, directory.file(stray))
                     continue
-                self._directory_of[tp].log_count -= 1
-            log = Log(
-                tp,
-                directory.file(str(tp)),
-                configs(tp.topic),
-                self.layer,
-                loaded,
-                self.deletes,
-                now_ms=now_ms,
-                topic_id=topic_id,
-                io_error=directory.on_error,
-            )
+                self._take_away(other, STRAY_SUFFIX)
+            log = self._log(tp, directory, str(tp), configs(tp.topic), loaded, topic_id, now_ms)
             if not opened.clean:
                 if log.config.is_compacted:
                     directory.lower_cleaned_to(tp, log.log_end_offset)  # recovery may have cut it
@@ -220,6 +229,63 @@ class LogManager:
                 )
             log.high_watermark = max(log.log_start_offset, min(known, log.log_end_offset))
             self._add(log, directory)
+
+    def _take_over_futures(self, opened: OpenedDirectory, configs: LogConfigs, now_ms: int) -> None:
+        directory = opened.directory
+        for tp, (name, loaded, topic_id) in opened.futures.items():
+            current = self._logs.get(tp)
+            if (
+                current is None
+                or self._directory_of[tp] is directory
+                or tp in self._futures
+                or current.topic_id != topic_id
+            ):
+                logger.warning(
+                    "%s is left alone: it is no copy of a log in another directory",
+                    directory.file(name),
+                )
+                continue
+            log = self._log(tp, directory, name, configs(tp.topic), loaded, topic_id, now_ms)
+            try:
+                if opened.clean:
+                    pass
+                elif log.config.is_compacted:
+                    # Offsets are missing in it anyhow: what a power cut took cannot be told from them.
+                    log.truncate_to(max(log.recovery_point, log.log_start_offset), now_ms)
+                else:
+                    log.close_gap(now_ms)
+            except OSError as error:
+                self._fail(directory, error)
+                return
+            self._add_future(log, directory)
+
+    def _log(
+        self,
+        tp: TopicPartition,
+        directory: LogDirectory,
+        name: str,
+        config: LogConfig,
+        loaded: LoadedLog,
+        topic_id: bytes | None,
+        now_ms: int,
+    ) -> Log:
+        return Log(
+            tp,
+            directory.file(name),
+            config,
+            self.layer,
+            loaded,
+            self.deletes,
+            now_ms=now_ms,
+            topic_id=topic_id,
+            io_error=directory.on_error,
+        )
+
+    def _add_future(self, log: Log, directory: LogDirectory) -> None:
+        self._futures[log.tp] = log
+        self._future_directory_of[log.tp] = directory
+        log.on_truncation = partial(self._before_truncation, log, directory)
+        directory.log_count += 1
 
     def _add(self, log: Log, directory: LogDirectory) -> None:
         self._logs[log.tp] = log
@@ -253,12 +319,27 @@ class LogManager:
             if topic_id is not None and log.topic_id is None:
                 log.assign_topic_id(topic_id)
             return log
-        directory = self._emptiest()
+        directory = self._place_for(tp)
         if directory.checkpoints_name(tp):
             # Those of a log of this name that was deleted: after a crash they would be the new one's.
             self.checkpoint(now_ms)
-            directory = self._emptiest()
-        path = directory.file(str(tp))
+            directory = self._place_for(tp)
+        log = self._make(tp, directory, str(tp), config, topic_id, now_ms)
+        self._add(log, directory)
+        self._preferred.pop(tp, None)
+        return log
+
+    def _make(
+        self,
+        tp: TopicPartition,
+        directory: LogDirectory,
+        name: str,
+        config: LogConfig,
+        topic_id: bytes | None,
+        now_ms: int,
+    ) -> Log:
+        """Make the directory of a new log. Errors: OSError."""
+        path = directory.file(name)
         try:
             self.layer.make_directory(path)
             if topic_id is not None:
@@ -277,21 +358,12 @@ class LogManager:
         except OSError as e:
             self._fail(directory, e)
             raise
-        log = Log(
-            tp,
-            path,
-            config,
-            self.layer,
-            loaded,
-            self.deletes,
-            now_ms=now_ms,
-            topic_id=topic_id,
-            io_error=directory.on_error,
-        )
-        self._add(log, directory)
-        return log
+        return self._log(tp, directory, name, config, loaded, topic_id, now_ms)
 
-    def _emptiest(self) -> LogDirectory:
+    def _place_for(self, tp: TopicPartition) -> LogDirectory:
+        preferred = self._preferred.get(tp)
+        if preferred is not None and not preferred.offline:
+            return preferred
         online = [directory for directory in self.directories if not directory.offline]
         if not online:
             raise OSError("all log directories are offline")
@@ -303,23 +375,132 @@ class LogManager:
         Shape: slices that readers hold stay valid; a new log of the same name starts empty.
         Errors: OSError.
         """
+        self._preferred.pop(tp, None)
+        self.abandon_future(tp, now_ms)
+        if tp in self._replaced:
+            self.leave(tp, now_ms)
         log = self._logs.get(tp)
         if log is not None:
             path = self._take_away(log, DELETE_SUFFIX)
             self.deletes.add_directory(path, now_ms + log.config.file_delete_delay_ms)
 
-    def set_aside(self, tp: TopicPartition) -> str:
+    # -- moving to another directory ---------------------------------------------------------------
+
+    def named(self, path: str) -> LogDirectory | None:
+        """The log directory with this absolute path."""
+        return next((each for each in self.directories if each.path == path), None)
+
+    def prefer(self, tp: TopicPartition, directory: LogDirectory) -> None:
+        """Make the log of a partition in this directory if it is made later. Source: maybeUpdatePreferredLogDir."""
+        if tp in self._logs:
+            return
+        if tp in self._preferred or len(self._preferred) < MAX_PREFERRED:
+            self._preferred[tp] = directory
+
+    def future(self, tp: TopicPartition) -> Log | None:
+        """The copy of a partition's log in another directory, which will take its place; None if there is none."""
+        return self._futures.get(tp)
+
+    def futures(self) -> list[Log]:
+        """All logs that are being copied."""
+        return list(self._futures.values())
+
+    def future_directory_of(self, tp: TopicPartition) -> LogDirectory | None:
+        """The log directory that a partition is being moved to."""
+        return self._future_directory_of.get(tp)
+
+    def create_future(self, tp: TopicPartition, directory: LogDirectory, now_ms: int) -> Log:
+        """Make an empty copy of a log in another directory. Errors: KeyError without a log, OSError."""
+        current = self._logs[tp]
+        name = future_name(tp, os.urandom(16).hex())
+        log = self._make(tp, directory, name, current.config, current.topic_id, now_ms)
+        self._add_future(log, directory)
+        return log
+
+    def abandon_future(self, tp: TopicPartition, now_ms: int) -> None:
+        """Delete a copy, if there is one; the log stays where it is. A disk that fails takes its directory offline."""
+        future = self._futures.pop(tp, None)
+        if future is None:
+            return
+        directory = self._future_directory_of.pop(tp)
+        directory.log_count -= 1
+        with suppress(OSError):  # the directory is offline now
+            path = self._rename_away(future, directory, DELETE_SUFFIX)
+            self.deletes.add_directory(path, now_ms)
+
+    def replace_with_future(self, tp: TopicPartition) -> Log:
+        """Let the copy take the place of its log, whose records it has all; returns the copy.
+
+        Shape: after that, `begin_leaving` and `leave` remove the old one. Until `leave`, both directories have the
+        partition's name, and the one with more records counts after a crash. Errors: OSError; then nothing has changed.
+        """
+        old, future = self._logs[tp], self._futures[tp]
+        source, target = self._directory_of[tp], self._future_directory_of[tp]
+        try:
+            future.move_to(target.file(str(tp)))
+        except OSError as e:
+            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else something else has the name
+                self._fail(target, e)
+            raise
+        future.adopt(old)
+        del self._futures[tp], self._future_directory_of[tp]
+        source.log_count -= 1
+        target.log_count -= 1
+        self._add(future, target)
+        self._replaced[tp] = (old, source)
+        old.offline = True
+        for segment in old.segments:
+            segment.close_files()
+        return future
+
+    def begin_leaving(self, tp: TopicPartition) -> list[tuple[LogDirectory, CheckpointWrite]]:
+        """The writes of checkpoints to be run, off the loop, before the directory of a replaced log goes.
+
+        Shape: in this order, so that what they say of the log is always somewhere. When the log is on the device in its
+        new directory, call `leave`.
+        """
+        _, source = self._replaced[tp]
+        target = self._directory_of.get(tp)
+        writes = self.begin_checkpoint(LOG_START_OFFSET, RECOVERY_POINT, HIGH_WATERMARK)
+        cleaned = source.cleaned_to(tp)
+        if target is not None and cleaned is not None and not target.offline:
+            write = target.begin_cleaned_to(tp, cleaned)
+            if write is not None:
+                writes.append((target, write))
+        return sorted(writes, key=lambda each: each[0] is not target)
+
+    def is_leaving(self, tp: TopicPartition, log: Log) -> bool:
+        """Whether `leave` has not been called since this log was replaced."""
+        return tp in self._replaced and self._replaced[tp][0] is log
+
+    def leave(self, tp: TopicPartition, now_ms: int) -> None:
+        """Delete the directory that a log has left, unless the disk that it has moved to has failed since."""
+        old, source = self._replaced.pop(tp)
+        target = self._directory_of.get(tp)
+        if target is not None and target.offline:
+            logger.error("%s stays: %s, where it was moved to, has failed", old.dir, target)
+        elif not source.offline:
+            with suppress(OSError):  # the directory is offline now
+                path = self._rename_away(old, source, DELETE_SUFFIX)
+                self.deletes.add_directory(path, now_ms + old.config.file_delete_delay_ms)
+
+    def set_aside(self, tp: TopicPartition, now_ms: int) -> str:
         """Set aside a log whose topic is unknown, without deleting it; return its directory's new path.
 
         Errors: KeyError, OSError.
         """
+        self.abandon_future(tp, now_ms)
         return self._take_away(self._logs[tp], STRAY_SUFFIX)
 
     def _take_away(self, log: Log, suffix: str) -> str:
-        tp = log.tp
-        del self._logs[tp]
-        directory = self._directory_of.pop(tp)
+        del self._logs[log.tp]
+        directory = self._directory_of.pop(log.tp)
         directory.log_count -= 1
+        return self._rename_away(log, directory, suffix)
+
+    def _rename_away(self, log: Log, directory: LogDirectory, suffix: str) -> str:
+        """Give a log's directory a name of no log; returns its path. Errors: OSError."""
+        tp = log.tp
         log.offline = True
         for segment in log.segments:
             segment.close_files()
@@ -371,6 +552,10 @@ class LogManager:
                 offsets = {id(directory): {} for directory in self.directories}
                 for tp, offset in found.items():
                     offsets[id(self._directory_of[tp])][tp] = offset
+                # A copy is in another directory than its log, so each has a file of its own.
+                for tp, log in self._futures.items():
+                    if (offset := value(log)) is not None:
+                        offsets[id(self._future_directory_of[tp])][tp] = offset
             for directory in self.directories:
                 if not directory.offline:
                     write = directory.begin_checkpoint(name, offsets[id(directory)])
@@ -502,7 +687,11 @@ class LogManager:
         if not self._loaded:
             self.unlock()
             return
+        for tp in list(self._replaced):
+            self._write(self.begin_leaving(tp))
+            self.leave(tp, now_ms)
         logs = [(log, self._directory_of[tp]) for tp, log in self._logs.items()]
+        logs += [(log, self._future_directory_of[tp]) for tp, log in self._futures.items()]
         failed = close_logs(logs, threads, self._fail)
         self.checkpoint(now_ms)
         for directory in self.directories:
@@ -525,6 +714,11 @@ class LogManager:
         for tp, log in self._logs.items():
             if self._directory_of[tp] is directory:
                 log.offline = True
+        for tp, target in list(self._future_directory_of.items()):
+            if target is directory:
+                # The log that it copies stays where it is.
+                self._futures.pop(tp).offline = True
+                del self._future_directory_of[tp]
         if self._on_offline is not None:
             self._on_offline(directory)
 

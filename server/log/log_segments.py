@@ -30,6 +30,12 @@ class LogSegments:
         self.in_order = segments
         self.reader = LogReader(layer, segments)
 
+    def move_to(self, directory: str) -> None:
+        """Note that the log's directory was renamed."""
+        self._directory = directory
+        for segment in self.in_order:
+            segment.move_to(directory)
+
     def from_offset(self, offset: int) -> list[LogSegment]:
         """The segment that holds an offset, or the first one, and all after it."""
         return self.in_order[max(floor_index(self.in_order, offset), 0) :]

@@ -23,6 +23,10 @@ class ProducerSnapshots:
         self._directory = directory
         self.offsets = offsets
 
+    def move_to(self, directory: str) -> None:
+        """Note that the log's directory was renamed."""
+        self._directory = directory
+
     def _path(self, offset: int) -> str:
         return stem_of(self._directory, offset) + SNAPSHOT_SUFFIX
 

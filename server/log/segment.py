@@ -329,6 +329,14 @@ class LogSegment:
         self.offset_index.save()
         self.time_index.save()
 
+    def move_to(self, directory: str) -> None:
+        """Note that the files are in another directory now, since it was renamed; open descriptors stay valid."""
+        stem = stem_of(directory, self.base_offset)
+        self.log.path = stem + LOG_SUFFIX
+        for index in (self._offset_index, self._time_index, self._transaction_index):
+            if index is not None:
+                index.move_to(stem)
+
     def become_inactive(self) -> None:
         """Seal the segment at a roll: add the last time index entry, write index files, free memory."""
         self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)

@@ -158,13 +158,14 @@ class LogUpkeep:
         """Flush a partition's log and tell it, as flush.messages wants before anybody hears."""
         log = partition.log
         if log not in self._ahead:
-            self._ahead[log] = asyncio.create_task(self._flush_ahead(partition))
+            self._ahead[log] = asyncio.create_task(self._flush_ahead(partition, log))
 
-    async def _flush_ahead(self, partition: FlushesAhead) -> None:
+    async def _flush_ahead(self, partition: FlushesAhead, log: Log) -> None:
+        # The partition may have another log afterwards, in another directory.
         try:
-            await self.flush(partition.log)
+            await self.flush(log)
         finally:
-            del self._ahead[partition.log]
+            del self._ahead[log]
         partition.on_flushed(self._clock.now_ms())
 
     async def flush(self, log: Log) -> None:

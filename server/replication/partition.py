@@ -92,6 +92,12 @@ class Partition:
         role = "leader" if self.is_leader else f"follower of {self.state.leader}"
         return f"Partition({self.tp}, {role}, epoch {self.state.leader_epoch}, {self.log})"
 
+    def change_log(self, log: Log) -> None:
+        """Use another copy of the log from now on, which has the same records."""
+        if self.reader is self.log:
+            self.reader = log
+        self.log = log
+
     # -- roles -----------------------------------------------------------------------------------
 
     def apply(self, state: PartitionState, now_ms: int) -> bool:

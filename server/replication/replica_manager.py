@@ -65,6 +65,14 @@ class Fetchers(Protocol):
         ...
 
 
+class Moves(Protocol):
+    """Moves replicas between the log directories of this broker."""
+
+    def begin(self, tp: TopicPartition) -> None:
+        """Copy a replica that has a copy in another directory."""
+        ...
+
+
 class NoFetchers:
     """For a broker that follows nobody."""
 
@@ -99,6 +107,8 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.membership = membership or Membership(broker_id)
         self.fetchers: Fetchers = fetchers or NoFetchers()
+        #: Who goes on with the moves that a restart has interrupted.
+        self.moves: Moves | None = None
         #: The quota for throttled followers; None without other brokers.
         self.leader_quota = leader_quota
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -205,6 +215,8 @@ class ReplicaManager:
                 log.update_config(settings[0])
             partition = self.partitions[tp] = Partition(tp, log, self.membership)
             partition.min_insync_replicas = settings[1]
+            if self.moves is not None and self._log_manager.future(tp) is not None:
+                self.moves.begin(tp)
         elif partition.log.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         elif topic_id not in (ZERO_UUID, partition.log.topic_id):
@@ -336,7 +348,7 @@ class ReplicaManager:
             if log is not None and log.topic_id not in (None, topic_id) and topic_id != ZERO_UUID:
                 # That topic was deleted while this broker was down; or the coordination store was
                 # lost, and this is all that is left of the records.
-                aside = manager.set_aside(tp)
+                aside = manager.set_aside(tp, now_ms)
                 logger.warning(
                     "%s on disk belongs to an earlier topic; it was moved to %s", tp, aside
                 )

@@ -95,7 +95,7 @@ def test_log_of_a_topic_that_the_store_does_not_know_is_kept_under_another_name(
 ) -> None:
     manager = start(tmp_path)
     append(manager.create(TP, ID, config(), NOW), batch(b"precious"))
-    aside = manager.set_aside(TP)
+    aside = manager.set_aside(TP, 0)
     log = manager.create(TP, ID[::-1], config(), NOW)
     assert log.log_end_offset == 0
     assert manager.run_deletes(NOW + (1 << 40)) == 0

@@ -19,8 +19,8 @@ from ..support.kafka import kafka_broker
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 COUNT = 500
-#: Apache Kafka 3.9.2 lists these APIs: AlterReplicaLogDirs, UpdateFeatures, Envelope, and the two of the consumer protocol of groups.
-NOT_SERVED = (34, 57, 58, 68, 69)
+#: Apache Kafka 3.9.2 lists these APIs: Envelope, and the two of the consumer protocol of groups.
+NOT_SERVED = (58, 68, 69)
 
 
 def exchange(broker: Broker, client: str, *arguments: str) -> None:

@@ -67,6 +67,7 @@ CHECKS = {
     "DescribeUserScramCredentials": [(DESCRIBE, *CLUSTER)],
     "AlterUserScramCredentials": [(ALTER, *CLUSTER)],
     "UpdateFeatures": [(ALTER, *CLUSTER)],
+    "AlterReplicaLogDirs": [(ALTER, *CLUSTER)],
     "DescribeLogDirs": [(DESCRIBE, *CLUSTER)],
     "ElectLeaders": [(ALTER, *CLUSTER)],
     "AlterPartitionReassignments": [(ALTER, *CLUSTER)],

@@ -306,7 +306,7 @@ def test_topic_id_is_written_once_it_is_known(tmp_path: Path) -> None:
 def test_directory_names_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
     hexes = "0123456789abcdef" * 2
     with caplog.at_level(logging.WARNING):
-        logs, deleted = split_names(
+        logs, deleted, futures = split_names(
             [
                 "a-0",
                 "a-b.c-12",
@@ -322,7 +322,8 @@ def test_directory_names_are_told_apart(caplog: pytest.LogCaptureFixture) -> Non
         )
     assert logs == [("-delete", 0), ("a", 0), ("a-b.c", 12)]
     assert deleted == [f"/d/a-0.{hexes}-delete"]
-    assert len(caplog.records) == 4
+    assert futures == {TopicPartition("a", 0): f"a-0.{hexes}-future"}
+    assert len(caplog.records) == 3
     assert parse_directory_name("-1") is None
     name = retired_name(TopicPartition("t" * 249, 10), hexes)
     assert len(name) == 255

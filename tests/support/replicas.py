@@ -121,7 +121,11 @@ class Replicas:
     plain = False
 
     def __init__(
-        self, folder: Path, config: Mapping[str, str] | None = None, broker_id: int = BROKER_ID
+        self,
+        folder: Path,
+        config: Mapping[str, str] | None = None,
+        broker_id: int = BROKER_ID,
+        layer: FileLayer | None = None,
     ) -> None:
         self.folder = folder
         self.broker_id = broker_id
@@ -129,7 +133,7 @@ class Replicas:
             {"broker.id": str(broker_id), "log.dirs": str(folder), **(config or {})}
         )
         self.clock = ManualClock(now_ms=NOW)
-        self.logs = LogManager(self.config.log_dirs, UnsyncedFiles())
+        self.logs = LogManager(self.config.log_dirs, layer or UnsyncedFiles())
         self.logs.lock()
         self.publisher = MetadataPublisher()
         self.executor = Executor()

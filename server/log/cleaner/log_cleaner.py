@@ -170,6 +170,9 @@ class LogCleaner:
         return None if best is None else self._round(best, now_ms)
 
     def _is_left_alone(self, log: Log, now_ms: int) -> bool:
+        if self._manager.future(log.tp) is not None:
+            # Its copy may have records whose tombstones a round would remove.
+            return True
         known = self._uncleanable.get(log.tp)
         if known is not None:
             if known[0] is log:
@@ -224,6 +227,7 @@ class LogCleaner:
         if (
             log.offline
             or self._manager.get(log.tp) is not log
+            or self._manager.future(log.tp) is not None
             or log.flush_state.cuts != round_.cuts
         ):
             return False
@@ -274,6 +278,8 @@ class LogCleaner:
         tp = round_.log.tp
         directory = self._manager.directory_of(tp)
         if directory is None or self._manager.get(tp) is not round_.log:
+            return lambda: None
+        if self._manager.future(tp) is not None:
             return lambda: None
         if round_.log.flush_state.cuts != round_.cuts:
             return lambda: None

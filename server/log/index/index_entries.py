@@ -38,6 +38,12 @@ class IndexEntries(ABC):
             self._saved = -1
         self._count = 0 if new else -1  # -1: not known yet
 
+    def move_to(self, stem: str) -> None:
+        """Note that the file is elsewhere now, since its directory was renamed."""
+        self.path = stem + self.SUFFIX
+        if self._file is not None:
+            self._file.path = self.path
+
     @abstractmethod
     def is_filler(self, number: int) -> bool:
         """True if the entry can only belong to the zeros at the end of a preallocated file."""

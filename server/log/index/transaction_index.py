@@ -60,6 +60,10 @@ class TransactionIndex:
         self.path = stem + SUFFIX
         self._entries: list[AbortedTransaction] | None = [] if new else None
 
+    def move_to(self, stem: str) -> None:
+        """Note that the file is elsewhere now, since its directory was renamed."""
+        self.path = stem + SUFFIX
+
     def entries(self) -> list[AbortedTransaction]:
         """All entries, by last_offset. Errors: CorruptIndex."""
         if self._entries is None:

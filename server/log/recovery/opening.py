@@ -75,6 +75,8 @@ class OpenedDirectory:
     deleted: list[str] = field(default_factory=list)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
     logs: dict[TopicPartition, tuple[LoadedLog, bytes | None]] = field(default_factory=dict)
+    futures: dict[TopicPartition, tuple[str, LoadedLog, bytes | None]] = field(default_factory=dict)
+    """Logs that were being copied here, each with the name of its directory."""
     error: OSError | None = None
 
 
@@ -112,7 +114,7 @@ class _Opening:
         self.now_ms = now_ms
         self.stopping = stopping
         opened.clean = directory.was_stopped_cleanly()
-        self.partitions, opened.deleted = directory.partitions()
+        self.partitions, opened.deleted, self.futures = directory.partitions()
         self.recovery_points = directory.read_checkpoint(RECOVERY_POINT)
         opened.high_watermarks = directory.read_checkpoint(HIGH_WATERMARK)
         self.start_offsets = directory.read_checkpoint(LOG_START_OFFSET)
@@ -132,9 +134,13 @@ class _Opening:
         for tp in self.partitions:
             if self.stopping():
                 return
-            opened.logs[tp] = self._open(tp, mended=tp in mended)
+            opened.logs[tp] = self._open(tp, str(tp), mended=tp in mended)
             if unclean and tp not in mended:
                 self._progress()
+        for tp, name in self.futures.items():
+            if self.stopping():
+                return
+            opened.futures[tp] = (name, *self._open(tp, name, mended=False))
         if unclean:
             logger.warning(
                 "%s: recovery read %d bytes and truncated %d",
@@ -162,9 +168,11 @@ class _Opening:
                 self.recovered // 1_000_000,
             )
 
-    def _open(self, tp: TopicPartition, *, mended: bool) -> tuple[LoadedLog, bytes | None]:
+    def _open(
+        self, tp: TopicPartition, name: str, *, mended: bool
+    ) -> tuple[LoadedLog, bytes | None]:
         directory, layer = self.directory, self.directory.layer
-        path = directory.file(str(tp))
+        path = directory.file(name)
         recovery_point = self.recovery_points.get(tp, 0)
         loaded = load_log(
             layer,
