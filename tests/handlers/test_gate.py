@@ -72,6 +72,7 @@ CHECKS = {
     "ElectLeaders": [(ALTER, *CLUSTER)],
     "AlterPartitionReassignments": [(ALTER, *CLUSTER)],
     "ListPartitionReassignments": [(DESCRIBE, *CLUSTER)],
+    "ConsumerGroupHeartbeat": [(READ, *GROUP)],
     "OffsetDelete": [(DELETE, *GROUP)],
     "DescribeClientQuotas": [(AclOperation.DESCRIBE_CONFIGS, *CLUSTER)],
     "AlterClientQuotas": [(AclOperation.ALTER_CONFIGS, *CLUSTER)],
