@@ -91,6 +91,8 @@ def control_page() -> str:
     lines.append(RULES)
     lines += ["Of a topic:\n", *_table(words.TOPIC)]
     lines += ["To advance the time, or to let the wall clock jump:\n", *_table(words.ADVANCE)]
+    lines += ["To freeze the time:\n", *_table(words.FREEZE)]
+    lines += ["To fence, one of both:\n", *_table(words.FENCE)]
     lines += [FORKS, FAULTS]
     lines += [*_table(words.FAULT), "Of a rule for the disk:\n", *_table(words.DISK_FAULT)]
     return "\n".join(lines)

@@ -192,7 +192,10 @@ class Client:
         )
         row = answer.topics[0]
         if row.error_code:
-            raise KafkaError(f"cannot create topic {name!r}", row.error_code, row.error_message)
+            said = row.error_message
+            if row.error_code == ErrorCode.INVALID_CONFIG:
+                said = f"{said}{nearest_config(configs)}"
+            raise KafkaError(f"cannot create topic {name!r}", row.error_code, said)
         self.leaders(name)
 
     def delete(self, names: Sequence[str]) -> None:
@@ -675,6 +678,16 @@ class Helpers:
         clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()
+
+
+def nearest_config(names: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" for the first of these names that no topic setting has, or ""."""
+    from kwire.server.config.tables import TOPIC
+
+    for name in names:
+        if name not in TOPIC:
+            return nearest(name, TOPIC)
+    return ""
 
 
 def address_of(text: str) -> tuple[str, int]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .durations import Duration, to_ms
+from .durations import MOST_MS, Duration, to_ms
 
 if TYPE_CHECKING:
     from .thread import LoopThread
 
 #: A year of steps takes half a minute.
 PATIENCE_S = 300.0
-#: asyncio's timers end at some decades.
-MOST_MS = 10 * 365 * 86_400_000
 #: The last millisecond of 9999, which is the last year that dates have.
 LATEST_MS = 253_402_300_799_999
 
@@ -23,8 +21,8 @@ class Clock:
 
     Shape: durations are strings such as "46s" and "1w", timedeltas, or numbers of seconds. The clock runs with the
     machine's until it is commanded. It drives everything that the broker decides by time: sessions, rebalances, retention,
-    rolling of segments, compaction, transactions, producer ids, offsets. Clients' own timers, and how long a Fetch waits for records,
-    stay in real time.
+    rolling of segments, compaction, transactions, producer ids, offsets. Clients' own timers stay in real time, and so does,
+    unless `freeze` is told otherwise, how long a Fetch waits for records.
     """
 
     def __init__(
@@ -43,11 +41,16 @@ class Clock:
         """The broker's wall-clock time in ms since the Unix epoch."""
         return self._thread.clock.now_ms()
 
-    def freeze(self) -> Frozen:
-        """Let the time stand still until `resume`, or until the end of a `with` block."""
+    def freeze(self, *, fetch_waits: bool = False) -> Frozen:
+        """Let the time stand still until `resume`, or until the end of a `with` block.
+
+        Shape: with `fetch_waits`, a Fetch that comes meanwhile waits for records until the time is advanced, otherwise as long in real time as
+        it asks for.
+        """
 
         async def freeze() -> None:
             self._thread.loop.freeze()
+            self._thread.loop.command_fetches(fetch_waits)
 
         self._thread.call(freeze)
         return Frozen(self)
@@ -57,6 +60,7 @@ class Clock:
 
         async def resume() -> None:
             self._thread.loop.resume()
+            self._thread.loop.command_fetches(False)
 
         self._thread.call(resume)
 

@@ -29,8 +29,8 @@ class Cluster(InProcess):
 
     def __init__(self, brokers: int = 3, properties: Mapping[str, Any] | None = None) -> None:
         super().__init__(properties)
-        if not 1 <= brokers <= 9:
-            raise ValueError(f"a cluster has 1 to 9 brokers, not {brokers}")
+        if brokers not in range(1, 10):
+            raise ValueError(f"a cluster has 1 to 9 brokers, not {brokers!r}")
         self.replication_factor = min(brokers, 3)
         self._size = brokers
         self._ports: dict[int, str] = {}

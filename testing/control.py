@@ -216,7 +216,7 @@ class Control:
         return {"now_ms": clock.now_ms(), "frozen": clock.is_frozen}
 
     def freeze(self, asked: Asked) -> Any:
-        self.broker.clock.freeze()
+        self.broker.clock.freeze(**asked.body)
         return self.clock(asked)
 
     def resume(self, asked: Asked) -> Any:
@@ -269,6 +269,12 @@ class Control:
         while self._rules:
             _end(self._rules.popitem()[1])
         return removed
+
+    # -- fencing
+
+    def fence(self, asked: Asked) -> Any:
+        self.broker.fence(**asked.body)
+        return asked.body
 
     # -- recordings
 
@@ -425,7 +431,7 @@ OPERATIONS = (
     Operation("GET", "/v1/topics/{topic}", "its partitions and their offsets", Control.topic),
     Operation("DELETE", "/v1/topics/{topic}", "delete a topic", Control.delete_topic),
     Operation("GET", "/v1/clock", "the broker's time", Control.clock),
-    Operation("POST", "/v1/clock/freeze", "let the time stand still", Control.freeze),
+    Operation("POST", "/v1/clock/freeze", "let the time stand still", Control.freeze, body=words.FREEZE),
     Operation("POST", "/v1/clock/resume", "let the time run on", Control.resume),
     Operation("POST", "/v1/clock/advance", "let a duration pass at once", Control.advance, body=words.ADVANCE),
     Operation("POST", "/v1/clock/jump", "set the wall clock forward or back", Control.jump, body=words.JUMP),
@@ -442,6 +448,13 @@ OPERATIONS = (
     Operation("DELETE", "/v1/faults", "remove all rules", Control.remove_faults),
     Operation("GET", "/v1/faults/{fault}", "a rule, and how often it has acted", Control.fault),
     Operation("DELETE", "/v1/faults/{fault}", "remove a rule", Control.remove_fault),
+    Operation(
+        "POST",
+        "/v1/fence",
+        "take a producer's place, or remove the members of a group",
+        Control.fence,
+        body=words.FENCE,
+    ),
     Operation("GET", "/v1/recordings", "the recordings", Control.recordings),
     Operation("POST", "/v1/recordings", "record all requests and replies from now on", Control.record, 201),
     Operation(

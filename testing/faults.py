@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from kwire.api import ApiKey
 from kwire.errors import ErrorCode
 
-from .durations import Duration, to_ms
+from .durations import MOST_MS, Duration, to_ms
 from .nearest import nearest
 
 
@@ -60,10 +60,13 @@ def checked_api(api: str) -> str:
 def checked_error(error: str | int) -> ErrorCode:
     """Return an error code by its name or number. Errors: ValueError, with the nearest known name."""
     try:
-        return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+        code = ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
         known = nearest(str(error), ErrorCode.__members__)
         raise ValueError(f"unknown error {error!r}{known}") from None
+    if code == ErrorCode.NONE:
+        raise ValueError("the error NONE stands for success, so it cannot be answered as a failure")
+    return code
 
 
 @dataclass(eq=False, kw_only=True)
@@ -91,6 +94,8 @@ class Rule:
             raise ValueError(f"probability is above 0 and at most 1, not {self.probability}")
         if isinstance(self.nth, int) and self.nth < 1:
             raise ValueError(f"nth counts from 1, so it cannot be {self.nth}")
+        if isinstance(self.nth, Container) and 0 in self.nth:
+            raise ValueError("nth counts from 1, so it cannot be 0")
         if self.times is not None and self.times < 1:
             raise ValueError(f"times is at least 1, not {self.times}")
         self._random = random.Random(self.seed)
@@ -243,6 +248,8 @@ class Fault(Rule):
         for name, ms in (("delay", self.delay_ms), ("throttle", self.throttle_ms or 0)):
             if ms < 0:
                 raise ValueError(f"{name} cannot be negative")
+        if abs(self.jump_ms) > MOST_MS:
+            raise ValueError(f"clock_jump is at most ten years, not {self.clock_jump!r}")
         ends = [
             name
             for name in _ENDS

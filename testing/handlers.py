@@ -36,8 +36,9 @@ OF_BROKER = re.compile(r"broker-\d+-[a-z0-9-]+")
 #: How many requests are remembered for the report of a failed test.
 REMEMBERED = 40
 
-GROUPS = ("group_id", "groups", "groups_names")
-TRANSACTIONAL_IDS = ("transactional_id", "transactional_ids")
+#: The fields of requests that name groups, and those that name transactional ids.
+GROUPS = ("group_id", "groups", "groups_names", "group_ids")
+TRANSACTIONAL_IDS = ("transactional_id", "transactional_ids", "v3_and_below_transactional_id")
 
 
 class WatchedHandlers:

@@ -27,6 +27,9 @@ REAL_TIME = frozenset(
     }
 )
 
+#: The same, but for the waits of fetches: on request, these follow the commanded time.
+REAL_TIME_BUT_FETCHES = REAL_TIME - {("FetchWaiter", "end")}
+
 #: Periodic checks that look for work every few seconds. In real time they are plain timers. While time is advanced
 #: they make no steps of their own, or a week would be a million steps: each is run if it is due when another timer
 #: has been, and at the end.
@@ -66,6 +69,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         self._offset = 0.0
         #: The commanded time while it is frozen.
         self._frozen_at: float | None = None
+        self._real_time = REAL_TIME
         self._real: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._checks: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = 0
@@ -87,6 +91,10 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         """Let the time stand still, at a whole millisecond; harmless if it does already."""
         if self._frozen_at is None:
             self._frozen_at = math.ceil(self.time() * 1000) / 1000
+
+    def command_fetches(self, commanded: bool) -> None:
+        """Whether fetches that begin to wait from now on do so in commanded time."""
+        self._real_time = REAL_TIME_BUT_FETCHES if commanded else REAL_TIME
 
     def resume(self) -> None:
         """Let the time run on from where it stands."""
@@ -149,7 +157,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back after a delay, in commanded time or, for the network, in real time."""
-        if keeps_real_time(callback):
+        if self._keeps_real_time(callback):
             heap, due = self._real, time.monotonic() + delay
         elif delay <= CHECK_S and self._is_check():
             heap, due = self._checks, self.time() + delay
@@ -168,9 +176,13 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back at a time of `time()`; what keeps real time, when so much real time has passed."""
-        if keeps_real_time(callback):
+        if self._keeps_real_time(callback):
             return self.call_later(when - self.time(), callback, *args, context=context)
         return super().call_at(when, callback, *args, context=context)
+
+    def _keeps_real_time(self, callback: Callable[..., object]) -> bool:
+        owner = getattr(callback, "__self__", None)
+        return owner is not None and (type(owner).__name__, callback.__name__) in self._real_time
 
     def _is_check(self) -> bool:
         task = asyncio.current_task(self)
@@ -198,12 +210,6 @@ class ControlledLoop(asyncio.SelectorEventLoop):
                 handle = heapq.heappop(heap)[2]
                 if not handle.cancelled():
                     self._ready.append(handle)  # type: ignore[attr-defined]
-
-
-def keeps_real_time(callback: Callable[..., object]) -> bool:
-    """Whether a timer's callback is for the network."""
-    owner = getattr(callback, "__self__", None)
-    return owner is not None and (type(owner).__name__, callback.__name__) in REAL_TIME
 
 
 class _Selector(selectors.DefaultSelector):

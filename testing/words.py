@@ -95,6 +95,13 @@ TOPIC = {
     "partitions": Word("integer", "how many (1 unless given)"),
     "configs": Word("object", "topic settings, such as retention.ms"),
 }
+FREEZE = {"fetch_waits": Word("boolean", "a Fetch waits for records in the broker's time too")}
+FENCE = {
+    "transactional_id": Word(
+        "string", "a newer producer with it takes the place of the present one"
+    ),
+    "group": Word("string", "all members of the group are removed"),
+}
 ADVANCE = {
     "duration": Word("duration", "how much time passes", True),
     "keep_members": Word("boolean", "the members of all groups stay alive"),

@@ -83,7 +83,9 @@ def test_topic_has_its_settings() -> None:
         assert len(admin.list_topics(timeout=10).topics[made].partitions) == 2
         with pytest.raises(KafkaError, match=r"cannot create topic 't': TOPIC_ALREADY_EXISTS"):
             broker.topic("t")
-        with pytest.raises(KafkaError, match=r"INVALID_CONFIG .*retention\.mz"):
+        with pytest.raises(
+            KafkaError, match=r"INVALID_CONFIG .*retention\.mz; did you mean 'retention\.ms'"
+        ):
             broker.topic(configs={"retention.mz": 5})
 
 

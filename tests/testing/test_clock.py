@@ -7,14 +7,22 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import kafka as kafka_python
 import pytest
 from confluent_kafka import KafkaException
 
-from kwire.testing import Broker
+from kwire.errors import ErrorCode
+from kwire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
+from kwire.testing import Broker, Exchange
 from kwire.testing.durations import to_ms
 from kwire.testing.loop import ControlledLoop
 
-from .clients import consumer, producer, read
+from .clients import consumer, producer, read, send
 
 DAY_MS = 86_400_000
 
@@ -153,6 +161,115 @@ def test_frozen_time_stands_still_and_fetches_go_on(broker: Broker) -> None:
         clock.advance("10s")
         assert clock.now_ms() == before + 10_000
     assert not broker.clock.is_frozen
+
+
+def test_fetch_waits_in_the_brokers_time_on_request(broker: Broker) -> None:
+    topic = broker.topic()
+    with (
+        broker.record() as recorder,
+        broker.clock.freeze(fetch_waits=True) as clock,
+        consumer(broker.bootstrap_servers, "g", fetch_wait_max_ms=50_000) as client,
+    ):
+        client.subscribe([topic])
+        broker.wait_for(lambda: client.poll(0.02) or recorder.requests("Fetch"))
+        clock.advance("49s")
+        clock.advance("2s")
+        [fetch, *_] = recorder.requests("Fetch")
+        assert fetch.replied_ms == fetch.at_ms + 50_000
+        topic.produce("1")
+        assert read(client, 1) == [b"1"]  # a record ends the wait at once
+
+
+def test_member_that_does_not_join_in_time_loses_its_place(broker: Broker) -> None:
+    topic = broker.topic(partitions=2)
+    with (
+        consumer(broker.bootstrap_servers, "g") as busy,
+        consumer(broker.bootstrap_servers, "g") as other,
+    ):
+        # With a callback, it joins again only when it polls.
+        busy.subscribe([topic], on_revoke=lambda client, partitions: None)
+        broker.wait_for(lambda: busy.poll(0.02) or busy.assignment())
+        other.subscribe([topic])
+        broker.wait_for(lambda: other.poll(0.02) or broker.group("g").state == "PreparingRebalance")
+        broker.clock.advance("299s", keep_members=True)
+        assert broker.group("g").state == "PreparingRebalance"
+        broker.clock.advance("2s", keep_members=True)  # max.poll.interval.ms is 5 minutes
+        broker.wait_for(lambda: other.poll(0.02) or len(other.assignment()) == 2)
+        assert len(broker.group("g").members) == 1
+
+
+def test_segment_is_rolled_after_its_time(broker: Broker) -> None:
+    configs = {"segment.ms": 3_600_000, "message.timestamp.type": "LogAppendTime"}
+    topic = broker.topic(configs=configs)
+    client = producer(broker.bootstrap_servers)
+    folder = broker._folders[1] / f"{topic}-0"
+    counts = []
+    for duration in ("0s", "59min", "2min"):
+        broker.clock.advance(duration)
+        send(client, topic)
+        counts.append(len(list(folder.glob("*.log"))))
+    assert counts == [1, 1, 2]
+
+
+def test_transactional_id_expires_and_its_producer_is_told(broker: Broker) -> None:
+    topic = broker.topic()
+    client = producer(broker.bootstrap_servers, transactional_id="t")
+    client.init_transactions(10)
+    broker.clock.advance("6d")
+    client.begin_transaction()
+    send(client, topic, b"1")
+    client.commit_transaction(10)
+    broker.clock.advance("8d")
+    with broker.record() as recorder:
+        client.begin_transaction()
+        with pytest.raises(KafkaException):
+            send(client, topic, b"2")
+    [refused] = recorder.requests("AddPartitionsToTxn")
+    assert error_of(refused) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+def error_of(exchange: Exchange) -> str:
+    [topic] = (exchange.response or {})["resultsByTopicV3AndBelow"]
+    return ErrorCode(topic["resultsByPartition"][0]["partitionErrorCode"]).name
+
+
+def test_producer_id_is_forgotten_after_a_day(broker: Broker) -> None:
+    topic = broker.topic()
+    send(producer(broker.bootstrap_servers, enable_idempotence=True), topic)
+    admin = kafka_python.KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    try:
+        counts = []
+        for duration in ("0s", "23h", "2h"):
+            broker.clock.advance(duration)
+            [described] = admin.describe_producers([kafka_python.TopicPartition(topic, 0)]).values()
+            counts.append(len(described.active_producers))
+    finally:
+        admin.close()
+    assert counts == [1, 1, 0]
+
+
+def test_quota_is_measured_in_the_brokers_time(broker: Broker) -> None:
+    topic = broker.topic()
+    told: list[Any] = []
+    set_quota(broker, "shop", 1000.0)
+    client = producer(broker.bootstrap_servers, client_id="shop", throttle_cb=told.append)
+    with broker.clock.freeze() as clock:
+        send(client, topic, b"x" * 100_000)
+        broker.wait_for(lambda: client.poll(0.02) or told)
+        assert told.pop().throttle_time > 10
+        clock.advance("1h")
+        send(client, topic, b"x")
+        client.poll(0)
+    assert [event.throttle_time for event in told] == [0]
+
+
+def set_quota(broker: Broker, client_id: str, rate: float) -> None:
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[OpData(key="producer_byte_rate", value=rate, remove=False)],
+    )
+    answer = broker.client.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
+    assert answer.entries[0].error_code == 0
 
 
 def test_time_runs_on_from_where_it_was_advanced_to(broker: Broker) -> None:

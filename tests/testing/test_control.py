@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from confluent_kafka import KafkaException
 
 from kwire.server.http.messages import HttpRequest
@@ -111,8 +113,9 @@ def test_full_disk_is_told_by_health_until_the_broker_begins_anew(port: Port) ->
     port.done("POST", "/v1/faults", {"operation": "write", "path": "*.log", "error": "ENOSPC"})
     with pytest.raises(KafkaException, match="KAFKA_STORAGE_ERROR"):
         send(producer(bootstrap(port), retries=0), "orders")
-    status, health = port.ask("GET", "/v1/health")
-    assert (status, health["status"]) == (503, "failed")
+    port.control.broker.wait_for(lambda: port.ask("GET", "/v1/health")[0] == 503)
+    health = port.ask("GET", "/v1/health")[1]
+    assert health["status"] == "failed"
     assert "all log directories have failed" in health["error"]
     assert port.done("POST", "/v1/reset")["status"] == "ready"
 
@@ -131,6 +134,30 @@ def test_clock_stands_still_jumps_and_runs_on(port: Port) -> None:
     jumped = port.done("POST", "/v1/clock/jump", {"duration": "-1h"})
     assert jumped == {"now_ms": frozen["now_ms"] - 3_600_000, "frozen": True}
     assert port.done("POST", "/v1/clock/resume")["frozen"] is False
+
+
+def test_fenced_producer_cannot_go_on(port: Port) -> None:
+    port.done("POST", "/v1/topics", {"name": "orders"})
+    client = producer(bootstrap(port), transactional_id="checkout")
+    client.init_transactions(10)
+    client.begin_transaction()
+    send(client, "orders")
+    port.done("POST", "/v1/fence", {"transactional_id": "checkout"})
+    with pytest.raises(KafkaException):
+        client.commit_transaction(10)
+    status, answer = port.ask("POST", "/v1/fence", {"group": "nobody"})
+    assert (status, answer["error"]) == (400, "group 'nobody' has no members")
+
+
+def test_examples_of_the_page_are_understood(port: Port) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "control.md").read_text()
+    commands = re.findall(r"^\$ curl .*127\.0\.0\.1:\d+(/v1/\S+) -d '(.*)'$", page, re.MULTILINE)
+    assert len(commands) == 3
+    for path, body in commands:
+        port.done("POST", path, json.loads(body))
+    [rules] = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    added = port.done("POST", "/v1/faults", yaml.safe_load(rules))["faults"]
+    assert len(added) == 3
 
 
 def test_recording_has_the_requests_of_a_stock_client(port: Port) -> None:
@@ -194,6 +221,10 @@ def test_reset_leaves_nothing_but_the_address(port: Port) -> None:
         ("POST", "/v1/topics", {"partitions": True}, 400, "partitions in the body is a whole number, not True"),
         ("POST", "/v1/clock/advance", {"duration": "-1s"}, 400, "time cannot be advanced by '-1s'"),
         ("POST", "/v1/clock/advance", {}, 400, "the body needs duration"),
+        ("POST", "/v1/clock/advance", {"duration": "2 mins"}, 400, "not a duration: '2 mins'; did you mean 'min'?"),
+        ("POST", "/v1/clock/jump", {"duration": "-100000d"}, 400, "time is from 1970 to 9999"),
+        ("POST", "/v1/clock/freeze", {"fetch_wait": True}, 400, "unknown word 'fetch_wait' in the body; did you mean 'fetch_waits'?"),
+        ("POST", "/v1/fence", {}, 400, "fence() needs a group or a transactional_id"),
         ("GET", "/v1/recordings/9", None, 404, "there is no recording 9; there are none"),
         ("DELETE", "/v1/fork/3", None, 404, "there is no fork 3; there are none"),
         ("GET", "/v1/topics/x", None, 404, "there is no topic 'x'"),

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from kwire.testing import Broker, UnusedFault
+from kwire.testing import Broker, Recorder, UnusedFault
 
 from .clients import consumer, producer, read, send
 
@@ -142,6 +142,37 @@ def test_connection_that_breaks_is_made_again(broker: Broker, how: dict[str, Any
     assert {record.value for record in topic.consume()} == {b"1"}
 
 
+def test_reset_after_apply_leaves_what_was_sent(broker: Broker) -> None:
+    topic = broker.topic()
+    with broker.fault("Produce", reset=True, after_apply=True, times=1):
+        send(producer(broker.bootstrap_servers, enable_idempotence=True), topic, b"1")
+    assert [record.value for record in topic.consume()] == [b"1"]
+
+
+def test_consumer_reads_again_what_came_in_an_answer_that_was_cut(broker: Broker) -> None:
+    topic = broker.topic()
+    topic.produce(*("x" * 100 for _ in range(50)))
+    with (
+        broker.fault("Fetch", topic=topic, cut=1000, times=2) as fault,
+        consumer(broker.bootstrap_servers, "g") as client,
+    ):
+        client.subscribe([topic])
+        assert read(client, 50) == [b"x" * 100] * 50
+    assert fault.hits == 2
+
+
+def test_throttled_fetch_makes_the_consumer_pause(broker: Broker) -> None:
+    told: list[Any] = []
+    topic = broker.topic()
+    with (
+        broker.fault("Fetch", throttle="30ms", times=1),
+        consumer(broker.bootstrap_servers, "g", throttle_cb=told.append) as client,
+    ):
+        client.subscribe([topic])
+        broker.wait_for(lambda: client.poll(0.02) or told)
+    assert told[0].throttle_time == 0.03
+
+
 def test_missing_answer_ends_with_the_clients_own_timeout(broker: Broker) -> None:
     topic = broker.topic()
     with broker.fault("Produce", no_answer=True, after_apply=True):
@@ -221,7 +252,58 @@ def test_slow_fsync_delays_the_answer_of_what_waits_for_it_only(broker: Broker) 
     assert fast_s < time.monotonic() - began
 
 
+def test_disk_that_cannot_be_flushed_or_written_slowly(broker: Broker) -> None:
+    topic = broker.topic(configs={"flush.messages": 1})
+    client = producer(broker.bootstrap_servers, retries=0)
+    with broker.disk_fault("write", path=f"{topic}-0/*.log", delay="50ms", times=1) as slow:
+        began = time.monotonic()
+        send(client, topic)
+        assert time.monotonic() - began >= 0.05
+    assert slow.hits == 1
+    with (
+        broker.disk_fault("fsync", path=f"{topic}-0/*", error="EIO"),
+        pytest.raises(KafkaException, match="KAFKA_STORAGE_ERROR"),
+    ):
+        send(client, topic)
+
+
+def test_disk_that_cannot_be_read_is_an_error_of_the_fetch(broker: Broker) -> None:
+    topic = broker.topic()
+    topic.produce("1")
+    with (
+        broker.disk_fault("read", path=f"{topic}-0/*.log", error="EIO") as fault,
+        broker.record() as recorder,
+        consumer(broker.bootstrap_servers, "g") as client,
+    ):
+        client.subscribe([topic])
+        broker.wait_for(lambda: client.poll(0.02) or fault.hits)
+        broker.wait_for(lambda: client.poll(0.02) or errors_of_fetches(recorder))
+    assert errors_of_fetches(recorder)[0] == KafkaError.KAFKA_STORAGE_ERROR
+
+
+def errors_of_fetches(recorder: Recorder) -> list[int]:
+    return [
+        row["errorCode"]
+        for each in recorder.requests("Fetch")
+        for topic in (each.response or {}).get("responses", ())
+        for row in topic["partitions"]
+        if row["errorCode"]
+    ]
+
+
 # -- which requests
+
+
+def test_rule_for_one_connection_leaves_other_connections(broker: Broker) -> None:
+    topic = broker.topic()
+    one, other = (producer(broker.bootstrap_servers, retries=0) for _ in range(2))
+    with broker.record() as recorder:
+        send(one, topic)
+    [sent] = recorder.requests("Produce")
+    with broker.fault("Produce", connection=sent.connection, error="INVALID_RECORD"):
+        send(other, topic)
+        with pytest.raises(KafkaException, match="INVALID_RECORD"):
+            send(one, topic)
 
 
 def test_rules_match_by_client_version_connection_and_transactional_id(broker: Broker) -> None:
@@ -315,6 +397,10 @@ def test_rule_that_matched_nothing_warns_when_the_broker_stops() -> None:
         ({"close": True, "times": 0}, "times is at least 1"),
         ({"close": True, "probability": 1.5}, "probability is above 0 and at most 1"),
         ({"api": "Fetch", "stale_metadata": True}, "stale_metadata is for the API Metadata"),
+        ({"close": True, "nth": {0, 1}}, "nth counts from 1, so it cannot be 0"),
+        ({"error": "NONE"}, "NONE stands for success"),
+        ({"clock_jump": "11000d"}, "clock_jump is at most ten years"),
+        ({"slowdown": 0.5}, "slowdown is at least 1"),
     ],
 )
 def test_impossible_rule_is_refused(broker: Broker, rule: dict[str, Any], message: str) -> None:
