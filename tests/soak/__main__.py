@@ -34,6 +34,7 @@ def main() -> int:
         between_s=tuple(options.between),
         rate=options.rate,
         java=not options.no_java,
+        both_protocols=True,
         say=lambda text: print(text, flush=True),
     )
     with build_broker(options.directory / "broker", broker_config()) as broker:

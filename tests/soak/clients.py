@@ -46,7 +46,8 @@ class NoAnswer(ClientFailed):
 class Place:
     """The environment of the load: brokers, topics, rates.
 
-    Unit: rate in records a second for each producer.
+    Unit: rate in records a second for each producer. Shape: with both protocols, a member joins by the classic one or by
+    that of KIP-848.
     """
 
     bootstrap: str
@@ -54,6 +55,7 @@ class Place:
     partitions: int
     rate: float
     seed: int
+    both_protocols: bool = False
 
 
 @dataclass(slots=True)
@@ -170,11 +172,19 @@ class Client(threading.Thread, ABC):
                 "auto.offset.reset": "earliest",
                 "check.crcs": True,
                 "fetch.wait.max.ms": 100,
-                "session.timeout.ms": 3000,
-                "heartbeat.interval.ms": 300,
                 **_PATIENT,
                 **settings,
             }
+        )
+
+    def member(self, group: str, isolation: str = READ_COMMITTED, **classic: Any) -> Consumer:
+        """Return a group's consumer, of either protocol if the plan has both; `classic` is what only that one knows."""
+        if self.place.both_protocols and self.choice.random() < 0.5:
+            return self.consumer(group, isolation, **{"group.protocol": "consumer"})
+        return self.consumer(
+            group,
+            isolation,
+            **{"session.timeout.ms": 3000, "heartbeat.interval.ms": 300, **classic},
         )
 
     def send_all(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from ..e2e.conftest import BROKER, long_form, new_broker
 
-__all__ = ["broker_config", "long_form", "new_broker"]
+__all__ = ["BROKER", "broker_config", "long_form", "new_broker"]
+
+
+SESSIONS = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
+HEARTBEATS = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
 
 
 def broker_config() -> dict[str, str]:
@@ -19,4 +23,7 @@ def broker_config() -> dict[str, str]:
         "offsets.topic.segment.bytes": "65536",
         "transaction.state.log.segment.bytes": "65536",
         "log.cleaner.backoff.ms": "100",
+        "group.consumer.migration.policy": "bidirectional",
+        **dict.fromkeys(SESSIONS, "3000"),
+        **dict.fromkeys(HEARTBEATS, "300"),
     }

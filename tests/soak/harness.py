@@ -69,6 +69,8 @@ class Plan:
     topic_config: Mapping[str, str] = field(default_factory=dict)
     java: bool = True
     transactions: bool = True
+    #: Members of groups choose between the classic protocol and that of KIP-848, each time that they join.
+    both_protocols: bool = False
     say: Callable[[str], None] = print
 
 
@@ -109,7 +111,10 @@ def run(
     plan.say(f"{plan.kills} kills with seed {plan.seed}, histories in {plan.directory}")
     plan.directory.mkdir(parents=True, exist_ok=True)
     bootstrap = ",".join(broker.bootstrap for broker in brokers)
-    place = Place(bootstrap, plan.directory, plan.partitions, plan.rate, plan.seed)
+    place = Place(
+        *(bootstrap, plan.directory, plan.partitions, plan.rate, plan.seed),
+        both_protocols=plan.both_protocols,
+    )
     topics = [topic for topic in TOPICS if topic != JAVA or plan.java]
     _create(bootstrap, topics, plan)
     phase = Phase()

@@ -111,10 +111,16 @@ class JavaMember(JavaTool):
     def work(self) -> None:
         """Run the tool, restart it when it was killed, and record what it reads and commits."""
         while not self.phase.drained.is_set():
+            config = {"isolation.level": READ_COMMITTED}
+            if self.place.both_protocols and self.choice.random() < 0.5:
+                protocol = ("--group-protocol", "consumer")
+            else:
+                protocol = ("--session-timeout", "3000")
+                config["heartbeat.interval.ms"] = "500"
             self.launch(
                 *("--group-id", self.group, "--reset-policy", "earliest", "--verbose"),
-                *("--session-timeout", "3000"),
-                config={"isolation.level": READ_COMMITTED, "heartbeat.interval.ms": "500"},
+                *protocol,
+                config=config,
             )
             self._records.clear()
             for event in self.events():

@@ -59,7 +59,7 @@ class GroupMember(Client):
     def work(self) -> None:
         """Be one member after another until everything is read."""
         while not self.phase.drained.is_set():
-            consumer = self.consumer(
+            consumer = self.member(
                 self.group,
                 self.isolation,
                 **{"partition.assignment.strategy": self.strategy},

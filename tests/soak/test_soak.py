@@ -15,7 +15,7 @@ import pytest
 
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, fetched_jars
-from .conftest import broker_config
+from .conftest import BROKER, broker_config
 from .harness import JAVA, TOPICS, Plan, run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -31,7 +31,11 @@ def test_killed_broker_loses_and_repeats_nothing(
     java = isinstance(jars, Path)
     if not java and os.environ.get("CI", "").lower() == "true":
         pytest.fail(str(jars))
-    plan = Plan(kills=kills, seed=seed, directory=tmp_path / "history", java=java)
+    plan = Plan(
+        *(kills, seed, tmp_path / "history"),
+        java=java,
+        both_protocols=BROKER == "kwire",
+    )
     outcome = run([new_broker(broker_config())], plan)
     print(f"\n{outcome}")
     assert outcome.verdict.passed, str(outcome)

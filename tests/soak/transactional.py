@@ -172,7 +172,7 @@ class Transformer(Transactor):
         """Become a member of the group."""
         if self.consuming is not None:
             self.consuming.close()
-        self.consuming = self.consumer(self.group)
+        self.consuming = self.member(self.group)
         self.note_rebalances(self.consuming, list(self.topics))
 
     def work(self) -> None:
