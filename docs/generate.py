@@ -32,6 +32,16 @@ HERE = Path(__file__).parent
 HEADER = "<!-- Derived from the code by `make docs`; a test compares. -->\n"
 
 CEILINGS = (CEILING_3_9, CEILING_4_3)
+#: The features that a broker of Apache Kafka 4.3.0 supports: name -> (lowest, highest) level.
+FEATURES_OF_4_3 = {
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 30),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+    "transaction.version": (0, 2),
+    "eligible.leader.replicas.version": (0, 1),
+}
 #: A paragraph of a handler's module docstring, up to the next one.
 OMITTED = re.compile(r"^Omitted: (.*?)(?=^\w+: |\Z)", re.MULTILINE | re.DOTALL)
 RELEASES = {"3.9": "3.9.2", "4.3": "4.3.0"}
@@ -87,6 +97,22 @@ ABSENCES = (
     ),
 )
 
+#: The features that a broker of Apache Kafka 4.3.0 supports and kwire does not -> why.
+FEATURE_ABSENCES = {
+    "group.version": "it lets clients use the consumer protocol; only the classic one is supported",
+    "share.version": "it lets clients use share groups; there are none",
+    "streams.version": "it lets Kafka Streams use its own protocol; it works with the classic one, which is its default",
+    "metadata.version": "it says which records may be in KRaft's metadata log; kwire has no such log",
+    "kraft.version": "it says whether the voters of that log can change",
+    "eligible.leader.replicas.version": "it says whether that log records eligible leader replicas",
+}
+
+#: APIs that kwire serves and a recorded broker of Apache Kafka 4.3.0 did not -> why.
+ADDITIONS = {
+    "GetTelemetrySubscriptions": "Apache Kafka serves it with a plug-in that takes clients' metrics",
+    "PushTelemetry": "the same; kwire serves both with `--http`, which shows the metrics",
+}
+
 #: What a version adds that a handler does not serve: (API, version) -> description.
 NEWER_VERSIONS: dict[tuple[ApiKey, int], str] = {}
 
@@ -97,7 +123,8 @@ def apis_page() -> str:
         "# APIs\n",
         "The versions that kwire serves, compared with those of Apache Kafka; both ends are inclusive. With ZooKeeper, kwire",
         "advertises no version newer than Apache Kafka 3.9; with the embedded store, none newer than 4.3. Old versions are",
-        "served with both. The wire library reads and writes every version of every API listed here.\n",
+        "served with both. The wire library reads and writes every version of every API listed here. InitProducerId 6, with the",
+        "flags of two-phase commit, is in Apache Kafka 4.3.0's sources, but a broker does not advertise it unless told to.\n",
         "| key | API | kwire with ZooKeeper | Kafka 3.9.2 | kwire with the embedded store | Kafka 4.3.0 |",
         "| ---: | --- | --- | --- | --- | --- |",
     ]
@@ -119,6 +146,26 @@ def apis_page() -> str:
     for absence in ABSENCES:
         names = ", ".join(absence.apis.split())
         lines.append(f"| {names} | {absence.title} | {absence.reason} |")
+    lines += [
+        "",
+        "## Features\n",
+        "The levels in the answer to ApiVersions, which are also those of UpdateFeatures. With ZooKeeper there are no features, as in",
+        "Apache Kafka 3.9.\n",
+        "| feature | kwire with the embedded store | Kafka 4.3.0 | why it is missing |",
+        "| --- | --- | --- | --- |",
+    ]
+    supported = CEILING_4_3.features
+    for feature, (low, high) in FEATURES_OF_4_3.items():
+        ours = "{} to {}".format(*supported[feature]) if feature in supported else ""
+        why = FEATURE_ABSENCES.get(feature, "")
+        lines.append(f"| `{feature}` | {ours} | {low} to {high} | {why} |")
+    lines += [
+        "",
+        "## Served only here\n",
+        "| API | why |",
+        "| --- | --- |",
+        *(f"| {name} | {why} |" for name, why in ADDITIONS.items()),
+    ]
     versions = [row for table in tables for row in _missing_versions(table, table.ceiling)]
     lines += ["", "## Versions not served\n"]
     if versions:

@@ -10,8 +10,11 @@ import pytest
 
 from docs.generate import (
     ABSENCES,
+    ADDITIONS,
     CEILINGS,
     DEFAULTS_THAT_MEAN_SOMETHING_ELSE,
+    FEATURE_ABSENCES,
+    FEATURES_OF_4_3,
     HERE,
     NEWER_DEFAULTS,
     NEWER_VERSIONS,
@@ -104,6 +107,34 @@ def test_every_version_that_is_not_served_is_explained() -> None:
         for key, version in versions_not_served(HandlerTable(HANDLERS, ceiling), ceiling)
     }
     assert missing == set(NEWER_VERSIONS)
+
+
+def test_each_difference_from_what_apache_kafka_4_3_advertises_is_argued() -> None:
+    """Version by version, against the recorded answer to ApiVersions; older versions may be served too."""
+    recorded = read_json("api_versions.json")["advertised"]["4.3.0-kraft-broker"]["apiKeys"]
+    theirs = {(key, version) for key, _, low, high in recorded for version in range(low, high + 1)}
+    served = HandlerTable(HANDLERS, CEILING_4_3).ranges
+    ours = {
+        (key, version)
+        for key, row in served.items()
+        for version in range(row.min_version, row.max_version + 1)
+    }
+    absent = {name for absence in ABSENCES for name in absence.apis.split()}
+    argued = {each for each in theirs if api_name(each[0]) in absent} | set(NEWER_VERSIONS)
+    assert theirs - ours == theirs & argued
+    newest = {key: high for key, _, _, high in recorded}
+    newer = {api_name(key) for key, version in ours if version > newest.get(key, -1)}
+    assert newer == set(ADDITIONS)
+
+
+def test_each_feature_that_apache_kafka_4_3_has_is_there_or_argued() -> None:
+    responses = read_json("api_versions.json")["advertised"]["4.3.0-kraft-broker"]["responses"]
+    recorded = {
+        row["name"]: (row["min"], row["max"]) for row in responses["v4"]["supportedFeatures"]
+    }
+    assert recorded == FEATURES_OF_4_3
+    assert set(recorded) - set(CEILING_4_3.features) == set(FEATURE_ABSENCES)
+    assert CEILING_4_3.features.items() <= recorded.items()
 
 
 def test_every_omitted_paragraph_of_a_handler_is_found() -> None:
