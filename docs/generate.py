@@ -99,7 +99,6 @@ ABSENCES = (
 
 #: The features that a broker of Apache Kafka 4.3.0 supports and kwire does not -> why.
 FEATURE_ABSENCES = {
-    "group.version": "it lets clients use the consumer protocol; only the classic one is supported",
     "share.version": "it lets clients use share groups; there are none",
     "streams.version": "it lets Kafka Streams use its own protocol; it works with the classic one, which is its default",
     "metadata.version": "it says which records may be in KRaft's metadata log; kwire has no such log",

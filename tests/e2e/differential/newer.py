@@ -1,4 +1,4 @@
-"""What only Apache Kafka 4 has: offsets of topics by id, configs of groups, levels of features."""
+"""What only Apache Kafka 4 has: offsets of topics by id, configs of groups, levels of features, lists of configs and of partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kwire.api import ApiKey
 
 from .data import UNKNOWN_ID
 from .groups import find, stable
-from .peer import ZERO_ID, Peer
+from .peer import NODE_ID, ZERO_ID, Peer
 from .scenario import scenario_of_4
 
 # Offsets of topics by id
@@ -306,3 +306,88 @@ def levels_of_features(peer: Peer, version: int) -> None:
         update("nothing as it is", (TRANSACTIONS, 0, UPGRADE))
     update("up", (TRANSACTIONS, 2, UPGRADE))
     until_finalized(peer, 2)
+
+
+# Lists of what has configs, and of partitions
+
+
+@scenario_of_4(ApiKey.LIST_CONFIG_RESOURCES, 0, 1)
+def resources_with_configs(peer: Peer, version: int) -> None:
+    """Types one by one, several, none, and those that have no list."""
+    topic = peer.create_topic("t")
+    for types in ([], [2], [4], [8], [16], [2, 4], [4, 4], [1], [0], [99], [-1], [2, 99]):
+        answer = peer.client.call(
+            ApiKey.LIST_CONFIG_RESOURCES, version, {"resource_types": types if version else []}
+        )
+        if answer is not None:  # of topics and groups, those of this scenario
+            rows = [
+                row
+                for row in answer["config_resources"]
+                if row.get("resource_type") not in (2, GROUP) or row["resource_name"] == topic
+            ]
+            answer["config_resources"] = sorted(rows, key=lambda row: row.get("resource_type", 0))
+        peer.note(f"{types}", ApiKey.LIST_CONFIG_RESOURCES, version, answer)
+
+
+@scenario_of_4(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0)
+def pages_of_partitions(peer: Peer, version: int) -> None:
+    """Topics in any order, unknown and invalid ones, and pages that end in between."""
+    one, two = peer.create_topic("one", 2), peer.create_topic("two", 3)
+    unknown = peer.name("unknown")
+
+    def ask(
+        label: str, *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
+    ) -> None:
+        at = cursor and {"topic_name": cursor[0], "partition_index": cursor[1]}
+        request = {
+            "topics": [{"name": name} for name in names],
+            "response_partition_limit": limit,
+            "cursor": at or None,
+        }
+        peer.call(label, ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, request)
+
+    ask("two", two, one)
+    ask("the same twice", one, one)
+    ask("unknown", unknown, one)
+    ask("invalid", "a b", "", "..")
+    for limit in (1, 2, 3, 5, 0, -1):
+        ask(f"at most {limit}", one, two, limit=limit)
+    ask("at most 2 with an unknown one", one, two, unknown, limit=2)
+    ask("the same twice, at most 1", one, one, limit=1)
+    for name, index in (
+        (one, 1),
+        (two, 0),
+        (two, 2),
+        (two, 3),
+        (two, -1),
+        (one, 9),
+        (unknown, 0),
+        ("", 0),
+    ):
+        ask(f"from {name} {index}", one, two, cursor=(name, index))
+    ask("from another topic", one, cursor=(two, 0))
+
+
+@scenario_of_4(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1)
+def refused_reassignments(peer: Peer, version: int) -> None:
+    """To where the replicas are, to nobody, to brokers that are not there; none to cancel."""
+    topic = peer.create_topic("t", 2)
+    for label, name, partition, replicas in (
+        ("as it is", topic, 0, [NODE_ID]),
+        ("none to cancel", topic, 0, None),
+        ("empty", topic, 0, []),
+        ("twice", topic, 0, [NODE_ID, NODE_ID]),
+        ("unknown broker", topic, 0, [77]),
+        ("one more", topic, 0, [NODE_ID, 77]),
+        ("below 0", topic, 0, [-1]),
+        ("unknown partition", topic, 9, [NODE_ID]),
+        ("unknown topic", peer.name("unknown"), 0, [NODE_ID]),
+    ):
+        partitions = [{"partition_index": partition, "replicas": replicas}]
+        for allowed in (True, False) if version else (True,):
+            request = {
+                "timeout_ms": 20_000,
+                "allow_replication_factor_change": allowed,
+                "topics": [{"name": name, "partitions": partitions}],
+            }
+            peer.call(f"{label}, {allowed}", ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, request)
