@@ -12,7 +12,7 @@ from kwire.compiler_runtime import (
     TAG_BYTES,
     unpackers,
 )
-from kwire.interpreter import known_tags, min_size
+from kwire.interpreter import NULL, NULL_IN_TAG, known_tags, min_size
 from kwire.memory import answer_row, memory_of
 from kwire.schema import Schema, schema_of
 from kwire.source_writer import SourceWriter, has_records
@@ -103,7 +103,9 @@ class DecoderWriter(SourceWriter):
                 self.line("else: pos += 1")
         return made
 
-    def value(self, type_: WireType, target: str, flexible: bool, nullable: bool) -> None:
+    def value(
+        self, type_: WireType, target: str, flexible: bool, nullable: bool, null: int = NULL
+    ) -> None:
         if isinstance(type_, Fixed):
             self.run.append((type_.code, target))
         elif isinstance(type_, Sized):
@@ -120,7 +122,7 @@ class DecoderWriter(SourceWriter):
             self.flush()
             self.line(f"{target} = {made}")
             self.indent -= 1
-            self.line(f"elif {marker} == -1: {target} = None")
+            self.line(f"elif {marker} == {null}: {target} = None")
             self.line("else: raise Refused")
         else:
             made = self.struct(type_)
@@ -301,7 +303,7 @@ class DecoderWriter(SourceWriter):
             self.indent += 1
             if self.version in declared.tagged:
                 nullable = self.version in declared.nullable
-                self.value(declared.type, f"o.{declared.name}", True, nullable)
+                self.value(declared.type, f"o.{declared.name}", True, nullable, NULL_IN_TAG)
                 self.flush()
                 self.line("if pos != stop: raise Refused")
             else:

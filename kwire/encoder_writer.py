@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from kwire.compiler_runtime import FEW, SMALL_RECORDS_BYTES, STEP_ELEMENTS, packers
-from kwire.interpreter import known_tags
+from kwire.interpreter import NULL, NULL_IN_TAG, known_tags
 from kwire.schema import Field, Schema, schema_of
 from kwire.source_writer import SourceWriter, has_records
 from kwire.types import Array, Fixed, Records, Sized, String, Uuid, WireType
@@ -107,7 +107,7 @@ class EncoderWriter(SourceWriter):
                 return f"{value} is None" if negate else f"{value} is not None"
             assert isinstance(declared.type, type)
             default = self.name(declared.type, "S", declared.type) + "()"
-            if declared.tag >= 0:
+            if declared.none_is_absent:
                 same = f"({value} is None or {value} == {default})"
                 return same if negate else f"not {same}"
             return f"{value} {'==' if negate else '!='} {default}"
@@ -120,7 +120,9 @@ class EncoderWriter(SourceWriter):
             return same if negate else f"({value} or {value} is None)"
         return f"{value} {'==' if negate else '!='} {default}"
 
-    def value(self, type_: WireType, value: str, flexible: bool, nullable: bool) -> None:
+    def value(
+        self, type_: WireType, value: str, flexible: bool, nullable: bool, null: int = NULL
+    ) -> None:
         if isinstance(type_, Fixed):
             if type_ is Uuid:
                 self.line(f"if len({value}) != 16: raise Refused")
@@ -130,16 +132,16 @@ class EncoderWriter(SourceWriter):
         elif isinstance(type_, Array):
             self.array(type_, value, flexible, nullable)
         else:
-            self.nested(type_, value, nullable)
+            self.nested(type_, value, nullable, null)
 
-    def nested(self, cls: type, value: str, nullable: bool) -> None:
+    def nested(self, cls: type, value: str, nullable: bool, null: int) -> None:
         made = self.fresh("o")
         self.line(f"{made} = {value}")
         if not nullable:
             self.struct(cls, made)
             return
         self.flush()
-        self.line(f"if {made} is None: parts.append(b'\\xff')")
+        self.line(f"if {made} is None: parts.append({struct.pack('b', null)!r})")
         self.line("else:")
         self.indent += 1
         self.run.append(("b", "1"))
@@ -226,7 +228,8 @@ class EncoderWriter(SourceWriter):
             self.line(f"if {self.differs(declared, value)}:")
             self.indent += 1
             self.line("parts = []")
-            self.value(declared.type, value, True, self.version in declared.nullable)
+            nullable = self.version in declared.nullable
+            self.value(declared.type, value, True, nullable, NULL_IN_TAG)
             self.flush()
             self.line(f"found[{declared.tag}] = join(parts)")
             self.indent -= 1

@@ -27,6 +27,10 @@ from kwire.varint import read_uvarint, uvarint
 
 MAX_STRING_BYTES = 32767
 
+#: The byte for a struct that is null: in its place among the fields, and in a tagged field.
+NULL = -1
+NULL_IN_TAG = 0
+
 T = TypeVar("T")
 
 
@@ -58,11 +62,16 @@ def min_size(type_: WireType, version: int, flexible: bool) -> int:
 def is_default(declared: Field, value: object) -> bool:
     """Whether a value is the one that a field has when it is not sent."""
     if declared.is_struct and value is None:
-        return declared.tag >= 0 or declared.default is None
+        return declared.none_is_absent or declared.default is None
     if declared.is_struct and declared.default is not None:
         assert isinstance(declared.type, type)
         return bool(value == declared.type())
     return bool(value == declared.make_default())
+
+
+def null_marker(declared: Field, version: int) -> int:
+    """The byte before a struct that says that it is null; 1 says that it follows."""
+    return NULL_IN_TAG if version in declared.tagged else NULL
 
 
 def known_tags(schema: Schema) -> dict[int, Field]:
@@ -187,7 +196,7 @@ class _Reader(_Walk):
             return None
         return size
 
-    def value(self, type_: WireType, flexible: bool, nullable: bool) -> Any:
+    def value(self, type_: WireType, flexible: bool, nullable: bool, null: int = NULL) -> Any:
         if isinstance(type_, Fixed):
             return self.fixed(type_.code)
         if isinstance(type_, Sized):
@@ -197,10 +206,10 @@ class _Reader(_Walk):
         at = self.pos
         if nullable:
             marker = self.fixed("b")
-            if marker == -1:
+            if marker == null:
                 return None
             if marker != 1:
-                self.fail(BadLength, f"{marker} is neither -1 (null) nor 1", at)
+                self.fail(BadLength, f"{marker} is neither {null} (null) nor 1", at)
         return self.struct(type_)
 
     def sized(self, type_: Sized, flexible: bool, nullable: bool) -> Any:
@@ -257,7 +266,10 @@ class _Reader(_Walk):
         return self.at(
             declared.name,
             lambda: self.value(
-                declared.type, self.is_flexible(declared), self.version in declared.nullable
+                declared.type,
+                self.is_flexible(declared),
+                self.version in declared.nullable,
+                null_marker(declared, self.version),
             ),
         )
 
@@ -340,7 +352,9 @@ class _Writer(_Walk):
             self.fail(EncodeError, "is None, which this version does not allow")
         self.length(code, -1, flexible)
 
-    def value(self, type_: WireType, value: Any, flexible: bool, nullable: bool) -> None:
+    def value(
+        self, type_: WireType, value: Any, flexible: bool, nullable: bool, null: int = NULL
+    ) -> None:
         if isinstance(type_, Fixed):
             self.fixed(type_.code, value)
         elif isinstance(type_, Sized):
@@ -357,7 +371,7 @@ class _Writer(_Walk):
                 self.at(number, partial(self.value, type_.element, element, flexible, False))
         else:
             if nullable:
-                self.fixed("b", -1 if value is None else 1)
+                self.fixed("b", null if value is None else 1)
             if value is not None:
                 self.struct(value, type_)
             elif not nullable:
@@ -411,7 +425,11 @@ class _Writer(_Walk):
         self.at(
             declared.name,
             lambda: self.value(
-                declared.type, value, self.is_flexible(declared), self.version in declared.nullable
+                declared.type,
+                value,
+                self.is_flexible(declared),
+                self.version in declared.nullable,
+                null_marker(declared, self.version),
             ),
         )
 

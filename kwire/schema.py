@@ -112,8 +112,13 @@ class Field:
     def fresh_default(self) -> bool:
         """Whether each object needs its own default, because the default is mutable."""
         return self.default is ABSENT and (
-            isinstance(self.type, Array) or (self.is_struct and self.tag < 0)
+            isinstance(self.type, Array) or (self.is_struct and not self.none_is_absent)
         )
+
+    @property
+    def none_is_absent(self) -> bool:
+        """Whether None stands for a tagged struct that was not sent. One that may be null is then an empty struct."""
+        return self.tag >= 0 and not self.nullable
 
     def make_default(self) -> Any:
         """The value an object has if none is given."""
@@ -122,7 +127,7 @@ class Field:
         if isinstance(self.type, Array):
             return []
         if isinstance(self.type, type):
-            return None if self.tag >= 0 else self.type()
+            return None if self.none_is_absent else self.type()
         return self.type.zero
 
 
@@ -143,7 +148,8 @@ def field(
     `tagged` (same as `versions` if only `tag` is given) carry it as a tagged field; `flexible`
     overrides the message's range for this field.
     A value that a version cannot carry raises EncodeError, or is dropped if `ignorable`.
-    A tagged struct that was not sent is None, and one equal to its defaults is not sent.
+    A tagged struct that was not sent is None, and one equal to its defaults is not sent. If it may be null, None
+    is sent, and one that was not sent has its defaults.
     """
     declared = Field(type_, VersionRange.parse(versions), VersionRange.parse(nullable))
     declared.default = default

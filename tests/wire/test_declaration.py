@@ -71,6 +71,8 @@ class Definition:
             return field.get("default", [])
         if inner is not None:
             # kwire: a tagged struct that is not sent is None, instead of one made of defaults.
+            if tagged and "nullableVersions" in field:
+                return "struct"  # null is sent; recorded from Apache Kafka 4.3.0
             return None if tagged or "default" in field else "struct"
         if element == "uuid":
             return bytes(16)
@@ -92,7 +94,7 @@ def declared_row(schema: Schema, field: Field, version: int) -> tuple[Any, ...]:
     default: object = field.default
     if default is ABSENT:
         default = field.make_default()
-        if field.is_struct and not tagged:
+        if field.is_struct and not field.none_is_absent:
             default = "struct"
     return (
         camel_case(field.name),

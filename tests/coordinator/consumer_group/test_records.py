@@ -113,6 +113,23 @@ def group_of(*records: ConsumerGroupRecord) -> ConsumerGroup:
     return group
 
 
+def test_a_member_of_the_consumer_protocol_is_stored_as_by_apache_kafka() -> None:
+    """Its classic part is null, which is written: without it, Apache Kafka takes the member for a classic one."""
+    member = ConsumerGroupMember(
+        "n0",
+        rebalance_timeout_ms=300_000,
+        client_id="differential",
+        client_host="/127.0.0.1",
+        subscribed_topic_names=frozenset({"t0", "t1"}),
+    )
+    stored = bytes.fromhex(
+        "0000 00 00 0d646966666572656e7469616c 0b2f3132372e302e302e31 03037430037431 01 000493e0 00 01000100"
+    )
+    key, value = encode_consumer_group_record(MemberRecord("group", "n0", member))
+    assert value == stored
+    assert decode_consumer_group_record(key, stored) == MemberRecord("group", "n0", member)
+
+
 def test_replay_builds_a_group_and_what_is_derived_from_it() -> None:
     group = group_of(*ALL)
     (member,) = group.members.values()
