@@ -15,6 +15,7 @@ from ..config import BrokerConfig
 from ..config.group_keys import effective as effective_group_config
 from ..controller.auto_topics import AutoTopics
 from ..controller.controller import Controller, ControllerSettings
+from ..coordination.paths import entity_node
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group.consumer.draft import GroupSettings
 from ..coordinator.group_coordinator import GroupCoordinator
@@ -183,7 +184,7 @@ def build_rooms(
         turns=turns,
         metadata=publisher.current,
         settings_of=lambda group_id: settings_of_group(
-            config, publisher.current().config(GROUPS, group_id)
+            config, publisher.current().config(GROUPS, entity_node(group_id))
         ),
     )
     producer_ids = ProducerIds(lambda: opened.cluster.allocate_producer_ids(node_id))
