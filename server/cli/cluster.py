@@ -109,7 +109,7 @@ def run(options: Namespace) -> int:
         verb = {"describe": cluster_state.describe, "health": cluster_state.health}[options.verb]
         return with_brokers(verb, options)
     from ..coordination.store import StoreClosed
-    from .cluster_processes import ClusterPlan, run_cluster
+    from .cluster_processes import ClusterPlan, run_processes
 
     try:
         host, port = parse_host_port(options.listen, "--listen")
@@ -138,7 +138,7 @@ def run(options: Namespace) -> int:
     )
     try:
         plan.data_dir.mkdir(parents=True, exist_ok=True)
-        return asyncio.run(run_cluster(plan))
+        return asyncio.run(run_processes(plan))
     except (StoreClosed, OSError) as error:
         logger.error("cannot start: %s", error)
         return 1

@@ -1,18 +1,19 @@
-"""Brokers as child processes, and the store they share: start, ready line, death, stop."""
+"""Brokers as child processes, and the store they share: start, ready line, death, restart, stop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shlex
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..coordination import paths
-from ..run import AGAIN_S, say_ready
+from ..run import AGAIN_S, has_terminal, notify_manager, say_ready
 
 if TYPE_CHECKING:
     from ..coordination.zookeeper_server.server import Settings, ZooKeeperServer
@@ -20,6 +21,37 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READY = b"kwire ready "
+
+#: A child that dies is restarted after the first wait; each further death doubles it, until one has lived for a while.
+FIRST_WAIT_S, LONGEST_WAIT_S, LIVED_S = 0.1, 30.0, 60.0
+
+
+class ProcessPlan(Protocol):
+    """What to run. Shape: `store` is None if `zookeeper` names an ensemble; `noun` is what messages call a broker."""
+
+    @property
+    def noun(self) -> str: ...
+    @property
+    def ids(self) -> range: ...
+    @property
+    def restarts(self) -> bool: ...
+    @property
+    def data_dir(self) -> Path: ...
+    @property
+    def zookeeper(self) -> str | None: ...
+    @property
+    def store(self) -> Settings | None: ...
+    @property
+    def prefix_logs(self) -> bool: ...
+
+    def command(self, broker_id: int, zookeeper: str, address: str | None) -> list[str]:
+        """The command line of one broker; `address` is the one that it had, None at the first start."""
+        ...
+
+
+def restart_wait_s(deaths: int) -> float:
+    """How long to wait before the restart after so many deaths, each soon after the start."""
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(deaths - 1, 16))
 
 
 class ClusterPlan(NamedTuple):
@@ -37,18 +69,21 @@ class ClusterPlan(NamedTuple):
     store: Settings | None
     arguments: tuple[str, ...]
     prefix_logs: bool
+    noun: str = "broker"
+    restarts: bool = False
 
-    def command(self, broker_id: int, zookeeper: str) -> list[str]:
+    @property
+    def ids(self) -> range:
+        """The ids of the brokers."""
+        return range(self.brokers)
+
+    def command(self, broker_id: int, zookeeper: str, address: str | None = None) -> list[str]:
         """The command line of one broker."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = self.port + broker_id if self.port else 0
-        python = (sys.executable, "-m", package())
-        return [*python, *self.serve(broker_id, zookeeper, f"{host}:{port}")]
-
-    def serve(self, broker_id: int, zookeeper: str, listen: str) -> list[str]:
-        """The arguments with which `kwire` runs one broker."""
         return [
-            *("serve", "--node-id", str(broker_id), "--listen", listen),
+            *(sys.executable, "-m", package(), "serve", "--node-id", str(broker_id)),
+            *("--listen", address or f"{host}:{port}"),
             *("--data-dir", str(self.data_dir / f"broker-{broker_id}")),
             *("--zookeeper", zookeeper),
             *self.arguments,
@@ -78,10 +113,14 @@ def dying_with_parent() -> Callable[[], None] | None:
 class BrokerChild:
     """One broker's process."""
 
-    def __init__(self, broker_id: int, process: asyncio.subprocess.Process, prefix: bool) -> None:
+    def __init__(
+        self, noun: str, broker_id: int, process: asyncio.subprocess.Process, prefix: bool
+    ) -> None:
         self.broker_id = broker_id
+        self.name = f"{noun} {broker_id}"
         self.process = process
         loop = asyncio.get_running_loop()
+        self.began = loop.time()
         #: The address it printed; cancelled if it ends without printing one.
         self.ready: asyncio.Future[str] = loop.create_future()
         self._tasks = [loop.create_task(self._read_output())]
@@ -108,7 +147,7 @@ class BrokerChild:
             self._print(rest + b"\n")
 
     def _print(self, line: bytes) -> None:
-        sys.stderr.write(f"broker {self.broker_id}: {line.decode(errors='replace')}")
+        sys.stderr.write(f"{self.name}: {line.decode(errors='replace')}")
         sys.stderr.flush()
 
     async def _wait(self) -> int:
@@ -132,23 +171,30 @@ class BrokerChild:
         """How it ended."""
         status = self.ended.result()
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended: {status}"
-        return f"broker {self.broker_id} (process {self.process.pid}) {how}"
+        return f"{self.name} (process {self.process.pid}) {how}"
 
 
-class ClusterProcesses:
+class Processes:
     """The brokers, and the store if it is ours."""
 
-    def __init__(self, plan: ClusterPlan) -> None:
+    def __init__(self, plan: ProcessPlan) -> None:
         self.plan = plan
         self.store: ZooKeeperServer | None = None
-        self.children: list[BrokerChild] = []
+        self.children: dict[int, BrokerChild] = {}
         self.stopping = asyncio.Event()
+        self.failed = False
+        #: Whether all were ready once. Whoever dies before ends the others; their addresses are kept for restarts.
+        self.started = False
+        self._addresses: dict[int, str] = {}
         self._zookeeper = ""
         self._told_at = 0.0
-        self.failed = False
+        self._starts: set[asyncio.Task[None]] = set()
 
     def listen_to_signals(self) -> None:
-        """Stop on SIGTERM, SIGINT and SIGHUP; kill the brokers on a second one."""
+        """Stop on SIGTERM, SIGINT and SIGHUP; kill the brokers on a second one.
+
+        Workers are a service: they are sent SIGHUP, unless it says that the terminal is gone.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
@@ -156,80 +202,119 @@ class ClusterProcesses:
 
     def _told(self, number: signal.Signals) -> None:
         now = asyncio.get_running_loop().time()
-        if not self.stopping.is_set():
+        if number == signal.SIGHUP and self.plan.restarts and not has_terminal():
+            self._signal(number)
+        elif not self.stopping.is_set():
             logger.info("%s: stopping", signal.Signals(number).name)
+            notify_manager("STOPPING=1")
             self._told_at = now
             self.stopping.set()
         elif now - self._told_at >= AGAIN_S:
             logger.error("%s again: killing the brokers", signal.Signals(number).name)
-            for child in self.children:
-                child.stop(signal.SIGKILL)
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self.children.values():
+            child.stop(number)
 
     async def start_store(self) -> str:
         """Serve the store, if it is ours; returns the connect string. Errors: StoreClosed, OSError."""
         if self.plan.store is None:
             assert self.plan.zookeeper is not None
             return self.plan.zookeeper
-        from .zookeeper import address_of, open_server
+        from .zookeeper import NOTICE, address_of, open_server
 
         self.store = await open_server(self.plan.data_dir, self.plan.store)
-        for broker_id in range(self.plan.brokers):
-            # From an earlier run that was killed: registering its broker would wait for a timeout.
-            self.store.end_owner(paths.broker_path(broker_id))
         address = address_of(self.store)
-        say_ready(f"kwire zookeeper ready {address}")
+        if not self.plan.restarts:  # the workers' own store is for nobody else
+            logger.warning("%s", NOTICE)
+            say_ready(f"kwire zookeeper ready {address}")
         return address
 
     async def start_brokers(self, zookeeper: str) -> None:
         """Start all brokers at once."""
         self._zookeeper = zookeeper
-        dying = dying_with_parent()
+        for broker_id in self.plan.ids:
+            await self._start(broker_id)
+
+    async def _start(self, broker_id: int) -> None:
+        if self.store is not None:
+            # Of a process that was killed: registering its broker would wait for a timeout.
+            self.store.end_owner(paths.broker_path(broker_id))
         pipe = asyncio.subprocess.PIPE
-        for broker_id in range(self.plan.brokers):
-            process = await asyncio.create_subprocess_exec(
-                *self.plan.command(broker_id, zookeeper),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=pipe,
-                stderr=pipe if self.plan.prefix_logs else None,
-                preexec_fn=dying,
-            )
-            self.children.append(BrokerChild(broker_id, process, self.plan.prefix_logs))
+        process = await asyncio.create_subprocess_exec(
+            *self.plan.command(broker_id, self._zookeeper, self._addresses.get(broker_id)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe if self.plan.prefix_logs else None,
+            # The service manager hears from this process only.
+            env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
+            preexec_fn=dying_with_parent(),
+        )
+        self.children[broker_id] = BrokerChild(
+            self.plan.noun, broker_id, process, self.plan.prefix_logs
+        )
 
     async def run(self) -> None:
-        """Report when all are registered, and which ones die, until stopped."""
-        told = asyncio.create_task(self.stopping.wait())
-        waiting: set[asyncio.Future[Any]] = {told}
-        waiting |= {child.ended for child in self.children}
-        waiting |= {child.ready for child in self.children}
+        """Report when all are ready, and which ones die, until stopped; restart those if the plan says so."""
+        tasks = [asyncio.create_task(self._watch(broker_id)) for broker_id in self.children]
+        tasks.append(asyncio.create_task(self._say_when_ready()))
         if self.store is not None:
-            waiting.add(self.store.failed)
-        started = False
-        while not self.stopping.is_set():
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not started and all(child.is_ready for child in self.children):
-                started = True
-                addresses = ",".join(child.ready.result() for child in self.children)
-                say_ready(f"kwire ready {addresses}")
-            if self.store is not None and self.store.failed in done:
-                logger.error("cannot continue: %s", self.store.failed.result())
-                self._give_up()
-            for child in self.children:
-                if child.ended in done:
-                    self._mourn(child, started)
-        told.cancel()
+            tasks.append(asyncio.create_task(self._watch_store(self.store)))
+        await self.stopping.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
 
-    def _mourn(self, child: BrokerChild, started: bool) -> None:
-        if self.stopping.is_set():
-            return  # it received the signal, too
+    async def _say_when_ready(self) -> None:
+        await asyncio.wait([child.ready for child in self.children.values()])
+        if not all(child.is_ready for child in self.children.values()):
+            return
+        self.started = True
+        self._addresses = {number: child.ready.result() for number, child in self.children.items()}
+        addresses = ",".join(self._addresses.values())
+        say_ready(f"kwire ready {addresses}")
+        notify_manager(f"READY=1\nSTATUS=serving {addresses}")
+
+    async def _watch_store(self, store: ZooKeeperServer) -> None:
+        await asyncio.wait([store.failed])
+        logger.error("cannot continue: %s", store.failed.result())
+        self._give_up()
+
+    async def _watch(self, broker_id: int) -> None:
+        """Wait for its death, and do what the plan says, until the command is stopped."""
+        deaths = 0
+        while True:
+            child = self.children[broker_id]
+            await asyncio.wait([child.ended])
+            if self.stopping.is_set():
+                return  # it received the signal, too
+            if not self.started or not self.plan.restarts:
+                self._mourn(child)
+                return
+            lived_s = asyncio.get_running_loop().time() - child.began
+            deaths = 1 if lived_s >= LIVED_S else deaths + 1
+            wait_s = restart_wait_s(deaths)
+            logger.error("%s; it is restarted in %.1f s", child.epitaph(), wait_s)
+            await asyncio.sleep(wait_s)
+            start = asyncio.create_task(self._start(broker_id))
+            self._starts.add(start)  # a command that is stopped now stops this one, too
+            await asyncio.shield(start)
+            self._starts.discard(start)
+
+    def _mourn(self, child: BrokerChild) -> None:
         self.failed = True
-        left = [other for other in self.children if not other.ended.done()]
-        if not started:
+        left = [other for other in self.children.values() if not other.ended.done()]
+        if not self.started:
             logger.error("%s before the cluster was ready; stopping the others", child.epitaph())
             self._give_up()
         elif left:
             logger.error("%s; it is not restarted, %d still running", child.epitaph(), len(left))
-            serve = self.plan.serve(child.broker_id, self._zookeeper, child.ready.result())
-            logger.info("to restart it: kwire %s", shlex.join(serve))
+            command = self.plan.command(child.broker_id, self._zookeeper, child.ready.result())
+            logger.info("to restart it: kwire %s", shlex.join(command[command.index("serve") :]))
         else:
             logger.error("%s; no broker is left", child.epitaph())
             self._give_up()
@@ -240,7 +325,9 @@ class ClusterProcesses:
 
     async def stop(self) -> None:
         """Stop the brokers, and then the store."""
-        alive = [child for child in self.children if not child.ended.done()]
+        if self._starts:
+            await asyncio.wait(self._starts)
+        alive = [child for child in self.children.values() if not child.ended.done()]
         for child in alive:
             child.stop(signal.SIGTERM)
         if alive:
@@ -253,18 +340,18 @@ class ClusterProcesses:
             await self.store.close()
 
 
-async def run_cluster(plan: ClusterPlan) -> int:
-    """Run a cluster until stopped: 0, or 1 if any part of it failed.
+async def run_processes(plan: ProcessPlan) -> int:
+    """Run brokers until stopped: 0, or 1 if any part failed for good.
 
     Errors: StoreClosed, OSError if the store cannot be opened or served.
     """
-    cluster = ClusterProcesses(plan)
-    cluster.listen_to_signals()
-    zookeeper = await cluster.start_store()
+    processes = Processes(plan)
+    processes.listen_to_signals()
+    zookeeper = await processes.start_store()
     try:
-        await cluster.start_brokers(zookeeper)
-        await cluster.run()
+        await processes.start_brokers(zookeeper)
+        await processes.run()
     finally:
-        await cluster.stop()
+        await processes.stop()
     logger.info("stopped")
-    return int(cluster.failed)
+    return int(processes.failed)

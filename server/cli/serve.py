@@ -67,6 +67,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("--node-id", metavar="N", help="number of this broker (broker.id)")
     add(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="run N brokers, for as many cores: each has the next id and the next ports, and a folder of its own below "
+        "the data directory; they share a store, which is served unless --zookeeper names one",
+    )
+    add(
         "--http",
         metavar="HOST:PORT",
         help="serve metrics and health by HTTP; :PORT for every interface (default: nothing is served)",
@@ -126,6 +133,15 @@ def run(options: Namespace) -> int:
         properties = static_properties(options)
         config = BrokerConfig(properties)
         control = control_address(options)
+        plan = None
+        if options.workers is not None:
+            from .workers import plan_of
+
+            plan = plan_of(options, properties, config)
+        elif Path(config.log_dirs[0], "worker-0").is_dir():
+            from .workers import check_directory
+
+            check_directory(Path(config.log_dirs[0]), None)
     except ConfigError as error:
         print(f"kwire: {error.explain()}", file=sys.stderr)
         return 2
@@ -135,7 +151,8 @@ def run(options: Namespace) -> int:
     except OSError as error:
         print(f"kwire: {options.config}: {error.strerror}", file=sys.stderr)
         return 2
-    file = config.get_str("kwire.log.file")
+    # Workers have files of their own.
+    file = config.get_str("kwire.log.file") if plan is None else ""
     try:
         configure_logging(
             config.get_str("kwire.log.format"), config.get_str("kwire.log.level"), file=file
@@ -144,6 +161,10 @@ def run(options: Namespace) -> int:
         print(f"kwire: {file}: {error.strerror}", file=sys.stderr)
         return 2
     logger.info("kwire on %s", said_at_start())
+    if plan is not None:
+        from .workers import run as run_workers
+
+        return run_workers(plan)
     if control is not None and not {"log.dirs", "log.dir"} & set(properties):
         logger.info("Data in a temporary directory, which is removed at the end")
     else:

@@ -116,6 +116,7 @@ async def serve(data_dir: Path, settings: Settings) -> int:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stopping.set)
     server = await open_server(data_dir, settings)
+    logger.warning("%s", NOTICE)
     try:
         print(f"kwire zookeeper ready {address_of(server)}", flush=True)
         told = loop.create_task(stopping.wait())
@@ -139,7 +140,6 @@ async def open_server(data_dir: Path, settings: Settings) -> ZooKeeperServer:
 
     path = data_dir / EMBEDDED_STORE
     server = await ZooKeeperServer.open(path, SystemClock(), settings)
-    logger.warning("%s", NOTICE)
     logger.info(
         "Nodes in %s, %d sessions may come back", path.absolute(), len(server.machine.sessions)
     )

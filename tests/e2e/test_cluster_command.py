@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from tests.support.broker_process import REPOSITORY, metadata_answer
@@ -191,6 +193,49 @@ def test_broker_that_cannot_start_ends_the_cluster(tmp_path: Path) -> None:
     assert cluster.process.wait(60) == 1
     assert "before the cluster was ready; stopping the others" in cluster.log()
     assert cluster.end() == 1
+
+
+def test_worker_that_dies_is_restarted_with_its_address_and_its_data(tmp_path: Path) -> None:
+    words = ("--workers", "2", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    workers = Command(tmp_path, "serve", *words)
+    try:
+        said = workers.line()
+        assert said.startswith("kwire ready "), said
+        addresses = said.split()[-1].split(",")
+        config = {"bootstrap.servers": addresses[0]}
+        admin = AdminClient(config)
+        admin.create_topics([NewTopic("t", 4, 1)])["t"].result(30)
+        sent = send_to_each(config, 4)
+        workers.process.send_signal(signal.SIGHUP)
+        for number in (0, 1):
+            workers.until_logged(rf"worker {number}: .* log file and certificates are read anew")
+        children = Path(f"/proc/{workers.process.pid}/task/{workers.process.pid}/children")
+        os.kill(int(children.read_text().split()[1]), signal.SIGKILL)
+        dead = int(workers.until_logged(r"worker (\d) .* SIGKILL; it is restarted in 0.1 s")[1])
+        deadline = time.monotonic() + 30
+        while not answers(addresses[dead]):
+            assert time.monotonic() < deadline, workers.log()
+            time.sleep(0.1)
+        assert send_to_each(config, 4) == [offset + 1 for offset in sent]
+    finally:
+        status = workers.end()
+    assert status == 0, workers.log()
+    assert not any(map(answers, addresses))
+
+
+def send_to_each(config: dict[str, str], partitions: int) -> list[int]:
+    """Send a record to each partition of topic t; returns their offsets."""
+    offsets: dict[int, int] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        offsets[message.partition()] = message.offset()
+
+    producer = Producer(config)
+    for partition in range(partitions):
+        producer.produce("t", b"value", partition=partition, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    return [offsets[partition] for partition in range(partitions)]
 
 
 def test_cluster_uses_the_store_it_is_given(tmp_path: Path) -> None:
