@@ -250,6 +250,8 @@ def kraft_lines(options: Namespace) -> Iterator[Iterable[str]]:
         said = ", ".join(f"{count} {kind}" for kind, count in counted_kinds(image).items())
         snapshot = "" if log.snapshot is None else f" (snapshot of {log.snapshot.end_offset})"
         print(f"metadata up to offset {log.end_offset}{snapshot}: {said}", file=sys.stderr)
+        for damaged in log.damaged:
+            print(f"note: a snapshot is damaged and was not read, {damaged}", file=sys.stderr)
         if log.torn is not None:
             print(f"note: the end of {log.torn} is cut short and was not read", file=sys.stderr)
         for note in converted.notes:

@@ -56,8 +56,8 @@ def snapshot_of(name: str) -> tuple[int, int] | None:
 class MetadataLog:
     """The records of a metadata log: those of its newest complete snapshot, then those of its segments.
 
-    Shape: `end_offset` and `epoch` are those of what was read so far; `snapshot` is None without one; `torn` is
-    the file whose end was cut short, None if there is none.
+    Shape: `end_offset` and `epoch` are those of what was read so far; `snapshot` is None without one; `damaged` says which
+    newer snapshots were not read, and why; `torn` is the file whose end was cut short, None if there is none.
     """
 
     def __init__(self, layer: FileLayer, log_dir: str) -> None:
@@ -66,6 +66,7 @@ class MetadataLog:
         self.end_offset = 0
         self.epoch = 0
         self.snapshot: Snapshot | None = None
+        self.damaged: list[str] = []
         self.torn: str | None = None
         self._layer = layer
         try:
@@ -97,8 +98,9 @@ class MetadataLog:
         ):
             try:
                 return snapshot, self._snapshot_records(snapshot.path)
-            except CorruptRecord:
-                continue  # as Apache Kafka does, which deletes it
+            except CorruptRecord as error:
+                # Apache Kafka goes on without it, too, and deletes it.
+                self.damaged.append(f"{snapshot.path}: {error}")
         return None
 
     def _snapshot_records(self, path: str) -> list[MetadataRecord]:
@@ -113,7 +115,7 @@ class MetadataLog:
                 elif record.value is not None:
                     records.append(MetadataRecord(record.value, record.offset, path))
         if not complete:
-            raise CorruptRecord(f"{path} is incomplete")
+            raise CorruptRecord("it has no end")
         return records
 
     def _segments(self) -> Iterator[MetadataRecord]:
@@ -127,9 +129,10 @@ class MetadataLog:
             if following is None or following > start
         ]
         if needed and needed[0] > start:
+            why = "".join(f"; {each}" for each in self.damaged)
             raise BadMetadataLog(
                 f"{self.directory}: the changes from offset {start} to {needed[0]} are missing, and no complete"
-                " snapshot has them"
+                f" snapshot has them{why}"
             )
         for base in needed:
             yield from self._segment(base, is_last=base == needed[-1])

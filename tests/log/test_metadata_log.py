@@ -77,7 +77,29 @@ def test_batch_that_the_snapshot_has_in_part_is_read_from_there_on(tmp_path: Pat
 @pytest.mark.parametrize("newest", [snapshot(b"half", complete=False), snapshot(b"half")[:-9], b""])
 def test_incomplete_snapshot_is_passed_over(tmp_path: Path, newest: bytes) -> None:
     write(tmp_path, checkpoint_2=newest, checkpoint_1=snapshot(b"s"), log_0=data(0, b"0", b"1"))
-    assert read(tmp_path)[0] == [b"s", b"1"]
+    values, log = read(tmp_path)
+    assert values == [b"s", b"1"]
+    (said,) = log.damaged
+    assert f"{2:020d}-0000000001.checkpoint" in said
+
+
+def test_damaged_snapshot_that_is_needed_is_refused_by_name(tmp_path: Path) -> None:
+    """Whatever byte it is, unless the records are not affected."""
+    whole = snapshot(b"some", b"records")
+    write(tmp_path, checkpoint_2=whole, log_2=data(2, b"2"))
+    wanted, _ = read(tmp_path)
+    refused = 0
+    for place in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x55
+        write(tmp_path, checkpoint_2=bytes(damaged))
+        try:
+            assert read(tmp_path)[0] == wanted
+        except BadMetadataLog as error:
+            refused += 1
+            assert "from offset 0 to 2 are missing" in str(error)
+            assert f"{2:020d}-0000000001.checkpoint" in str(error)
+    assert refused > len(whole) * 3 // 4
 
 
 @pytest.mark.parametrize("end", [data(2, b"lost")[:-1], data(2, b"l")[:-1] + b"?", bytes(100)])
