@@ -22,9 +22,9 @@ def main() -> int:
     from kwire.server.config import BrokerConfig
     from kwire.server.run import run
 
-    from .settings import DEFAULTS
+    from .settings import with_defaults
 
-    status: int = run(BrokerConfig({**DEFAULTS, **json.loads(sys.argv[1])}))
+    status: int = run(BrokerConfig(with_defaults(json.loads(sys.argv[1]))))
     return status
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kwire.connection import ClientConnection
@@ -138,7 +139,9 @@ class Connection:
         return response.message()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket, also while another thread waits for an answer there: that is a ConnectionError."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 

@@ -32,7 +32,7 @@ from kwire.server.log.meta_properties import (
 )
 
 from .nearest import nearest
-from .settings import DEFAULTS
+from .settings import with_defaults
 from .state import State, copy_file, copy_logs, entries, is_snapshot, read_metadata, stored
 
 #: The log of a KRaft quorum, which is no topic.
@@ -67,7 +67,7 @@ def take_directory(source: Path, target: Path, properties: Mapping[str, str]) ->
     metadata = None
     if not is_snapshot(source):
         needed = KEEP_ALL | needed
-        config = BrokerConfig({**DEFAULTS, **properties, "log.dirs": str(target)})
+        config = BrokerConfig(with_defaults({**properties, "log.dirs": str(target)}))
         metadata = stored(derived(source, layer, meta, config))
     copy_logs(source, target, link=False)
     if (source / CLEAN_SHUTDOWN).exists():

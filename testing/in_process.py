@@ -209,6 +209,7 @@ class InProcess(Helpers, ABC):
         return super()._connect()
 
     def _wait_for_change(self) -> None:
+        self._running()  # another thread may have stopped it
         self._changed.clear()
         nodes = list(self._nodes.values())
         for node in nodes:

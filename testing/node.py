@@ -26,7 +26,7 @@ from kwire.server.log.meta_properties import CorruptMetaProperties
 from .faults import DiskFault
 from .handlers import WatchedHandlers
 from .loop import OWNER, ControlledLoop, LoopClock
-from .settings import DEFAULTS, IN_CLUSTER, IN_PROCESS
+from .settings import IN_CLUSTER, IN_PROCESS, with_defaults
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -65,7 +65,7 @@ class Node:
         self._clock = clock
         self._tap: Any = None
         self._tree = tree
-        given = {**DEFAULTS, **IN_PROCESS, **properties}
+        given = with_defaults({**IN_PROCESS, **properties})
         if directory is not None:
             given["log.dirs"] = str(directory)
         self._config = BrokerConfig({**IN_CLUSTER, **given} if as_zookeeper else given)

@@ -27,7 +27,7 @@ from kwire.server.run import say_ready
 
 from .control import Control
 from .served_broker import ServedBroker
-from .settings import DEFAULTS
+from .settings import with_defaults
 
 logger = logging.getLogger("kwire.server.control")
 
@@ -50,7 +50,7 @@ async def _run(properties: Mapping[str, str], endpoint: Endpoint, file: str | No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        config = BrokerConfig({**DEFAULTS, **properties})
+        config = BrokerConfig(with_defaults(properties))
         refuse_zookeeper(config)
         broker = ServedBroker(properties)
         await asyncio.to_thread(broker.start)

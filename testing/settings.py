@@ -31,6 +31,14 @@ IN_CLUSTER = {
 }
 
 
+def with_defaults(properties: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a broker in a test, and above them those that are given."""
+    defaults = dict(DEFAULTS)
+    if "broker.id" in properties:  # the older name of node.id
+        del defaults["node.id"]
+    return {**defaults, **properties}
+
+
 def refuse_unknown(properties: Mapping[str, str]) -> None:
     """Refuse settings that neither Apache Kafka nor kwire has. Errors: ValueError, with the nearest known one."""
     from kwire.server.config.broker_config import unknown_keys

@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,57 @@ def test_unknown_setting_is_refused_with_the_nearest_one(kind: Any) -> None:
     ):
         kind(properties={"num.partitons": 3}).start()
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("kind", [Broker, ProcessBroker])
+@pytest.mark.parametrize("setting", ["broker.id", "node.id"])
+def test_broker_has_the_id_that_it_is_given(kind: Any, setting: str) -> None:
+    with kind({setting: 7}) as broker:
+        metadata = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(
+            timeout=10
+        )
+        assert list(metadata.brokers) == [7]
+
+
+def test_whoever_waits_for_a_broker_that_stops_is_told() -> None:
+    broker = Broker().start()
+    broker.topic("orders")
+    waiting, told = threading.Barrier(3), []
+
+    def wait(condition: Callable[[], object]) -> None:
+        waiting.wait()
+        try:
+            condition()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            told.append(error)
+
+    conditions = (
+        lambda: broker.consume("orders", 1, timeout=30),
+        lambda: broker.wait_for(lambda: False, timeout=30),
+    )
+    threads = [threading.Thread(target=wait, args=(each,)) for each in conditions]
+    for each in threads:
+        each.start()
+    waiting.wait()
+    began = time.monotonic()
+    broker.stop()
+    for each in threads:
+        each.join()
+    assert time.monotonic() - began < 25
+    assert len(told) == 2
+    assert all(isinstance(each, OSError | RuntimeError) for each in told)
+
+
+def test_forks_of_forks_hold_what_each_of_them_held() -> None:
+    with Broker() as broker:
+        broker.topic("orders")
+        line = [broker]
+        for number in range(4):
+            line[-1].produce("orders", str(number))
+            line.append(line[-1].fork())
+        assert [len(each.consume("orders")) for each in line] == [1, 2, 3, 4, 4]
+        line[2].stop()
+        assert [each._thread is None for each in line] == [False, False, True, True, True]
 
 
 def test_unknown_state_of_a_group_is_refused_with_the_nearest_one() -> None:
