@@ -65,12 +65,12 @@ CLOCK = {
 }
 #: What the time drives; see docs/testing.md.
 DRIVEN = {
-    "sessions": "test_clock:session_timeout_removes_a_member",
+    "sessions": "test_clock_against_kafka:session_that_ends",
     "rebalances": "test_clock:member_that_does_not_join_in_time_loses_its_place",
-    "retention": "test_clock:week_of_retention_passes_in_under_a_second_of_cpu",
+    "retention": "test_clock_against_kafka:week_of_retention",
     "rolling of segments": "test_clock:segment_is_rolled_after_its_time",
     "compaction": "test_clock:compaction_comes_after_its_lag",
-    "timeouts of transactions": "test_clock:transaction_timeout_of_15_minutes_aborts",
+    "timeouts of transactions": "test_clock_against_kafka:timeout_of_a_transaction",
     "expiry of transactional ids": "test_clock:transactional_id_expires_and_its_producer_is_told",
     "expiry of producer ids": "test_clock:producer_id_is_forgotten_after_a_day",
     "expiry of committed offsets": "test_clock:offsets_expire_after_their_retention",
