@@ -32,6 +32,7 @@ from .store import (
     NodeExists,
     NoNode,
     Op,
+    SessionExpired,
     SessionState,
     SetData,
     Store,
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 #: Notifications of config changes older than this are purged. Source:
 #: ZkNodeChangeNotificationListener.
 CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+#: Between the end of a session and the next try with a new one.
+NEW_SESSION_WAIT_S = 0.05
 #: A turn of the loop looks at so many configs, or notifications that they have changed.
 NODES_AT_ONCE = 1000
 #: Makes an entity's new config of the current one.
@@ -501,6 +504,9 @@ class Cluster:
                 return block
             except BadVersion:
                 continue
+            except SessionExpired:
+                # A block that was reserved all the same is lost, and the next one is taken with the new session.
+                await asyncio.sleep(NEW_SESSION_WAIT_S)
 
     # Helpers
 

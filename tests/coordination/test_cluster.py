@@ -492,6 +492,19 @@ def test_old_notifications_are_purged(run: Run) -> None:
     run(body)
 
 
+def test_producer_ids_wait_for_the_next_session_when_one_ends(run: Run) -> None:
+    async def body(maker: StoreMaker) -> None:
+        cluster = await join(maker)
+        await maker.expire(cluster.store)
+        block = asyncio.create_task(cluster.allocate_producer_ids(0))
+        await asyncio.sleep(0.1)
+        assert not block.done()
+        cluster.store.adopt_session()
+        assert (await asyncio.wait_for(block, 30)).first == 0
+
+    run(body)
+
+
 def test_producer_ids_are_never_given_twice(run: Run) -> None:
     async def body(maker: StoreMaker) -> None:
         clusters = [await join(maker) for _ in range(3)]
