@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
+from typing import IO
+from weakref import WeakSet
 
 #: Tried twice, because a child broker may be writing while it ends.
 REMOVE = 'read -r _; rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }'
@@ -37,6 +39,25 @@ def remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+#: The ends of pipes by whose closing others learn that this process has ended.
+_held: WeakSet[IO[bytes]] = WeakSet()
+
+
+def hold(pipe: IO[bytes] | None) -> None:
+    """Let a pipe be closed when this process ends, whether or not processes that it has forked live on."""
+    assert pipe is not None
+    _held.add(pipe)
+
+
+def _let_go() -> None:
+    """In a process that was forked, as multiprocessing does: it holds copies of the pipes."""
+    for pipe in list(_held):
+        pipe.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
 def _make_root() -> Path:
     global _root, _owner
     if _root is None or _owner != os.getpid():  # a forked process needs its own
@@ -49,6 +70,7 @@ def _make_root() -> Path:
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is not for it
         )
+        hold(remover.stdin)
         atexit.register(_end, remover, _owner)
     return _root
 

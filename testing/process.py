@@ -59,6 +59,7 @@ class ProcessBroker(Helpers):
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
+        folders.hold(process.stdin)
         line = self._first_line(process)
         if not line.startswith("kwire ready "):
             self.kill()

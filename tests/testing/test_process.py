@@ -18,11 +18,18 @@ from .clients import producer, send
 pytestmark = pytest.mark.e2e
 
 PARENT = """
-import sys, time
-from kwire.testing import Broker, ProcessBroker
+import multiprocessing, time
+from kwire.testing import Broker, Cluster, ProcessBroker, SecureBroker
 child = ProcessBroker().start()
-broker = Broker().start()
-print(child.pid, child._folder.parent, broker._folders[1].parent, flush=True)
+started = [Broker().start(), SecureBroker().start(), Cluster(2).start()]
+fork = started[0].fork()
+with Broker() as passed:
+    left = passed._folders[1]
+assert not left.exists()
+forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+forked.start()
+folders = {folder.parent for each in (*started, fork) for folder in each._folders.values()}
+print(forked.pid, child.pid, child._folder.parent, *folders, flush=True)
 time.sleep(60)
 """
 
@@ -76,7 +83,8 @@ def test_kill_9_of_the_parent_leaves_nothing() -> None:
     assert parent.stdout is not None
     try:
         words = parent.stdout.readline().split()
-        pid, folders = int(words[0]), {Path(os.fsdecode(word)) for word in words[1:]}
+        forked, pid = int(words[0]), int(words[1])
+        folders = {Path(os.fsdecode(word)) for word in words[2:]}
         assert all(folder.exists() for folder in folders)
     finally:
         parent.send_signal(signal.SIGKILL)
@@ -85,8 +93,11 @@ def test_kill_9_of_the_parent_leaves_nothing() -> None:
     end = time.monotonic() + 20
     while time.monotonic() < end and (is_alive(pid) or any(each.exists() for each in folders)):
         time.sleep(0.01)
+    lives_on = is_alive(forked)
+    os.kill(forked, signal.SIGKILL)
     assert not is_alive(pid)
     assert not [folder for folder in folders if folder.exists()]
+    assert lives_on, "what it has forked is its own affair, and must not be waited for"
 
 
 def is_alive(pid: int) -> bool:
