@@ -104,23 +104,20 @@ DIFFERENCES = """
 
 ## What it costs
 
-Measured on Python 3.11.7 with two cores that other work shared.
+Measured on Python 3.11.7 with two cores that other work shared (load average 8 to 12).
 
 | | without `--http` | with it |
 | --- | ---: | ---: |
-| resident memory of a broker at rest | 31.1 MB | 34.0 MB; 42.4 MB after the first scrape, which loads prometheus_client in a thread; 45.5 MB after the first push of a client, which loads protobuf |
-| CPU of a Produce request of one batch of 16 KB, kernel included | 44.2 us | 44.7 us; by pairs +2.9 % |
-| CPU of a Fetch request that returns it | 44.9 us | 47.0 us; by pairs +4.4 % |
+| resident memory of a broker at rest | 33.7 MB | 36.6 MB; 46.0 MB after the first scrape, which loads prometheus_client in a thread; 3 MB more after the first push of a client, which loads protobuf |
+| CPU of a Produce request of one batch of 16 KB, kernel included | 30.9 us | 31.5 us; by pairs +2.5 % |
+| CPU of a Fetch request that returns it | 39.2 us | 40.3 us; by pairs +2.9 % |
+| instructions of the Produce request, without the kernel | 142,439 | 145,496; +2.1 % |
 
-CPU is by `python -m bench.metrics --rounds 9 --blocks 30`: nine pairs of processes, with and without, in turn, 1,500 requests each,
-without the slowest tenth. It gives the medians, and the median of the pairs' ratios; single pairs are from -2.6 to +6.8 %
-(Produce) and from +2.2 to +9.2 % (Fetch), on two cores that other work shared. Seven
-pairs on a busier machine gave +3.8 % and +5.8 %. A counted request calls one Python function more
-(`tests/test_hot_path.py`); when these figures were taken, a Fetch called two. With
-one, four pairs of 600 requests each, on a machine that was busy with other measurements, gave +3.0 % (Produce; single pairs from
-+1.2 to +4.2 %) and +4.5 % (Fetch; from +2.2 to +6.1 %), which is no difference by time. By instructions
-(`valgrind --tool=cachegrind --cache-sim=no`, 20,000 calls less 100), noting an answer to Fetch takes 5,960 instead of 6,560 with one partition,
-and 8,790 instead of 10,050 with six. A scrape of 10,000 partitions, all with series of their own (173,000 lines, 11.4 MB), took 0.17 s of CPU with
+CPU is by `python -m bench.metrics --rounds 7 --blocks 30`: seven pairs of processes, with and without, in turn, 1,500 requests each,
+without the slowest tenth. It gives the medians, and the median of the pairs' ratios; single pairs are from +0.4 to +4.0 %
+(Produce) and from +0.7 to +3.9 % (Fetch). Instructions are by `valgrind --tool=cachegrind --cache-sim=no`: a process that has handled
+1,280 requests of a client in another process, less one that has handled none. A counted request calls one Python function more
+(`tests/test_hot_path.py`). A scrape of 10,000 partitions, all with series of their own (173,000 lines, 11.4 MB), took 0.17 s of CPU with
 its reader in the same process; no turn of the loop took more than 9 ms, and the process grew by 7 MB over three scrapes.
 
 ## Limits
