@@ -18,7 +18,7 @@ LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 SEED = os.environ.get("KWIRE_SEED")
 
 SECONDS = 600
-COUNT = 1500
+COUNT = 800
 AT_ONCE = 25
 
 
@@ -45,7 +45,7 @@ def test_first_schedules_of_each_fault_lose_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 2)
 @pytest.mark.skipif(SEED is not None, reason="one seed is asked for")
-def test_thousands_of_schedules_lose_nothing() -> None:
+def test_hundreds_of_schedules_lose_nothing() -> None:
     seed = int(time.time()) // 86_400 * 1_000_000 if LONG else 0
     first = seed
     started = time.monotonic()
