@@ -10,11 +10,12 @@
 
 A commit's file appears in full or not at all, and no two commits have the same number: whoever comes second reads what the
 first has done and decides again. So readers see the archive before or after a commit, never in between, and each offset is in
-only one entry. Manifests are never changed or deleted.
+only one entry. Manifests are never changed or deleted, and each has a checksum of its content, so that a change is noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -32,6 +33,8 @@ FOLDER = "_archive"
 STAGING = "_staging"
 #: Columns in the files; `topic`, `date` and `hour` are in the folders' names.
 COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
+#: Where a manifest has its checksum: SHA-256 of the JSON of everything else, with sorted keys and no spaces.
+CHECKSUM = "sha256"
 #: The most commits that a reader has to read besides a snapshot.
 SNAPSHOT_EVERY = 100
 
@@ -103,6 +106,8 @@ class _State:
     topic_ids: dict[str, str] = field(default_factory=dict)
     #: Files that a compaction replaced and that still exist -> when, in ms since 1970.
     replaced: dict[str, int] = field(default_factory=dict)
+    #: Whether the last commit has a checksum; those of earlier versions of kwire have none.
+    is_sealed: bool = False
 
     def apply(self, commit: dict[str, Any]) -> None:
         for topic, partition, first in commit.get("removed", ()):
@@ -118,6 +123,7 @@ class _State:
             self.replaced.pop(path, None)
         self.topic_ids.update(commit.get("topic_ids", {}))
         self.number = commit["number"]
+        self.is_sealed = CHECKSUM in commit
 
     def add(self, entry: Entry) -> None:
         self.entries[entry.key] = entry
@@ -152,7 +158,7 @@ class Archive:
             )
         self.storage.create(
             _name(0),
-            _json({"format": FORMAT, "number": 0, "kind": "created", "columns": COLUMNS}),
+            sealed({"format": FORMAT, "number": 0, "kind": "created", "columns": COLUMNS}),
         )
         self.refresh()
 
@@ -167,6 +173,8 @@ class Archive:
                 raise Problem(
                     f"{self.storage.location(name)} is damaged: it is commit {commit.get('number')}"
                 )
+            if state.is_sealed and CHECKSUM not in commit:
+                raise Problem(f"{self.storage.location(name)} is damaged: it has no checksum")
             try:
                 state.apply(commit)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -194,7 +202,12 @@ class Archive:
         name = _name(newest, "snapshot.json")
         tree = self._parsed(name, self.storage.read(name) or b"")
         try:
-            state = _State(newest, topic_ids=tree.get("topic_ids", {}), replaced=tree["replaced"])
+            state = _State(
+                newest,
+                topic_ids=tree.get("topic_ids", {}),
+                replaced=tree["replaced"],
+                is_sealed=CHECKSUM in tree,
+            )
             for entry in map(Entry.of, tree["entries"]):
                 state.add(entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -210,6 +223,11 @@ class Archive:
             version = tree["format"]
         except (ValueError, KeyError, TypeError) as error:
             raise Problem(f"{self.storage.location(name)} is damaged: {error}") from error
+        if CHECKSUM in tree and tree[CHECKSUM] != _checksum(tree):
+            raise Problem(
+                f"{self.storage.location(name)} is damaged: its content was changed after it was written, and does not match"
+                " its checksum"
+            )
         if version != FORMAT or tuple(tree.get("columns", COLUMNS)) != COLUMNS:
             raise Problem(
                 f"{self.path} is an archive of another layout (format {version}, columns"
@@ -237,6 +255,30 @@ class Archive:
             for entry in self.entries(topics)
             for file in entry.files
         ]
+
+    def check(self, topics: Collection[str] | None = None) -> None:
+        """Check that the entries of these topics, or of all, still are what commits leave. Raises Problem.
+
+        That also finds entries that someone has removed from manifests without checksums.
+        """
+        before: Entry | None = None
+        for entry in self.entries(topics):
+            name = f"{entry.topic}-{entry.partition}"
+            if sum(file.rows for file in entry.files) != entry.rows:
+                raise Problem(
+                    f"the archive {self.path} is damaged: the files that its manifests name for offsets {entry.first_offset}"
+                    f" to {entry.last_offset} of {name} do not have {entry.rows} records"
+                )
+            if (
+                before is not None
+                and (before.topic, before.partition) == (entry.topic, entry.partition)
+                and before.last_offset + 1 != entry.first_offset
+            ):
+                raise Problem(
+                    f"the archive {self.path} is damaged: no manifest has offsets {before.last_offset + 1} to"
+                    f" {entry.first_offset - 1} of {name}, which had been archived"
+                )
+            before = entry
 
     def ends(self) -> Offsets:
         """The offset from which each partition is to be read next."""
@@ -308,7 +350,7 @@ class Archive:
                 "at_ms": time.time_ns() // 1_000_000,
                 **content,
             }
-            if self.storage.create(_name(number), _json(commit)):
+            if self.storage.create(_name(number), sealed(commit)):
                 break
         self.refresh()
         if number % SNAPSHOT_EVERY == 0:
@@ -323,12 +365,19 @@ class Archive:
             "replaced": state.replaced,
             "topic_ids": state.topic_ids,
         }
-        self.storage.replace(_name(state.number, "snapshot.json"), _json(snapshot))
+        self.storage.replace(_name(state.number, "snapshot.json"), sealed(snapshot))
 
 
 def _name(number: int, kind: str = "json") -> str:
     return f"{FOLDER}/{number:020d}.{kind}"
 
 
-def _json(tree: dict[str, Any]) -> bytes:
-    return json.dumps(tree, indent=1).encode()
+def _checksum(tree: dict[str, Any]) -> str:
+    content = {key: value for key, value in tree.items() if key != CHECKSUM}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed(tree: dict[str, Any]) -> bytes:
+    """The content of a manifest as it is stored: with its checksum."""
+    return json.dumps({**tree, CHECKSUM: _checksum(tree)}, indent=1).encode()

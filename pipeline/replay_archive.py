@@ -65,7 +65,11 @@ class ArchivedPartition:
 def archived_partitions(
     archive: Archive, topics: Collection[str] | None, within: Range
 ) -> list[ArchivedPartition]:
-    """An archive's partitions of these topics (of all, for None), without files that have no record in the time asked for."""
+    """An archive's partitions of these topics (of all, for None), without files that have no record in the time asked for.
+
+    Raises Problem if its manifests lack entries.
+    """
+    archive.check(topics)
     entries: dict[tuple[str, int], list[Entry]] = {}
     for entry in archive.entries(topics):
         entries.setdefault((entry.topic, entry.partition), []).append(entry)

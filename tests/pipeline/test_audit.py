@@ -19,7 +19,7 @@ from confluent_kafka import Message, Producer
 from kwire.pipeline import audit as job
 from kwire.pipeline.auditing.facts import Range
 from kwire.pipeline.auditing.report import Report
-from kwire.pipeline.manifest import Archive
+from kwire.pipeline.manifest import Archive, sealed
 from kwire.pipeline.problems import Problem, explain
 from server.log.index import transaction_index
 
@@ -139,7 +139,7 @@ def test_topic_archive_replay_and_log_directory_agree(
     # Its manifest has the id of another topic.
     manifest = max((tmp_path / "archive" / "_archive").glob("*.json"))
     tree = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**tree, "topic_ids": {topic: "another-id"}}))
+    manifest.write_bytes(sealed({**tree, "topic_ids": {topic: "another-id"}}))
     report = audited(
         *(f"--topics={topic},{replayed}", f"--map={topic}={replayed}", "--strict"),
         f"--archive={tmp_path}/archive",

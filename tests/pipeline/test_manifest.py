@@ -11,8 +11,17 @@ import pytest
 from kwire.pipeline.archive_compaction import runs
 from kwire.pipeline.archive_plan import Range, check, plan
 from kwire.pipeline.checkpoints import Checkpoint
-from kwire.pipeline.manifest import SNAPSHOT_EVERY, Archive, ArchiveFile, Conflict, Entry
+from kwire.pipeline.manifest import (
+    SNAPSHOT_EVERY,
+    Archive,
+    ArchiveFile,
+    Conflict,
+    Entry,
+    sealed,
+)
 from kwire.pipeline.problems import Problem
+from kwire.pipeline.replay_archive import archived_partitions
+from kwire.pipeline.replay_plan import Range as ReplayRange
 from kwire.pipeline.storage import LocalStorage
 
 PLACE = ("orders", 0)
@@ -113,9 +122,68 @@ def test_damaged_or_foreign_archive_is_named(
     if text is None:
         path.unlink()
     else:
-        path.write_text(text)
+        # Except for what is tested, as a program would write it.
+        whole = text.startswith("{") and text.endswith("}")
+        path.write_bytes(sealed(json.loads(text)) if whole else text.encode())
     with pytest.raises(Problem, match=said):
         Archive(archive.path).create()
+
+
+def _changed(path: Path, *, keeps_checksum: bool) -> None:
+    """Remove the entries of a manifest by hand; most people would keep the checksum."""
+    tree = json.loads(path.read_text())
+    tree["added"] = []
+    if not keeps_checksum:
+        del tree["sha256"]
+    path.write_text(json.dumps(tree))
+
+
+def test_entries_removed_by_hand_are_noticed(archive: Archive) -> None:
+    for number in range(3):
+        archive.commit_batch([entry(number * 10, number * 10 + 9)], number)
+    manifests = sorted(Path(archive.path, "_archive").glob("*.json"))
+    content = [path.read_bytes() for path in manifests]
+    for keeps, said in (
+        (
+            True,
+            "00000000000000000003.json is damaged: its content was changed after it was written",
+        ),
+        (False, "00000000000000000003.json is damaged: it has no checksum"),
+    ):
+        _changed(manifests[3], keeps_checksum=keeps)
+        with pytest.raises(Problem, match=said):
+            Archive(archive.path).refresh()
+        manifests[3].write_bytes(content[3])
+    # In an archive of an earlier version, which has no checksums: by what follows.
+    for path in manifests:
+        tree = json.loads(path.read_text())
+        del tree["sha256"]
+        path.write_text(
+            json.dumps({**tree, "added": [] if path is manifests[2] else tree.get("added", [])})
+        )
+    with pytest.raises(Problem, match=r"no manifest has offsets 10 to 19 of orders-0, which had"):
+        archived_partitions(Archive(archive.path), None, ReplayRange())
+    tree = json.loads(content[2])
+    tree["added"][0]["files"] = []
+    del tree["sha256"]
+    manifests[2].write_text(json.dumps(tree))
+    with pytest.raises(Problem, match=r"for offsets 10 to 19 of orders-0 do not have 10 records"):
+        archived_partitions(Archive(archive.path), None, ReplayRange())
+    tree = json.loads(content[2])
+    del tree["sha256"]
+    manifests[2].write_text(json.dumps(tree))
+    assert len(archived_partitions(Archive(archive.path), None, ReplayRange())) == 1
+
+
+def test_snapshot_is_sealed_too(archive: Archive) -> None:
+    archive.commit_batch([entry(0, 9)], 0)
+    archive._write_snapshot()
+    path = Path(archive.path, "_archive", f"{1:020d}.snapshot.json")
+    assert Archive(archive.path).entries() == [entry(0, 9)]
+    tree = json.loads(path.read_text())
+    path.write_text(json.dumps({**tree, "entries": []}))
+    with pytest.raises(Problem, match=r"snapshot\.json is damaged: its content was changed"):
+        Archive(archive.path).refresh()
 
 
 def test_damaged_snapshot_is_named(archive: Archive) -> None:
