@@ -31,7 +31,7 @@ from .offsets import Offsets
 from .options import check_topics, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
 from .session import kafka_options, start_session
-from .storage import is_local
+from .storage import StillHeld, is_local
 
 __all__ = ["add_arguments", "run"]
 
@@ -76,10 +76,10 @@ def run(options: Namespace) -> int:
         check_starting_offsets(options, cluster, chosen)
         if not is_local(options.path):
             return archive_topics(start_session(options, "archive"), cluster, options)
-        with _held(options) as archive:
+        with _held(options) as (archive, held):
             if is_local(checkpoint_of(archive, options)):
                 Checks(cluster, archive, options).start()
-            return _archive(start_session(options, "archive"), cluster, archive, options)
+            return _archive(start_session(options, "archive"), cluster, archive, held, options)
 
 
 def compact_archive(spark: SparkSession, options: Namespace) -> int:
@@ -94,23 +94,23 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
 
 def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) -> int:
     """Run the query until it ends, and print what it has archived."""
-    with _held(options) as archive:
-        return _archive(spark, cluster, archive, options)
+    with _held(options) as (archive, held):
+        return _archive(spark, cluster, archive, held, options)
 
 
 @contextmanager
-def _held(options: Namespace) -> Iterator[Archive]:
-    """The archive, for this run alone. Raises Problem if it is not an archive, or if the same job is already running on it."""
+def _held(options: Namespace) -> Iterator[tuple[Archive, StillHeld]]:
+    """The archive, for this run alone, and whether it still is. Raises Problem if it is not an archive, or if the same job is already running on it."""
     archive = Archive(options.path)
     archive.create()
     # What an earlier run with this name left behind is removed, so that run must have ended.
-    with archive.storage.hold(f"_locks/{_token(options, '')}lock") as alone:
-        if not alone:
+    with archive.storage.hold(f"_locks/{_token(options, '')}lock") as held:
+        if held is None:
             raise Problem(
                 f"a job with --group {options.group} is already archiving to {archive.path}: stop it first,"
                 " or choose another --group and other topics"
             )
-        yield archive
+        yield archive, held
 
 
 def _token(options: Namespace, batch: int | str) -> str:
@@ -118,8 +118,10 @@ def _token(options: Namespace, batch: int | str) -> str:
     return f"archive.{re.sub(r'[^A-Za-z0-9_-]', '_', options.group)}.{batch}"
 
 
-def _archive(spark: SparkSession, cluster: Cluster, archive: Archive, options: Namespace) -> int:
-    job = _Job(spark, cluster, archive, options)
+def _archive(
+    spark: SparkSession, cluster: Cluster, archive: Archive, held: StillHeld, options: Namespace
+) -> int:
+    job = _Job(spark, cluster, archive, held, options)
     code = job.run()
     print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
     return code
@@ -129,11 +131,17 @@ class _Job:
     """One run: how the query is built, and what each of its batches does."""
 
     def __init__(
-        self, spark: SparkSession, cluster: Cluster, archive: Archive, options: Namespace
+        self,
+        spark: SparkSession,
+        cluster: Cluster,
+        archive: Archive,
+        held: StillHeld,
+        options: Namespace,
     ) -> None:
         self.spark = spark
         self.cluster = cluster
         self.archive = archive
+        self.held = held
         self.options = options
         self.go_on = options.on_data_loss == "go-on"
         self.checks = Checks(cluster, archive, options)
@@ -211,6 +219,7 @@ class _Job:
         lost = self._lost(ranges, found, frame) if self.go_on else {}
         # Everything was read between two checks of the ids: if the ids are the same, so were the topics.
         there = self.checks.topic_ids({topic for topic, _ in ranges}, ids)
+        self.held()
         publish(storage, token, found)
         entries = _entries(ranges, found, lost)
         try:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .leases import LEASE_S, Lease, Renewal
 from .problems import Problem
+
+#: Raises Problem if a name that was held may be another process's by now.
+StillHeld = Callable[[], None]
 
 
 class Item(NamedTuple):
@@ -62,8 +67,8 @@ class Storage(ABC):
         """Remove a file, or a folder with everything in it; does nothing if it does not exist."""
 
     @abstractmethod
-    def hold(self, name: str) -> AbstractContextManager[bool]:
-        """Hold a name exclusively; yields False if another process holds it. Also ends with the process."""
+    def hold(self, name: str) -> AbstractContextManager[StillHeld | None]:
+        """Hold a name exclusively; yields None if another process holds it. Also ends with the process."""
 
     @abstractmethod
     def settle(self, folders: set[str]) -> None:
@@ -148,7 +153,7 @@ class LocalStorage(Storage):
             path.unlink(missing_ok=True)
 
     @contextmanager
-    def hold(self, name: str) -> Iterator[bool]:
+    def hold(self, name: str) -> Iterator[StillHeld | None]:
         """See Storage; uses the kernel's lock on a file with that name, which is not deleted."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,9 +161,9 @@ class LocalStorage(Storage):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                yield False
+                yield None
                 return
-            yield True
+            yield lambda: None
 
     def settle(self, folders: set[str]) -> None:
         """See Storage; a folder's parents may be new, too."""
@@ -275,9 +280,23 @@ class HadoopStorage(Storage):
         """See Storage."""
         self._fs.delete(self._path(name), True)
 
-    def hold(self, name: str) -> AbstractContextManager[bool]:
-        """Always yields True: such a file system has no locks that end with their holder."""
-        return nullcontext(True)
+    @contextmanager
+    def hold(self, name: str) -> Iterator[StillHeld | None]:
+        """See Storage; such a file system has no locks that end with their holder, so this is a lease."""
+        lease = Lease(self, name)
+        if not lease.take(self._waits):
+            yield None
+            return
+        with Renewal(lease):
+            yield lease.check
+        lease.give_back()
+
+    def _waits(self, holder: str) -> None:
+        print(
+            f"kwire pipeline: {holder} held {self.root} at last; waiting for up to {LEASE_S:.0f} s to see whether it still runs",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def settle(self, folders: set[str]) -> None:
         """Does nothing: such a file system keeps its own journal."""
