@@ -35,6 +35,7 @@ from .aggregates.defaults import GROUPS, SCHEMAS
 from .aggregates.kinds import Grouping, check_grouping, check_store
 from .aggregates.records import Format, make_format, named_groups, parse
 from .aggregates.schema import column, read_schema
+from .bar import Bar, is_shown
 from .checkpoints import Checkpoint
 from .cluster import Cluster, reason
 from .following import follow
@@ -127,7 +128,13 @@ def aggregate(spark: SparkSession, options: Namespace) -> Counts:
         writer = BatchWriter(checkpoint, grouping, outputs, options.quiet, check)
         query = _query(rows, writer, checkpoint, options)
         try:
-            follow(spark, query.start, cluster, options.group, options.quiet, SCANS)
+            bar = None
+            if options.once and is_shown(options.quiet):
+                known = {**cluster.starts(chosen), **checkpoint.done()}
+                ends = cluster.ends(chosen)
+                left = sum(max(0, end - known.get(place, end)) for place, end in ends.items())
+                bar = Bar(f"aggregate {options.kind}", left)
+            follow(spark, query.start, cluster, options.group, options.quiet, SCANS, bar)
         except Exception as error:
             if DATA_LOSS.search(whole_text(error)):
                 raise Problem(

@@ -23,6 +23,7 @@ from .archive_compaction import compact, sweep_replaced
 from .archive_files import PART, Staged, publish, stage, staged, sweep
 from .archive_options import add_arguments
 from .archive_plan import Range, plan
+from .bar import Bar, is_shown
 from .checkpoints import Batch
 from .cluster import Cluster
 from .following import follow
@@ -152,13 +153,21 @@ class _Job:
         """Remove what killed runs left behind, then archive until the query ends."""
         sweep(self.archive, _token(self.options, ""))
         sweep_replaced(self.archive, self.options.keep_replaced)
-        start = self.query().start
+        options, start = self.options, self.query().start
+        bar = Bar("archive", self._left()) if options.once and is_shown(options.quiet) else None
         try:
-            return follow(self.spark, start, self.cluster, self.options.group, self.options.quiet)
+            return follow(self.spark, start, self.cluster, options.group, options.quiet, bar=bar)
         except Exception as error:
             if GONE.search(whole_text(error)):
                 self.explain(error)
             raise
+
+    def _left(self) -> int:
+        """How many offsets there are to archive now."""
+        chosen = self.cluster.chosen(self.options)
+        known = {**self.cluster.starts(chosen), **self.archive.ends()}
+        ends = self.cluster.ends(chosen)
+        return sum(max(0, end - known[place]) for place, end in ends.items())
 
     def query(self) -> DataStreamWriter:
         """The query, not yet started. Raises Problem if it cannot continue at the archive's end."""

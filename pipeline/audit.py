@@ -163,7 +163,7 @@ class _Audit:
         rows = Rows(self._spark, frames, options.ignore) if frames else None
         gaps: dict[tuple[int, Where], list[Span]] = {}
         if rows is not None:
-            with watched(self._spark, options.quiet):
+            with watched(self._spark, options.quiet, offsets):
                 rows.measure(self._facts, common)
                 asked = [
                     key for key, facts in self._facts.items() if places[key[0]].asks_for_gaps(facts)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
+from .bar import Bar
 from .cluster import Cluster
 from .group_offsets import GroupOffsets
 from .problems import Problem, explain
@@ -65,10 +66,12 @@ def follow(
     group: str,
     quiet: bool = False,
     scans: int = 1,
+    bar: Bar | None = None,
 ) -> int:
     """Start queries and return 0 when all have ended by themselves or were stopped by SIGTERM or Ctrl-C.
 
-    `starts` is one `writer.start` or several, `scans` how often a query reads each row. The end offsets of each finished
+    `starts` is one `writer.start` or several, `scans` how often a query reads each row, `bar` what shows the progress instead of
+    lines. The end offsets of each finished
     batch are committed to `group`; those of the last batch are committed before this returns. If one query fails, the
     others are stopped and its error is raised: a Problem if users can cause it (`problems.py`), else Spark's own.
     """
@@ -76,7 +79,7 @@ def follow(
     # In this order, because the last one knows when those before it have seen everything.
     listeners: list[StreamingQueryListener] = [offsets, ended]
     if not quiet:
-        listeners.insert(0, Progress(scans))
+        listeners.insert(0, Progress(scans, bar))
     for listener in listeners:
         spark.streams.addListener(listener)
     queries: list[StreamingQuery] = []
@@ -101,6 +104,8 @@ def follow(
         with suppress(Py4JError, OSError):
             for listener in listeners:
                 spark.streams.removeListener(listener)
+        if bar is not None:
+            bar.end()
         offsets.flush()
     return 0
 

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from .bar import Bar
 from .group_offsets import is_kafka
 from .offsets import Offsets, kafka_offsets
 
@@ -22,18 +23,27 @@ PARTITIONS_SHOWN = 8
 
 
 class Progress(StreamingQueryListener):
-    """Prints a line after each batch that read something; `scans` is how often a query reads each row."""
+    """Prints a line after each batch that read something, or moves a bar; `scans` is how often a query reads each row."""
 
-    def __init__(self, scans: int = 1) -> None:
+    def __init__(self, scans: int = 1, bar: Bar | None = None) -> None:
         self.scans = scans
+        self.bar = bar
+        self._rows = self._offsets = 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing to show yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """One line."""
-        if event.progress.numInputRows:
-            print(line(event.progress, self.scans), file=sys.stderr, flush=True)
+        """One line, or a step of the bar."""
+        progress = event.progress
+        if self.bar is not None:
+            self._rows += progress.numInputRows // self.scans
+            done, left = offsets_of(progress)
+            self._offsets += done
+            self.bar.grow(max(self.bar.offsets, self._offsets + left))
+            self.bar.at(self._offsets, self._rows)
+        elif progress.numInputRows:
+            print(line(progress, self.scans), file=sys.stderr, flush=True)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Print nothing."""
@@ -56,6 +66,18 @@ def line(progress: StreamingQueryProgress, scans: int = 1) -> str:
             for place, latest in kafka_offsets(source.latestOffset).items():
                 behind[place] = max(0, latest - done.get(place, 0))
     return f"{text}, lag {lag_words(behind)}" if behind else text
+
+
+def offsets_of(progress: StreamingQueryProgress) -> tuple[int, int]:
+    """How many offsets of topics a batch has done, and how many were left after it."""
+    done = left = 0
+    for source in progress.sources:
+        if is_kafka(source):
+            starts, ends = kafka_offsets(source.startOffset), kafka_offsets(source.endOffset)
+            done += sum(end - starts.get(place, end) for place, end in ends.items())
+            latest = kafka_offsets(source.latestOffset)
+            left += sum(max(0, last - ends.get(place, last)) for place, last in latest.items())
+    return done, left
 
 
 def lag_words(behind: Mapping[tuple[str, int], int]) -> str:

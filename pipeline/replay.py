@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from .bar import Bar, is_shown
 from .cluster import Cluster
 from .manifest import Archive
 from .options import topic_names
@@ -193,7 +194,8 @@ def _replay(spark: SparkSession, options: Namespace, job: Job, positions: Positi
     write = partial(_write, job)
     if options.quiet:
         return list(rows.mapPartitions(write).collect())
-    with shown(positions, before):
+    bar = Bar("replay", sum(positions.left(before))) if is_shown(options.quiet) else None
+    with shown(positions, before, bar):
         return list(rows.mapPartitions(write).collect())
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+from .bar import Bar
 from .cluster import Cluster
 from .problems import Problem
 from .replay_plan import Job, Position, Task
@@ -73,24 +74,31 @@ def line(
 
 
 @contextmanager
-def shown(positions: Positions, before: Sequence[Position | None]) -> Iterator[None]:
-    """Print a line on standard error from time to time, while a replay runs."""
+def shown(
+    positions: Positions, before: Sequence[Position | None], bar: Bar | None = None
+) -> Iterator[None]:
+    """Print a line on standard error from time to time, or move a bar, while a replay runs."""
     ended = threading.Event()
     first = sum(position.records for position in before if position is not None)
 
     def show() -> None:
-        at = time.monotonic()
+        began = at = time.monotonic()
         last = first
         while not ended.wait(INTERVAL_S):
             try:
                 found = positions.read()
             except Problem as problem:
                 # Only report it: the tasks fail if it matters.
-                print(f"  {problem}", file=sys.stderr, flush=True)
+                if bar is not None:
+                    bar.above(f"  {problem}")
+                else:
+                    print(f"  {problem}", file=sys.stderr, flush=True)
                 continue
             now = time.monotonic()
             records = sum(position.records for position in found if position is not None)
-            if records > last:
+            if bar is not None:
+                bar.at(bar.offsets - sum(positions.left(found)), records - first, now - began)
+            elif records > last:
                 print(f"  {line(positions, found, last, now - at)}", file=sys.stderr, flush=True)
             last, at = records, now
 
@@ -101,3 +109,5 @@ def shown(positions: Positions, before: Sequence[Position | None]) -> Iterator[N
     finally:
         ended.set()
         thread.join()
+        if bar is not None:
+            bar.end()

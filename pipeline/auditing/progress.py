@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from ..bar import Bar, is_shown, watching_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,28 +47,30 @@ class Progress:
 
 
 @contextmanager
-def watched(spark: SparkSession, quiet: bool) -> Iterator[None]:
-    """Show how many of Spark's tasks are done, while the block runs."""
+def watched(spark: SparkSession, quiet: bool, offsets: int) -> Iterator[None]:
+    """Show how far Spark has got in reading that many offsets, by its tasks, while the block runs."""
     if quiet:
         yield
         return
-    progress = Progress(quiet)
-    over = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def watch() -> None:
-        while not over.wait(_TERMINAL_S):
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                if info is not None and info.numTasks:
-                    done = f"{info.numCompletedTasks:,} of {info.numTasks:,} tasks"
-                    progress.show(f"stage {stage}: {done}")
-
-    watcher = threading.Thread(target=watch, name="audit-progress", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()
+    if not is_shown(quiet):
+        progress = Progress(quiet)
+        with watching_tasks(
+            spark,
+            lambda stage, done, all_: progress.show(f"stage {stage}: {done:,} of {all_:,} tasks"),
+        ):
+            yield
         progress.end()
+        return
+    bars: dict[int, Bar] = {}
+
+    def tell(stage: int, done: int, all_: int) -> None:
+        if stage not in bars:
+            for bar in bars.values():
+                bar.end()
+            bars[stage] = Bar(f"audit, stage {stage}", offsets)
+        bars[stage].at(offsets * done // all_, offsets * done // all_)
+
+    with watching_tasks(spark, tell):
+        yield
+    for bar in bars.values():
+        bar.end()

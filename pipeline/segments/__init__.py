@@ -30,8 +30,23 @@ def register(spark: SparkSession) -> None:
     from .source import SegmentSource
 
     if spark not in _registered:
+        _same_python(spark)
         spark.dataSource.register(SegmentSource)
         _registered.add(spark)
+
+
+def _same_python(spark: SparkSession) -> None:
+    """Let Spark's processes on this machine run the Python of this one, unless somebody has chosen another.
+
+    By default Spark takes the first `python3` of PATH, which need not have kwire, nor even PySpark.
+    """
+    import os
+    import sys
+
+    context = spark.sparkContext
+    is_chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if (context.master or "").startswith("local") and not is_chosen:
+        context.pythonExec = sys.executable
 
 
 def read(

@@ -202,6 +202,12 @@ def test_file_system_of_hadoop_keeps_the_same_rules(spark: SparkSession, tmp_pat
     storage.delete("d")
     storage.delete("nothing")
     assert [item.name for item in storage.list("")] == ["a"]
+    with storage.hold("_locks/a.lock") as held:
+        assert held is not None
+        held()
+    with storage.hold("_locks/a.lock") as held:
+        assert held is not None
+    storage.delete("_locks")
     archive = Archive(storage)
     with pytest.raises(Exception, match="no archive at file:"):
         archive.entries()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kwire.pipeline import segments
 from kwire.pipeline.segments.damage import Damage
 from kwire.pipeline.segments.errors import SegmentError
 from kwire.pipeline.segments.files import found_again
@@ -336,3 +340,23 @@ def test_a_wrong_option_is_named(tmp_path: Path, option: str, text: str, message
             **{} if option == "path" else {option: text},
         )
     assert message in str(refused.value)
+
+
+def test_sparks_processes_run_the_python_of_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def session(master: str, **conf: str) -> Any:
+        conf_ = SimpleNamespace(contains=conf.__contains__)
+        context = SimpleNamespace(master=master, getConf=lambda: conf_, pythonExec="python3")
+        return SimpleNamespace(sparkContext=context)
+
+    def chosen(spark: Any) -> str:
+        segments._same_python(spark)
+        found: str = spark.sparkContext.pythonExec
+        return found
+
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert chosen(session("local[2]")) == sys.executable
+    # On other machines it may be elsewhere, and what a user chose stays.
+    assert chosen(session("spark://h:7077")) == "python3"
+    assert chosen(session("local[2]", **{"spark.pyspark.python": "x"})) == "python3"
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    assert chosen(session("local[2]")) == "python3"

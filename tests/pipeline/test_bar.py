@@ -1,0 +1,80 @@
+"""The bar that a terminal shows, by what it writes; without Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kwire.pipeline.bar import Bar, is_shown, watching_tasks
+from kwire.pipeline.progress import Progress
+
+
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard error as a terminal, from here to the test's end."""
+    written = io.StringIO()
+    written.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", written)
+    return written
+
+
+def test_bar_is_for_terminals_and_users_who_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
+    assert is_shown(quiet=False) and not is_shown(quiet=True)
+    terminal.isatty = lambda: False  # type: ignore[method-assign]
+    assert not is_shown(quiet=False)
+
+
+def test_bar_tells_rows_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
+    bar = Bar("replay", 1000)
+    bar.at(250, 240, seconds=2.0)
+    shown = terminal.getvalue().rpartition("\r")[2]
+    assert shown.startswith("replay  25 % |") and "240 rows, 120/s" in shown
+    assert shown.endswith(" left")
+    bar.at(2000, 1900)
+    assert "100 % |" in terminal.getvalue().rpartition("\r")[2]
+    bar.end()
+
+
+def _event(start: int, end: int, latest: int, rows: int) -> Any:
+    source = SimpleNamespace(
+        description="KafkaV2[Subscribe[orders]]",
+        startOffset=json.dumps({"orders": {"0": start}}),
+        endOffset=json.dumps({"orders": {"0": end}}),
+        latestOffset=json.dumps({"orders": {"0": latest}}),
+    )
+    return SimpleNamespace(
+        progress=SimpleNamespace(numInputRows=rows, sources=[source], name=None, batchId=0)
+    )
+
+
+def test_batches_move_the_bar_instead_of_printing_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = _terminal(monkeypatch)
+    bar = Bar("archive", 100)
+    listener = Progress(scans=2, bar=bar)
+    listener.onQueryProgress(_event(0, 50, 100, 90))
+    assert "archive  50 % |" in terminal.getvalue() and "45 rows" in terminal.getvalue()
+    # Records came while it ran: there is more to do than was known.
+    listener.onQueryProgress(_event(50, 100, 300, 100))
+    assert "archive  33 % |" in terminal.getvalue() and "95 rows" in terminal.getvalue()
+    assert "batch" not in terminal.getvalue()
+    bar.end()
+
+
+def test_tasks_of_spark_are_told_while_the_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.pipeline.bar.LOOK_S", 0.001)
+    told: list[tuple[int, int, int]] = []
+    tracker = SimpleNamespace(
+        getActiveStageIds=lambda: [3],
+        getStageInfo=lambda stage: SimpleNamespace(numCompletedTasks=2, numTasks=8),
+    )
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    with watching_tasks(spark, lambda *what: told.append(what)):
+        while not told:
+            pass
+    assert told[0] == (3, 2, 8)
