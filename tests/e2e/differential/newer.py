@@ -251,12 +251,12 @@ TRANSACTIONS = "transaction.version"
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 
 
-def until_finalized(peer: Peer, level: int | None) -> None:
-    """Wait until ApiVersions shows a level of transaction.version; None if it shows none."""
+def until_finalized(peer: Peer, level: int | None, feature: str = TRANSACTIONS) -> None:
+    """Wait until ApiVersions shows a level of a feature; None if it shows none."""
 
     def shown(answer: dict[str, Any]) -> bool:
         rows = {row["name"]: row for row in answer["finalized_features"]}
-        row = rows.get(TRANSACTIONS)
+        row = rows.get(feature)
         return (None if row is None else row["max_version_level"]) == level
 
     request = {"client_software_name": "test", "client_software_version": "1"}
@@ -306,6 +306,44 @@ def levels_of_features(peer: Peer, version: int) -> None:
         update("nothing as it is", (TRANSACTIONS, 0, UPGRADE))
     update("up", (TRANSACTIONS, 2, UPGRADE))
     until_finalized(peer, 2)
+
+
+@scenario_of_4(ApiKey.UPDATE_FEATURES, 2, 2)
+def consumer_groups_switched_off(peer: Peer, version: int) -> None:
+    """Without group.version there are no consumer groups; classic ones go on."""
+    feature = "group.version"
+
+    def update(level: int, kind: int) -> None:
+        row = {"feature": feature, "max_version_level": level, "upgrade_type": kind}
+        request = {"timeout_ms": 10_000, "feature_updates": [row], "validate_only": False}
+        peer.call(f"to {level}", ApiKey.UPDATE_FEATURES, version, request)
+
+    def ask(label: str) -> None:
+        member = "AAAAAAAAAAAAAAAAAAAAAA"
+        heartbeat = {
+            "group_id": group,
+            "member_id": member,
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 60_000,
+            "subscribed_topic_names": [peer.name("nowhere")],
+            "topic_partitions": [],
+        }
+        peer.call(f"heartbeat, {label}", ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, heartbeat)
+        names = {"group_ids": [group, peer.name("unknown")]}
+        peer.call(f"described, {label}", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, names)
+        offset = {"name": topic, "partitions": [part(0, 5)]}
+        commit = {"group_id": peer.name("simple"), "topics": [offset]}
+        peer.call(f"commit, {label}", ApiKey.OFFSET_COMMIT, 9, commit)
+
+    group, topic = peer.name("group"), peer.create_topic("t")
+    find(peer, group)
+    find(peer, peer.name("simple"))
+    update(0, SAFE)
+    until_finalized(peer, None, feature)
+    ask("without")
+    update(1, UPGRADE)
+    until_finalized(peer, 1, feature)
+    ask("with")
 
 
 # Lists of what has configs, and of partitions
