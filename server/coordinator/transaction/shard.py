@@ -122,9 +122,7 @@ class TransactionShard:
                 answer = NeedsProducerId()
             else:
                 again = Initialized(ErrorCode.CONCURRENT_TRANSACTIONS)
-                # A client of version 0 or 1 that opened it is fenced by this, as it is by 3.9.
-                may_go_on = stored.client_version >= BUMPS_EPOCHS
-                ticket = Prepared((asked.transactional_id,), True, token, again, may_go_on)
+                ticket = Prepared((asked.transactional_id,), True, token, again)
                 self.fence([transaction], ticket, now_ms, out, new_producer_id)
         else:
             answer = next_epoch(transaction, stored, asked, new_producer_id)
@@ -578,7 +576,8 @@ class TransactionShard:
                 if error is ErrorCode.NONE:
                     stored = transaction.stored
                     assert stored is not None
-                    if stored.client_version >= BUMPS_EPOCHS and ticket.may_go_on:
+                    if stored.client_version >= BUMPS_EPOCHS:
+                        # The producer may get the next epoch by naming the one it had.
                         transaction.last_producer_epoch = stored.producer_epoch - 1
                     elif ticket.fenced:
                         transaction.last_producer_epoch = NO_PRODUCER_EPOCH

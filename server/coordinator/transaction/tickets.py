@@ -88,15 +88,13 @@ class Added(NamedTuple):
 class Prepared(NamedTuple):
     """Ticket of an outcome; `answer` goes to the token once it is decided.
 
-    Shape: None as answer means that of EndTxn, made from the outcome. `may_go_on`: in version 2 the
-    producer may get the next epoch by naming its current one.
+    Shape: None as answer means that of EndTxn, made from the outcome.
     """
 
     transactional_ids: tuple[str, ...]
     fenced: bool
     token: int | None = None
     answer: Initialized | None = None
-    may_go_on: bool = True
 
 
 class Completed(NamedTuple):

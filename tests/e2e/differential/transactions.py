@@ -229,6 +229,25 @@ def transactional_producers(peer: Peer, version: int) -> None:
     txn.stored("stored")
 
 
+@scenario_of_4(ApiKey.INIT_PRODUCER_ID, 3, 5)
+def producers_that_go_on(peer: Peer, version: int) -> None:
+    """With their id and epoch while their transaction is open: older and newer clients."""
+    topic = peer.create_topic("topic")
+    for stem, produce in (("older", 11), ("newer", 12)):
+        txn = Transactional(peer, stem, produce=produce)
+        producer = txn.init()
+        txn.begin(producer, (topic, 0))
+        txn.send(f"{stem}, sent", producer, 0, topic)
+        named = {"producer_id": producer[0], "producer_epoch": producer[1]}
+        for label in ("goes on", "goes on again", "and again"):
+            request = txn.init_request(**named)
+            peer.call(f"{stem} {label}", ApiKey.INIT_PRODUCER_ID, version, request)
+            txn.settle()
+        peer.call(f"{stem} anew", ApiKey.INIT_PRODUCER_ID, version, txn.init_request())
+        txn.describe(f"{stem}, described")
+        txn.stored(f"{stem}, stored")
+
+
 # AddPartitionsToTxn
 
 
