@@ -33,7 +33,7 @@ REAL_TIME_BUT_FETCHES = REAL_TIME - {("FetchWaiter", "end")}
 #: Periodic checks that look for work every few seconds. In real time they are plain timers. While time is advanced
 #: they make no steps of their own, or a week would be a million steps: each is run if it is due when another timer
 #: has been, and at the end.
-CHECKS = frozenset({"LogUpkeep._repeat.<locals>.run", "clean", "drop_laggards"})
+CHECKS = frozenset({"LogUpkeep._repeat.<locals>.run", "clean", "drop_laggards", "Tls._watch"})
 CHECK_S = 60.0
 
 #: How many turns of the loop one step may take to come to rest. More are taken only if clients keep it busy.
@@ -176,8 +176,9 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call back at a time of `time()`; what keeps real time, when so much real time has passed."""
-        if self._keeps_real_time(callback):
-            return self.call_later(when - self.time(), callback, *args, context=context)
+        delay = when - self.time()
+        if self._keeps_real_time(callback) or (delay <= CHECK_S and self._is_check()):
+            return self.call_later(delay, callback, *args, context=context)
         return super().call_at(when, callback, *args, context=context)
 
     def _keeps_real_time(self, callback: Callable[..., object]) -> bool:

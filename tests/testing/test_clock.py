@@ -18,7 +18,7 @@ from kwire.messages.alter_client_quotas import (
     EntityData,
     OpData,
 )
-from kwire.testing import Broker, Exchange
+from kwire.testing import Broker, Exchange, SecureBroker
 from kwire.testing.durations import to_ms
 from kwire.testing.loop import ControlledLoop
 
@@ -295,9 +295,10 @@ def test_jump_sets_the_wall_clock_and_ends_no_session(broker: Broker) -> None:
     assert -3_600_000 <= second.timestamp - first.timestamp < -3_500_000
 
 
-def test_day_of_an_idle_broker_is_some_thousand_steps() -> None:
+@pytest.mark.parametrize("kind", [Broker, SecureBroker])
+def test_day_of_an_idle_broker_is_some_thousand_steps(kind: type[Broker]) -> None:
     """Checks that run every few seconds must not be steps; see CHECKS in loop.py."""
-    with Broker() as broker:
+    with kind() as broker:
         broker.group("g")
         assert broker._thread is not None
         loop = broker._thread.loop

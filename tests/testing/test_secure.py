@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from kwire.messages.create_delegation_token import CreateDelegationTokenRequest
+from kwire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from kwire.server.security.jaas import parse_jaas_config
 from kwire.testing import Acl, Broker, SecureBroker
 from kwire.testing.secure import MECHANISMS, jaas
@@ -171,6 +173,19 @@ def test_unknown_words_are_refused_with_the_nearest_known_one(broker: SecureBrok
     ):
         with pytest.raises(ValueError, match=match):
             call()
+
+
+def test_delegation_token_ends_in_the_brokers_time() -> None:
+    with SecureBroker({"delegation.token.secret.key": "a long random text"}) as broker:
+        request = CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+        made = broker.client.ask(request, 2)
+        assert made.error_code == 0
+        counts = []
+        for duration in ("23h", "2h"):
+            broker.clock.advance(duration)
+            described = broker.client.ask(DescribeDelegationTokenRequest(owners=None), 2)
+            counts.append(len(described.tokens))
+        assert counts == [1, 0]
 
 
 def test_jaas_escapes_what_ends_a_value() -> None:

@@ -74,6 +74,7 @@ DRIVEN = {
     "expiry of transactional ids": "test_clock:transactional_id_expires_and_its_producer_is_told",
     "expiry of producer ids": "test_clock:producer_id_is_forgotten_after_a_day",
     "expiry of committed offsets": "test_clock:offsets_expire_after_their_retention",
+    "delegation tokens": "test_secure:delegation_token_ends_in_the_brokers_time",
     "quotas": "test_clock:quota_is_measured_in_the_brokers_time",
 }
 VERBS = {
