@@ -58,6 +58,7 @@ TOOLS = {
     "test_log_dirs": "kafka-log-dirs",
     "test_dump_log": "kafka-dump-log",
     "test_group_is": "kafka-consumer-groups",
+    "test_group_of": "kafka-consumer-groups",
     "test_offsets_are_reset": "kafka-consumer-groups",
 }
 

@@ -440,3 +440,26 @@ def test_level_of_a_feature_is_lowered_and_raised_and_survives_a_restart(
     assert level() == "1"
     run("kafka-features", "upgrade", "--feature", "transaction.version=2")
     assert level() == "2"
+
+
+@pytest.mark.compat(f"java-tools {KAFKA_4}", "tools")
+def test_group_of_the_consumer_protocol_reads_and_is_listed_and_described(
+    tool_of_4: Tool, name: str
+) -> None:
+    """The Java client with group.protocol=consumer; kafka-consumer-groups and kafka-groups with its type."""
+    tool = tool_of_4
+    tool("kafka-topics", "--create", "--topic", name, "--partitions", "2")
+    produce(tool, name, [f"k{number}:v" for number in range(60)])
+    protocol = ("--consumer-property", "group.protocol=consumer")
+    assert len(consume(tool, name, 60, "--group", name, "--from-beginning", *protocol)) == 60
+    listed = tool("kafka-consumer-groups", "--list", "--type", "consumer", "--state")
+    assert [row[1:] for row in words(listed, name)] == [["Consumer", "Empty"]]
+    assert [row[1:] for row in words(tool("kafka-groups", "--list"), name)] == [
+        ["Consumer", "consumer"]
+    ]
+    assert sum(committed(tool, name).values()) == 60
+    of_group = ("--group", name)
+    (state,) = words(tool("kafka-consumer-groups", "--describe", *of_group, "--state"), name)
+    assert state[-2:] == ["Empty", "0"] and "uniform" in state
+    assert "successful" in tool("kafka-consumer-groups", "--delete", *of_group)
+    assert name not in tool("kafka-consumer-groups", "--list").split()

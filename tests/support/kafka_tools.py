@@ -24,6 +24,7 @@ _TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-verifiable-consumer": ("org.apache.kafka.tools.VerifiableConsumer",),
     "kafka-consumer-groups": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",),
     "kafka-configs": ("kafka.admin.ConfigCommand",),
+    "kafka-groups": ("org.apache.kafka.tools.GroupsCommand",),
     "kafka-features": ("org.apache.kafka.tools.FeatureCommand",),
     "kafka-client-metrics": ("org.apache.kafka.tools.ClientMetricsCommand",),
     "kafka-get-offsets": ("org.apache.kafka.tools.GetOffsetShell",),
