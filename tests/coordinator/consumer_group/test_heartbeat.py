@@ -31,6 +31,7 @@ from tests.coordinator.consumer_group.group_machine import (
     ConsumerMachine,
     assigned,
     topic,
+    topic_id,
 )
 from tests.coordinator.machine import GROUP
 
@@ -216,6 +217,19 @@ def test_members_choose_the_assignor_by_vote(machine: ConsumerMachine) -> None:
     assert machine.group.preferred_assignor() == "range"
     machine.beat("m1", -1)
     assert machine.group.preferred_assignor() == "uniform"
+
+
+def test_of_two_assignors_with_as_many_votes_the_one_that_came_last_counts(
+    machine: ConsumerMachine,
+) -> None:
+    """Recorded from Apache Kafka 4.3.0."""
+    machine.beat("m1", 0, server_assignor="uniform")
+    machine.beat("m2", 0, server_assignor="range")
+    members = machine.group.members
+    assert machine.group.preferred_assignor() == "uniform"
+    assert machine.group.preferred_assignor(members["m2"], members["m2"]) == "range"
+    assert machine.group.preferred_assignor(members["m1"], members["m1"]) == "uniform"
+    assert machine.group.target["m1"] == {topic_id("foo"): frozenset({0, 1, 2})}
 
 
 def test_a_full_group_refuses_new_members_only() -> None:

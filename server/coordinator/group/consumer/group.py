@@ -19,7 +19,6 @@ from ..kinds import Committer, PartitionCheck
 from ..memory import GROUP_BYTES, MEMBER_BYTES, GroupMemory
 from ..offset_store import OffsetStore
 from .member import NO_PARTITIONS, ConsumerGroupMember, PartitionEpochs, Partitions
-from .order import names_in_order
 
 INITIAL_EPOCH = 1
 
@@ -237,15 +236,20 @@ class ConsumerGroup:
     def preferred_assignor(
         self, old: ConsumerGroupMember | None = None, new: ConsumerGroupMember | None = None
     ) -> str | None:
-        """The assignor that most members name, with one member changed; None if nobody names one."""
-        counts = Counter(self.assignors)
+        """The assignor that most members name, with one member changed; None if nobody names one.
+
+        Shape: of two with as many, one that nobody else names, or else `uniform`. That is how Apache Kafka's tables
+        have them, which decide.
+        """
+        counts = Counter(
+            {name: self.assignors[name] for name in sorted(self.assignors, reverse=True)}
+        )
         _count(counts, None if old is None else old.server_assignor, -1)
-        _count(counts, None if new is None else new.server_assignor, 1)
-        best = None
-        for name in names_in_order(list(counts)):
-            if best is None or counts[name] > counts[best]:
-                best = name
-        return best
+        wanted = None if new is None else new.server_assignor
+        if wanted and wanted not in counts:
+            counts = Counter({wanted: 0, **counts})
+        _count(counts, wanted, 1)
+        return max(counts, key=counts.__getitem__, default=None)
 
     def topics_with(self, old: ConsumerGroupMember, new: ConsumerGroupMember) -> Topics:
         """The subscribed topics if `new` takes the place of `old`."""

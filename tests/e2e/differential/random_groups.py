@@ -1,0 +1,485 @@
+"""The same random requests of members of a consumer group to two brokers, answers and records compared.
+
+Members have ids of their own making (KIP-1082) and topics are chosen so that Apache Kafka's assignors meet them in
+the same order on both brokers; so every answer, and every record in __consumer_offsets, has to be the same.
+
+usage: python -m tests.e2e.differential.random_groups [--seeds 1-100] [--steps 40]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kwire.api import ApiKey
+from kwire.codec import decode, encode
+from kwire.messages.internal.consumer_protocol import ConsumerProtocolSubscription, TopicPartition
+from kwire.messages.internal.group_metadata import GroupMetadataValue
+from kwire.records.batch import iter_batches
+from server.coordinator.group.consumer.order import topics_in_order
+from server.coordinator.group.consumer.records import KEY_TYPES
+from server.coordinator.group.partitioner import partition_for
+from server.coordinator.group.stored import decode_record, encode_record
+
+from ...support.broker_process import SINGLE_BROKER_CONFIG, BrokerProcess, KwireBroker
+from ...support.kafka import KAFKA_4, kafka_broker
+from ...support.wire_client import plain as plain_fields
+from .groups import find
+from .peer import NODE_ID, Peer
+
+#: Targets are made with the request that asks for them, so that the time between requests does not count.
+CONFIG = {"group.consumer.assignment.interval.ms": "0", "group.consumer.max.size": "8"}
+PARTITIONS = {"t0": 5, "t1": 3, "t2": 1}
+NAMES = tuple(PARTITIONS)
+MEMBERS = 6
+REGEX_S = 0.3
+
+
+class Step(NamedTuple):
+    """One request of member number `who`; `more` are the fields that differ from the usual ones."""
+
+    kind: str
+    who: int
+    more: dict[str, Any]
+
+
+def program(seed: int, steps: int) -> list[Step]:
+    """Make the steps of one run."""
+    rng = random.Random(seed)
+
+    def wishes() -> dict[str, Any]:
+        names = rng.sample(NAMES, rng.choice((1, 1, 2, 2, 3, 0)))
+        found: dict[str, Any] = {"names": names}
+        if rng.random() < 0.2:
+            found["server_assignor"] = rng.choice(("uniform", "range", "other"))
+        if rng.random() < 0.1:
+            found["rack_id"] = rng.choice(("r1", "r2"))
+        return found
+
+    made = []
+    kinds = {"join": 5, "beat": 14, "leave": 2, "away": 1, "describe": 1}
+    kinds |= {"commit": 2, "fetch": 1, "delete": 0.3, "regex": 0.5}
+    kinds |= {"classic join": 2, "classic sync": 3, "classic beat": 3, "classic leave": 1}
+    for _ in range(steps):
+        kind = rng.choices(list(kinds), list(kinds.values()))[0]
+        who = rng.randrange(MEMBERS)
+        more: dict[str, Any] = {}
+        if kind in ("join", "classic join"):
+            more = wishes()
+            if rng.random() < 0.2:
+                more["instance_id"] = f"i{rng.randrange(2)}"
+        elif kind == "regex":
+            more["regex"] = rng.choice(("topic-.*", "topic-t[01]-.*", "none", "", "t("))
+        elif kind in ("commit", "fetch"):
+            more["epoch"] = rng.choice((0, 0, 0, -1, 1, None))
+            more["name"] = rng.choice(NAMES)
+        elif kind == "beat":
+            more["owned"] = rng.choice(("all", "all", "all", "none", "old", "nothing"))
+            more["epoch"] = rng.choice((0, 0, 0, 0, 0, 0, 0, -1, 1))
+            if rng.random() < 0.2:
+                more |= wishes()
+        made.append(Step(kind, who, more))
+    return made
+
+
+class Member:
+    """What a client knows of itself."""
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.instance_id: str | None = None
+        self.epoch = 0
+        self.names: list[str] = []
+        self.assigned: list[dict[str, Any]] = []
+        self.before: list[dict[str, Any]] = []
+
+
+def make_topics(broker: BrokerProcess) -> dict[str, str]:
+    """Make topics whose ids are in an order that another broker's can have; return their names."""
+    peer = Peer(broker, "topic")
+    ids: dict[str, list[tuple[bytes, str]]] = {plain: [] for plain in NAMES}
+    for attempt in range(100):
+        for plain in NAMES:
+            name = peer.create_topic(f"{plain}-{attempt:02}", PARTITIONS[plain])
+            ids[plain].append((peer.topic_id(name), name))
+        for some in itertools.product(*ids.values()):
+            if is_in_order([topic_id for topic_id, _ in some]):
+                peer.close()
+                return {plain: name for plain, (_, name) in zip(NAMES, some, strict=True)}
+    raise AssertionError("no topics in order")
+
+
+def is_in_order(ids: list[bytes]) -> bool:
+    """Whether all assignors meet the topics in this order."""
+    subsets = [ids, ids[:2], ids[1:], [ids[0], ids[2]]]
+    signed = [int.from_bytes(each[:8], "big", signed=True) for each in ids]
+    return signed == sorted(signed) and all(
+        topics_in_order(some, presized=presized) == some
+        for some in subsets
+        for presized in (False, True)
+    )
+
+
+class Side:
+    """One broker, and what its members know; ids of topics are replaced by their names."""
+
+    def __init__(self, broker: BrokerProcess, group: str, full: Mapping[str, str]) -> None:
+        self.peer = Peer(broker, group)
+        self.group = group
+        find(self.peer, self.group)
+        self.full = full
+        self.topics = {plain: self.peer.topic_id(name) for plain, name in full.items()}
+        self.names = {topic_id: name for name, topic_id in self.topics.items()}
+        self.members = {
+            (kind, who): Member(f"{kind}{who}") for kind in "nc" for who in range(MEMBERS)
+        }
+
+    def play(self, step: Step) -> Any:
+        """Send a step's request; return the answer in comparable form."""
+        answer = getattr(self, step.kind.replace(" ", "_"))(step.who, step.more)
+        return self.plain(answer)
+
+    def plain(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            for topic_id, name in self.names.items():
+                value = value.replace(topic_id, name.encode().ljust(16))
+            for plain, full in self.full.items():
+                value = value.replace(full.encode(), plain.encode())
+            return value
+        if isinstance(value, str):
+            for plain, full in self.full.items():
+                value = value.replace(full, plain)
+            return value
+        if isinstance(value, Mapping):
+            return {
+                self.plain(key): self.plain(one)
+                for key, one in value.items()
+                # The text says what is wrong with an expression, each library in its own words.
+                if key != "client_host" and (key != "error_message" or value["error_code"] != 128)
+            }
+        if isinstance(value, frozenset | set):
+            return sorted(self.plain(one) for one in value)
+        if isinstance(value, tuple):
+            return tuple(self.plain(one) for one in value)
+        if isinstance(value, list):
+            found = [self.plain(one) for one in value]
+            if found and isinstance(found[0], dict):
+                found.sort(key=repr)
+            elif found and isinstance(found[0], int):
+                found.sort()
+            return found
+        return value
+
+    # Members of the consumer protocol
+
+    def _heartbeat(self, member: Member, **fields: Any) -> dict[str, Any]:
+        answer = self.peer.ask(
+            ApiKey.CONSUMER_GROUP_HEARTBEAT,
+            1,
+            {
+                "group_id": self.group,
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "subscribed_topic_regex": None,
+                **fields,
+            },
+        )
+        if answer["error_code"] == 0 and answer["member_epoch"] >= 0:
+            member.epoch = answer["member_epoch"]
+            if answer["assignment"] is not None:
+                member.before = member.assigned
+                member.assigned = answer["assignment"]["topic_partitions"]
+        return answer
+
+    def _wishes(self, more: dict[str, Any]) -> dict[str, Any]:
+        wishes = {key: more[key] for key in ("server_assignor", "rack_id") if key in more}
+        if "names" in more:
+            wishes["subscribed_topic_names"] = [self.full[name] for name in more["names"]]
+        return wishes
+
+    def join(self, who: int, more: dict[str, Any]) -> dict[str, Any]:
+        member = self.members["n", who]
+        if "instance_id" in more:
+            member.instance_id = more["instance_id"]
+        wishes = {"rebalance_timeout_ms": 300_000, "topic_partitions": []}
+        return self._heartbeat(member, member_epoch=0, **wishes, **self._wishes(more))
+
+    def beat(self, who: int, more: dict[str, Any]) -> dict[str, Any]:
+        member = self.members["n", who]
+        owned = {
+            "all": member.assigned,
+            "old": member.before,
+            "none": None,
+            "nothing": [],
+        }[more["owned"]]
+        epoch = max(member.epoch + more["epoch"], 1)
+        return self._heartbeat(
+            member, member_epoch=epoch, topic_partitions=owned, **self._wishes(more)
+        )
+
+    def leave(self, who: int, more: dict[str, Any]) -> dict[str, Any]:
+        return self._heartbeat(self.members["n", who], member_epoch=-1)
+
+    def away(self, who: int, more: dict[str, Any]) -> dict[str, Any]:
+        return self._heartbeat(self.members["n", who], member_epoch=-2)
+
+    def regex(self, who: int, more: dict[str, Any]) -> Any:
+        """A member asks for an expression, which is resolved a moment later, at most every ten seconds."""
+        member = self.members["n", who]
+        wishes = {"subscribed_topic_regex": more["regex"], "subscribed_topic_names": []}
+        answer = self._heartbeat(member, member_epoch=max(member.epoch, 1), **wishes)
+        time.sleep(REGEX_S)
+        return answer
+
+    def _committer(self, who: int, more: dict[str, Any]) -> tuple[str, int]:
+        member = self.members["n", who]
+        if more["epoch"] is None:
+            return "", -1
+        return member.member_id, max(member.epoch + more["epoch"], 0)
+
+    def commit(self, who: int, more: dict[str, Any]) -> Any:
+        member_id, epoch = self._committer(who, more)
+        parts = [
+            {"partition_index": number, "committed_offset": 5, "committed_metadata": ""}
+            for number in range(PARTITIONS[more["name"]])
+        ]
+        request = {
+            "group_id": self.group,
+            "member_id": member_id,
+            "generation_id_or_member_epoch": epoch,
+            "topics": [{"name": self.full[more["name"]], "partitions": parts}],
+        }
+        return self.peer.ask(ApiKey.OFFSET_COMMIT, 9, request)
+
+    def fetch(self, who: int, more: dict[str, Any]) -> Any:
+        member_id, epoch = self._committer(who, more)
+        topic = {"name": self.full[more["name"]], "partition_indexes": [0, 1, 2, 3]}
+        row = {"group_id": self.group, "topics": [topic]}
+        row |= {"member_id": member_id or None, "member_epoch": epoch}
+        return self.peer.ask(ApiKey.OFFSET_FETCH, 9, {"groups": [row]})
+
+    def delete(self, who: int, more: dict[str, Any]) -> Any:
+        return self.peer.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": [self.group]})
+
+    def describe(self, who: int, more: dict[str, Any]) -> dict[str, Any]:
+        request = {"group_ids": [self.group], "include_authorized_operations": True}
+        return self.peer.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request)
+
+    def has_consumers(self) -> bool:
+        """Whether a member of the consumer protocol is there, so that the group is no classic one."""
+        rows = self.describe(0, {})["groups"][0]["members"]
+        return any(row["member_type"] == 1 for row in rows)
+
+    # Members of the classic protocol
+
+    def _subscription(self, member: Member) -> bytes:
+        names = {topic_id: self.full[name] for topic_id, name in self.names.items()}
+        message = ConsumerProtocolSubscription(
+            topics=[self.full[name] for name in member.names],
+            owned_partitions=[
+                TopicPartition(topic=names[row["topic_id"]], partitions=row["partitions"])
+                for row in member.assigned
+            ],
+        )
+        return b"\0\1" + encode(message, 1)
+
+    def classic_join(self, who: int, more: dict[str, Any]) -> Any:
+        if not self.has_consumers():
+            return None
+        member = self.members["c", who]
+        member.names = more["names"]
+        answer = self.peer.ask(
+            ApiKey.JOIN_GROUP,
+            9,
+            {
+                "group_id": self.group,
+                "session_timeout_ms": 300_000,
+                "rebalance_timeout_ms": 300_000,
+                "member_id": member.member_id,
+                "group_instance_id": None,
+                "protocol_type": "consumer",
+                "protocols": [{"name": "range", "metadata": self._subscription(member)}],
+            },
+        )
+        if answer["error_code"] == 0:
+            member.epoch = answer["generation_id"]
+        return answer
+
+    def classic_sync(self, who: int, more: dict[str, Any]) -> Any:
+        member = self.members["c", who]
+        request = {
+            "group_id": self.group,
+            "generation_id": member.epoch,
+            "member_id": member.member_id,
+        }
+        return self.peer.ask(ApiKey.SYNC_GROUP, 3, request)
+
+    def classic_beat(self, who: int, more: dict[str, Any]) -> Any:
+        member = self.members["c", who]
+        request = {
+            "group_id": self.group,
+            "generation_id": member.epoch,
+            "member_id": member.member_id,
+        }
+        return self.peer.ask(ApiKey.HEARTBEAT, 4, request)
+
+    def classic_leave(self, who: int, more: dict[str, Any]) -> Any:
+        member_id = self.members["c", who].member_id
+        members = [{"member_id": member_id, "group_instance_id": None}]
+        return self.peer.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": self.group, "members": members})
+
+    # What is stored
+
+    def records(self) -> list[Any]:
+        """The records of the group; those that kwire would write in other bytes are an error."""
+        topic = "__consumer_offsets"
+        number = partition_for(
+            self.group, int(SINGLE_BROKER_CONFIG["offsets.topic.num.partitions"])
+        )
+        row = {"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 26}
+        answer = self.peer.ask(
+            ApiKey.FETCH,
+            11,
+            {
+                "replica_id": -1,
+                "max_wait_ms": 0,
+                "min_bytes": 0,
+                "max_bytes": 1 << 26,
+                "topics": [{"topic": topic, "partitions": [row]}],
+            },
+        )
+        (found,) = answer["responses"][0]["partitions"]
+        texts = []
+        for batch in iter_batches(found["records"]):
+            for each in batch.records():
+                key, value = bytes(each.key), each.value and bytes(each.value)
+                if int.from_bytes(key[:2], "big") not in (*KEY_TYPES, 0, 1, 2):
+                    continue
+                try:
+                    record = decode_record(key, value)
+                except Exception as error:
+                    raise AssertionError(f"{self.peer.broker.kind}: {key!r} {value!r}") from error
+                if record.group_id != self.group:
+                    continue
+                assert decode_record(*encode_record(record)) == record
+                texts.append(self.text(record))
+        # Members of one step come in the order of a table of Java.
+        return [
+            each
+            for _, run in itertools.groupby(texts, lambda text: (text[0], text[-1] is None))
+            for each in sorted(run, key=repr)
+        ]
+
+    def text(self, record: Any) -> Any:
+        """A record without its group, times and hashes."""
+        name, value = type(record).__name__, record.value
+        if name == "GroupRecord":
+            if value is not None:
+                value = decode(GroupMetadataValue, value, value[1], 2)
+                value.current_state_timestamp = 0
+            return name, self.plain(plain_fields(value, 3)) if value is not None else None
+        if name == "OffsetRecord":
+            tp = record.tp
+            return name, self.plain(tp.topic), tp.partition, value and value.offset
+        if name == "RegexRecord":
+            return name, record[1], value and sorted(self.plain(each) for each in value.topics)
+        if name == "EpochRecord":
+            return name, None if value is None else (value[0], "none" if value[1] == 0 else "some")
+        if name == "TargetEpochRecord":
+            return name, None if value is None else value[0]
+        shown = {
+            field: getattr(value, field)
+            for field in getattr(value, "__slots__", ()) or getattr(value, "__dict__", ())
+        }
+        if value is not None and not shown:
+            shown = value
+        return name, record[1], self.plain(shown) if value is not None else None
+
+
+def differences(sides: Sequence[Side], steps: Sequence[Step]) -> list[str]:
+    """Play steps on both; return where they differ, the first answer or all records."""
+    for number, step in enumerate(steps):
+        found = [side.play(step) for side in sides]
+        if found[0] != found[1]:
+            return [f"step {number} {step}:\n  {found[0]}\n  {found[1]}"]
+    stored = [side.records() for side in sides]
+    if stored[0] == stored[1]:
+        return []
+    found = [
+        f"record {number}:\n  {one}\n  {two}"
+        for number, (one, two) in enumerate(zip(*stored, strict=False))
+        if one != two
+    ]
+    return [*found[:3], f"{len(stored[0])} and {len(stored[1])} records"]
+
+
+class Runs:
+    """Runs of programs on two brokers, each with a group of its own."""
+
+    def __init__(self, brokers: Sequence[BrokerProcess]) -> None:
+        self.sides = [(broker, make_topics(broker)) for broker in brokers]
+        self.count = 0
+
+    def run(self, steps: Sequence[Step]) -> list[str]:
+        """Return where the brokers differ."""
+        self.count += 1
+        sides = [Side(broker, f"group-{self.count}", topics) for broker, topics in self.sides]
+        try:
+            return differences(sides, steps)
+        finally:
+            for side in sides:
+                side.peer.close()
+
+    def shrunk(self, steps: list[Step]) -> list[Step]:
+        """Leave out what the difference does not need."""
+        width = len(steps) // 2
+        while width:
+            start = 0
+            while start < len(steps):
+                fewer = steps[:start] + steps[start + width :]
+                if fewer and self.run(fewer):
+                    steps = fewer
+                else:
+                    start += width
+            width //= 2
+        return steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="1-20")
+    parser.add_argument("--steps", type=int, default=40)
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("-")
+    with tempfile.TemporaryDirectory() as folder:
+        patient = {"broker.session.timeout.ms": "30000", "node.id": str(NODE_ID)}
+        kafka = kafka_broker(KAFKA_4, Path(folder) / "kafka", config=CONFIG | patient)
+        kwire = KwireBroker(Path(folder) / "kwire", config=CONFIG | {"broker.id": str(NODE_ID)})
+        with kafka, kwire:
+            runs = Runs((kafka, kwire))
+            bad = 0
+            for seed in range(int(first), int(last or first) + 1):
+                steps = program(seed, given.steps)
+                found = runs.run(steps)
+                if found:
+                    bad += 1
+                    few = runs.shrunk(steps)
+                    print(f"seed {seed}: {len(few)} steps")
+                    for step in few:
+                        print("   ", step)
+                    print("\n".join(runs.run(few)), flush=True)
+                    if bad > 4:
+                        break
+                else:
+                    print(f"seed {seed}: the same", flush=True)
+            print(f"{bad} differ")
+
+
+if __name__ == "__main__":
+    main()
