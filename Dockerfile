@@ -6,7 +6,7 @@ FROM ${BASE} AS build
 # Only for this stage, and only if it is given.
 ARG PIP_INDEX_URL
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY kwire kwire
 COPY pipeline pipeline
 COPY server server

@@ -25,11 +25,11 @@ $(BIN)/python:
 		'on Debian and Ubuntu: apt-get install python3 python3-venv'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(RUN_READY): pyproject.toml | $(BIN)/python
+$(RUN_READY): pyproject.toml setup.py kwire/_native.pyx | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(READY): pyproject.toml | $(BIN)/python
+$(READY): pyproject.toml setup.py kwire/_native.pyx | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 

@@ -137,14 +137,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        deep = {"kwire.produce.validation": "deep"}
+        deep, standard = ({"kwire.produce.validation": name} for name in ("deep", "standard"))
         # A deleted topic's files must not fill the disk while the next run is measured.
         quick = {"log.segment.delete.delay.ms": "1000"}
         subjects = [
             Subject(
                 "Apache Kafka 3.9.2", Kafka39Broker(root / "kafka", config=quick, jvm=BROKER_JVM)
             ),
-            Subject("kwire", KwireBroker(root / "kwire", config=quick)),
+            Subject("kwire", KwireBroker(root / "kwire", config=quick | standard)),
             Subject("kwire deep", KwireBroker(root / "deep", config=quick | deep)),
         ]
         started = []

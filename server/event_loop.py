@@ -9,6 +9,8 @@ import os
 import sys
 from importlib.util import find_spec
 
+from kwire import native
+
 
 def uses_uvloop() -> bool:
     """Whether uvloop is installed and not switched off."""
@@ -18,4 +20,4 @@ def uses_uvloop() -> bool:
 def said_at_start() -> str:
     """What a broker of this process runs on, for its log and for `kwire --version`."""
     loop = "uvloop" if uses_uvloop() else "asyncio"
-    return f"Python {sys.version.split()[0]}, {loop}"
+    return f"Python {sys.version.split()[0]}, {loop}, {native.form()}"

@@ -205,14 +205,17 @@ class Turns:
         self._enter(work)
         return work.future
 
-    def has_time(self) -> bool:
-        """Whether the slice of this turn of the loop lasts, for work of a moment that nothing steps."""
+    def has_time(self, more_us: int = 0) -> bool:
+        """Whether the slice of this turn of the loop lasts, for work of a moment that nothing steps.
+
+        Shape: `more_us` counts as if the slice were so much longer.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return True  # nobody waits
         self._begin()
-        return self._now_us() < self._slice_end_us
+        return self._now_us() < self._slice_end_us + more_us
 
     async def pause(self, owner: object = None) -> None:
         """Let others go first if this turn's slice is used up; for coroutines, between their steps."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.forms import form
+
 if TYPE_CHECKING:
     from kwire.testing.certificates import Authority
     from tests.support.kafka_tools import ToolServers
@@ -129,6 +131,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if stage in STAGE_SECONDS:
             count, seconds = STAGE_TESTS[stage], STAGE_SECONDS[stage]
             terminalreporter.write_line(f"stage {stage}: {count} tests in {seconds:.1f} s")
+
+
+@pytest.fixture(params=["pure", "native"])
+def both_forms(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test without the native module, and with it."""
+    with form(request.param):
+        yield
 
 
 @pytest.fixture(scope="session")

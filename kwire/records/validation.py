@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kwire import native
 from kwire.errors import CorruptRecord, ErrorCode
 from kwire.records import legacy
 from kwire.records.batch import MAX_DECOMPRESSED_BYTES, RecordBatch
@@ -87,7 +88,7 @@ def validate_records(
         return _judge(batch, _walk_legacy(batch, max_bytes), compacted, bounds)
     body = batch.body(max_bytes)
     if not header.is_log_append_time:
-        summary, earliest, keyless = _scan(body, header.records_count, header.base_timestamp)
+        summary, earliest, keyless = _scanned(body, header.records_count, header.base_timestamp)
         if (
             bounds[0] <= earliest
             and summary.max_timestamp <= bounds[1]
@@ -98,8 +99,23 @@ def validate_records(
     return _judge(batch, _walk_body(batch, body), compacted, bounds)
 
 
-def _scan(data: bytes, count: int, base_timestamp: int) -> tuple[RecordsSummary, int, bool]:  # noqa: C901 - the hot loop
+def _scanned(data: bytes, count: int, base_timestamp: int) -> tuple[RecordsSummary, int, bool]:
     """Check the structure of all records; return (summary, earliest timestamp, any null key)."""
+    walk = native.walk_records
+    found = None if walk is None else walk(data, count)
+    earliest, latest, index_of_latest, consecutive, keyless = found or _scan(data, count)
+    latest += base_timestamp
+    if index_of_latest < 0 or latest <= NO_TIMESTAMP:
+        latest = index_of_latest = -1
+    summary = RecordsSummary(count, latest, index_of_latest, consecutive, [])
+    return summary, earliest + base_timestamp, keyless
+
+
+def _scan(data: bytes, count: int) -> tuple[int, int, int, bool, bool]:  # noqa: C901 - the hot loop
+    """Check the structure of all records.
+
+    Shape: (earliest timestamp delta, latest, its index, whether offset deltas are 0, 1, 2, ..., whether any key is null).
+    """
     size = len(data)
     check_count(count, size)
     position = 0
@@ -186,11 +202,7 @@ def _scan(data: bytes, count: int, base_timestamp: int) -> tuple[RecordsSummary,
         raise CorruptRecord("record is cut short", offset=position) from None
     if position != size:
         raise CorruptRecord(f"{size - position} bytes after the last record", offset=position)
-    latest += base_timestamp
-    if index_of_latest < 0 or latest <= NO_TIMESTAMP:
-        latest = index_of_latest = -1
-    summary = RecordsSummary(count, latest, index_of_latest, consecutive, [])
-    return summary, earliest + base_timestamp, keyless
+    return earliest, latest, index_of_latest, consecutive, keyless
 
 
 def _judge(

@@ -313,8 +313,9 @@ BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("allow.everyone.if.no.acl.found", BOOLEAN, "false", MEDIUM,
         doc="Whether everyone may use a resource that no ACL is about."),
     # Keys of kwire's own
-    key("kwire.produce.validation", STRING, "standard", MEDIUM, CLUSTER_WIDE, valid=one_of("standard", "deep"),
-        doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does."),
+    key("kwire.produce.validation", STRING, "auto", MEDIUM, CLUSTER_WIDE, valid=one_of("auto", "standard", "deep"),
+        doc="standard checks batch headers and CRC; deep also reads every record, as Apache Kafka does. auto is deep where"
+        " kwire's native module runs (kwire --version says so), and standard where it does not."),
     key("kwire.long.turn.ms", INT, "50", LOW, valid=at_least(1),
         doc="CPU time from which on a turn of the event loop is logged and counted as too long, with the request that was found"
         " at work."),

@@ -21,12 +21,14 @@ from struct import error as StructError
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
+from kwire import native
 from kwire.errors import CorruptRecord, ErrorCode
-from kwire.records.batch import MAX_DECOMPRESSED_BYTES
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES, read_header
 from kwire.records.compression import Codec
 from kwire.records.crc import crc32c
 from kwire.records.layout import (
     ATTRIBUTES_AT,
+    CODEC_MASK,
     HEADER,
     INT32,
     INT64,
@@ -50,12 +52,15 @@ from .reader import LogReader, LogSlice
 from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
 from .time_search import Effort, Found, TimeSearch
 from .validator import (
+    TOO_MUCH_HERE,
     AppendError,
     AppendInfo,
     AppendOrigin,
     append_info,
+    bytes_in_python,
     needs_rewrite,
     prepare,
+    reads_as_stated,
     target_codec,
 )
 
@@ -112,6 +117,7 @@ class Log:
         "offline",
         "on_truncation",
         "producers",
+        "reads_natively",
         "segments",
         "snapshots",
         "topic_id",
@@ -173,8 +179,12 @@ class Log:
         self._timestamp_after = config.message_timestamp_after_max_ms
         codec = target_codec(config)
         self._codec_ok = _CODEC_OK[codec]
-        self.may_rewrite = codec is not None or config.is_compacted or config.validation == "deep"
-        self._unusual = config.is_compacted or config.validation == "deep" or config.log_append_time
+        reads = config.is_compacted or config.validation == "deep"
+        #: Whether each batch's records are read, and the native module does it; what is not plain is prepared.
+        self.reads_natively = reads and native.walk_records is not None
+        reads_here = reads and not self.reads_natively
+        self.may_rewrite = codec is not None or reads_here
+        self._unusual = reads_here or config.log_append_time
         self.producers.expiration_ms = config.producer_id_expiration_ms
         for segment in self.segments[-1:]:
             segment.index_room = 0
@@ -276,7 +286,7 @@ class Log:
 
         Shape: offset and epoch are written into `records` in place if it is writable. The view
         is not kept. Where records must be read that were not `prepared`, no more than max_bytes are
-        decompressed. Errors: as value; TOO_MUCH_HERE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+        decompressed, and fewer where Python has to read them (`bytes_in_python`). Errors: as value; TOO_MUCH_HERE, CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
         MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, the producer
         errors, KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsLeader.
         """
@@ -320,9 +330,25 @@ class Log:
             return self._append_carefully(
                 records, leader_epoch, now_ms, origin, prepared, max_bytes
             )
+        must_read = self.reads_natively and not prepared
+        if must_read and attributes & CODEC_MASK and not max_bytes:
+            return TOO_MUCH_HERE
         if crc32c(records[ATTRIBUTES_AT:]) != crc:
             return AppendError(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch for {self.tp} fails its CRC check"
+            )
+        if must_read and not reads_as_stated(
+            records,
+            attributes,
+            count,
+            base_timestamp,
+            max_timestamp,
+            self.config,
+            now_ms,
+            max_bytes,
+        ):
+            return self._append_carefully(
+                records, leader_epoch, now_ms, origin, prepared, max_bytes
             )
         if producer_id >= 0:
             entry = self.producers.producers.get(producer_id)
@@ -395,6 +421,9 @@ class Log:
             return AppendError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline")
         if not records:  # an old client's message set may be empty
             return AppendInfo(-1, -1, NO_TIMESTAMP, self.log_start_offset, NO_TIMESTAMP, 0)
+        if not prepared and origin is _CLIENT and self.reads_natively:
+            prepared = self._reads_as_stated(records, now_ms, max_bytes)
+        max_bytes = bytes_in_python(records, max_bytes)
         checked = check_as_leader(
             records, self.config, self.tp, now_ms, origin, prepared, max_bytes
         )
@@ -432,6 +461,31 @@ class Log:
             self.log_start_offset,
             stamped.max_timestamp,
             len(stamped.records),
+        )
+
+    def _reads_as_stated(self, records: memoryview, now_ms: int, max_bytes: int) -> bool:
+        # For batches that are stamped LogAppendTime; others that come to `_append_carefully` were read, or are unusual.
+        if not self.config.log_append_time:
+            return False
+        try:
+            header = read_header(records)
+        except CorruptRecord:
+            return False
+        return (
+            header.size == len(records)
+            and header.magic == 2
+            and not header.attributes & _UNUSUAL_ATTRIBUTES
+            and self._codec_ok[header.codec]
+            and reads_as_stated(
+                records,
+                header.attributes,
+                header.records_count,
+                header.base_timestamp,
+                header.max_timestamp,
+                self.config,
+                now_ms,
+                max_bytes,
+            )
         )
 
     def _write_checked(self, checked: Written, first_offset: int) -> None:

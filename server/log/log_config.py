@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from kwire import native
+
 if TYPE_CHECKING:
     from ..config import BrokerConfig
     from ..config.definitions import Value
@@ -46,7 +48,7 @@ class LogConfig:
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     max_transaction_timeout_ms: int = 15 * 60 * 1000
     validation: str = "standard"
-    """`standard` checks batch headers; `deep` also every record (kwire.produce.validation)."""
+    """`standard` checks batch headers; `deep` also every record."""
 
     @classmethod
     def of(cls, config: BrokerConfig, topic: Mapping[str, Value]) -> LogConfig:
@@ -82,7 +84,7 @@ class LogConfig:
             min_cleanable_dirty_ratio=cast(float, topic["min.cleanable.dirty.ratio"]),
             producer_id_expiration_ms=config.get_int("producer.id.expiration.ms"),
             max_transaction_timeout_ms=config.get_int("transaction.max.timeout.ms"),
-            validation=config.get_str("kwire.produce.validation"),
+            validation=validation_of(config.get_str("kwire.produce.validation")),
         )
 
     @property
@@ -106,6 +108,13 @@ class LogConfig:
     def log_append_time(self) -> bool:
         """Whether the broker's clock stamps the records."""
         return self.message_timestamp_type == "LogAppendTime"
+
+
+def validation_of(setting: str) -> str:
+    """What a value of kwire.produce.validation means here: reading records costs little only where it is done natively."""
+    if setting == "auto":
+        return "standard" if native.walk_records is None else "deep"
+    return setting
 
 
 def _timestamp_bounds(topic: Mapping[str, object]) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 Pure: bytes in, bytes or an error out. Always checked, from the header: magic, size, CRC, codec,
 base offset 0, last_offset_delta + 1 = records_count > 0, no control batch from a client, a sequence
 beside a producer id, timestamps within bounds. Each record is read where something needs it: a
-compacted topic (keys), magic 0 and 1, another `compression.type`, or `validation=deep`.
+compacted topic (keys), magic 0 and 1, another `compression.type`, or `validation=deep`. Where the
+native module runs, a batch that is as its header states costs little to read (`reads_as_stated`).
 Source: UnifiedLog.analyzeAndValidateRecords, LogValidator.
 """
 
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from functools import partial
-from typing import NamedTuple, final
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple, final
 
+from kwire import native
 from kwire.errors import (
     CorruptRecord,
     ErrorCode,
@@ -28,12 +31,25 @@ from kwire.records.batch import (
     read_header,
     verify_crc,
 )
-from kwire.records.compression import Codec
-from kwire.records.layout import CODEC_MASK, NO_TIMESTAMP
-from kwire.records.record import TimestampType
+from kwire.records.compression import Codec, decompress
+from kwire.records.layout import CODEC_MASK, HEADER_SIZE, MAGIC_AT, NO_TIMESTAMP, RECORDS_AT
+from kwire.records.record import MIN_RECORD_SIZE, TimestampType
 from kwire.records.validation import MAX_ISSUES, RecordIssue, validate_records
 
 from .log_config import LogConfig
+
+if TYPE_CHECKING:
+    from kwire.types import RecordsBytes
+
+#: Reading and rewriting fewer bytes of decompressed records than this in the loop stalls it less
+#: than sending them to a worker process.
+INLINE_REWRITE_BYTES = 64 * 1024
+INLINE_REWRITE_RECORDS = 2000
+#: The same for bytes that are decompressed and read natively, and for those that are only read.
+INLINE_READ_BYTES = 1 << 20
+INLINE_WALK_BYTES = 8 << 20
+
+_COUNT = Struct(">57xi").unpack_from
 
 CODEC_BY_NAME = {
     "uncompressed": Codec.NONE,
@@ -288,13 +304,70 @@ def invalid_timestamps(errors: list[tuple[int, str]]) -> AppendError:
     )
 
 
-def needs_rewrite(records: memoryview, config: LogConfig) -> bool:
+def is_much_work(records: RecordsBytes) -> bool:
+    """Whether the header alone says that reading the records in Python would stall the loop for long."""
+    size = len(records)
+    return size > INLINE_REWRITE_BYTES or (
+        size >= HEADER_SIZE
+        and records[MAGIC_AT] == 2
+        and _COUNT(records)[0] > INLINE_REWRITE_RECORDS
+    )
+
+
+def bytes_in_python(records: RecordsBytes, max_bytes: int) -> int:
+    """How many bytes of a batch may be decompressed to be read in Python, where max_bytes may be decompressed natively."""
+    if max_bytes >= MAX_DECOMPRESSED_BYTES:
+        return max_bytes
+    return 0 if is_much_work(records) else min(max_bytes, INLINE_REWRITE_BYTES)
+
+
+def reads_as_stated(
+    records: memoryview,
+    attributes: int,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    config: LogConfig,
+    now_ms: int,
+    max_bytes: int,
+) -> bool:
+    """Read a magic 2 batch natively: whether its records are as its header states, and none is refused.
+
+    Shape: the caller has checked the header; `attributes` has no bits but codec and transaction. No more than max_bytes
+    are decompressed. If true, `prepare` would return the same records; if false, it has to say what is wrong, or
+    the batch is not plain, or too much.
+    """
+    body: memoryview | bytes = records[RECORDS_AT:]
+    if attributes & CODEC_MASK:
+        if count * MIN_RECORD_SIZE > max_bytes:
+            return False
+        try:
+            body = decompress(attributes & CODEC_MASK, 2, body, max_bytes)
+        except RecordError:
+            return False
+    walk = native.walk_records
+    if walk is None or len(body) > INLINE_WALK_BYTES:
+        return False
+    found = walk(body, count)
+    if found is None:
+        return False
+    earliest, latest, _, consecutive, keyless = found
+    if not consecutive or (keyless and config.is_compacted):
+        return False
+    if config.log_append_time:
+        return True
+    least, most = timestamp_bounds(config, now_ms)
+    right = max(base_timestamp + latest, NO_TIMESTAMP) == max_timestamp
+    return right and least <= base_timestamp + earliest and max_timestamp <= most
+
+
+def needs_rewrite(records: memoryview, config: LogConfig, *, natively: bool = False) -> bool:
     """Whether the records must be read one by one before they can be appended.
 
-    True for a compacted topic, deep validation, magic 0 and 1 and a codec other than the topic's.
-    False also where the batch is broken: appending says how.
+    True for a compacted topic and deep validation, unless records are read `natively`; for magic 0 and 1, and for a
+    codec other than the topic's. False also where the batch is broken: appending says how.
     """
-    if config.is_compacted or config.validation == "deep":
+    if not natively and (config.is_compacted or config.validation == "deep"):
         return True
     target = target_codec(config)
     position = 0

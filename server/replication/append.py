@@ -22,16 +22,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Container, Hashable, Sequence
 from concurrent.futures import BrokenExecutor
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
 
 from ..log.validator import (
+    INLINE_READ_BYTES,
     TOO_MUCH_HERE,
     AppendError,
     AppendInfo,
     AppendOrigin,
+    is_much_work,
     needs_rewrite,
     prepare,
 )
@@ -52,18 +53,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Reading and rewriting fewer bytes of decompressed records than this in the loop stalls it less
-#: than sending them to a worker process.
-INLINE_REWRITE_BYTES = 64 * 1024
-INLINE_REWRITE_RECORDS = 2000
+#: So much longer than long work (turns.py) batches may be decompressed in one turn, where they are read natively.
+READ_MORE_US = 12_000
 
 #: What waits is given so much time whatever the request says, so that a timeout of 0, which means
 #: not to wait for other replicas, does not refuse records that only have to be rewritten.
 LEAST_WAIT_MS = 1000
 
-_COUNT = Struct(">57xi").unpack_from
-_HEADER_SIZE = 61
-_MAGIC_AT = 16
 _CLIENT = AppendOrigin.CLIENT
 
 NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -276,16 +272,18 @@ class Appends:
             (queues is None or queue not in queues)
             or partition.append_refusal(acks) is not None  # a refusal needs no turn
         ):
+            max_bytes = self._bytes_here(partition)
             result = partition.append_as_leader(
-                records,
-                acks=acks,
-                now_ms=now_ms,
-                origin=origin,
-                max_bytes=self._bytes_here(records),
+                records, acks=acks, now_ms=now_ms, origin=origin, max_bytes=max_bytes
             )
             if result is not TOO_MUCH_HERE:
                 return result
-            must_read = True
+            # Without time for what is read natively, it waits for another turn.
+            must_read = (
+                max_bytes > 0
+                or not partition.log.reads_natively
+                or must_be_read(partition, records, origin)
+            )
         else:
             must_read = is_much_work(records) and must_be_read(partition, records, origin)
         if not self.memory.take(queue, len(records), must=origin is not _CLIENT):
@@ -311,11 +309,10 @@ class Appends:
             must_read,
         )
 
-    def _bytes_here(self, records: RecordsBytes) -> int:
-        """How many bytes of the records may be decompressed in this turn of the loop."""
-        if is_much_work(records) or not self._turns.has_time():
-            return 0
-        return INLINE_REWRITE_BYTES
+    def _bytes_here(self, partition: Partition) -> int:
+        """How many bytes of records may be decompressed in this turn of the loop."""
+        more_us = READ_MORE_US if partition.log.reads_natively else 0
+        return INLINE_READ_BYTES if self._turns.has_time(more_us) else 0
 
     async def _append_later(self, waiting: Waiting, waiter: CommitWaiter) -> None:
         """Append a batch once it is verified and prepared and its turn has come."""
@@ -324,6 +321,7 @@ class Appends:
         granted: Granted | None = None
         prepared: bytes | AppendError | None = None
         must_read = waiting.must_read
+        has_paused = not partition.log.reads_natively
         result: AppendResult = FAILED
         try:
             async with asyncio.timeout_at(waiting.give_up_at):
@@ -343,8 +341,11 @@ class Appends:
                     await turn.come
                     done = self._append_in_turn(waiting, prepared, granted)
                     if done is TOO_MUCH_HERE:
-                        must_read = True
                         asked = None
+                        must_read = has_paused or self._bytes_here(partition) > 0
+                        if not must_read:  # others have had the time of this turn
+                            has_paused = True
+                            await self._turns.pause(waiting.queue)
                         continue
                     if isinstance(done, AppendInfo | AppendError):
                         result = done
@@ -390,7 +391,7 @@ class Appends:
             now_ms=self._clock.now_ms(),
             origin=waiting.origin,
             prepared=prepared is not None,
-            max_bytes=self._bytes_here(records),
+            max_bytes=self._bytes_here(partition),
         )
 
     async def _prepare(self, waiting: Waiting) -> bytes | AppendError:
@@ -429,17 +430,10 @@ def _forget(asked: asyncio.Future[AppendError | Granted]) -> None:
 
 
 def must_be_read(partition: Partition, records: RecordsBytes, origin: AppendOrigin) -> bool:
-    """Whether a client's records must be read one by one, or rewritten, before they are appended."""
-    return origin is _CLIENT and needs_rewrite(memoryview(records), partition.log.config)
-
-
-def is_much_work(records: RecordsBytes) -> bool:
-    """Whether the header alone says that reading the records would stall the loop for long."""
-    size = len(records)
-    return size > INLINE_REWRITE_BYTES or (
-        size >= _HEADER_SIZE
-        and records[_MAGIC_AT] == 2
-        and _COUNT(records)[0] > INLINE_REWRITE_RECORDS
+    """Whether a client's records must be read one by one in Python, or rewritten, before they are appended."""
+    log = partition.log
+    return origin is _CLIENT and needs_rewrite(
+        memoryview(records), log.config, natively=log.reads_natively
     )
 
 

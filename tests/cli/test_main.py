@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kwire import native
 from kwire.testing import Broker
 from server.__main__ import COMMANDS, main, make_parser
 
@@ -77,4 +78,6 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("kwire ")
+    said = capsys.readouterr().out
+    assert said.startswith("kwire ")
+    assert said.endswith(f", {native.form()})\n")

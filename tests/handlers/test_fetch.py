@@ -619,5 +619,5 @@ def test_damaged_records_cannot_be_converted(room: Replicas) -> None:
     lying = bytearray(batch(b"1"))
     struct.pack_into(">b", lying, 61, 99)
     rewrite_crc(lying, 0)
-    room.append("a", bytes(lying))
+    room.append_unread("a", bytes(lying))
     assert only(old(room, ("a", 0, 0), version=3)).error_code == ErrorCode.CORRUPT_MESSAGE

@@ -361,7 +361,7 @@ def test_what_takes_long_is_searched_in_a_worker(
     monkeypatch.setattr(room.executor, "in_worker", executor.in_worker)
     for name in "abc":
         room.create(name)
-        room.append(name, lying(1 << 20))
+        room.append_unread(name, lying(1 << 20))
         room.produce(name, b"1", timestamp=NOW + 1000)
     answer = asyncio.run(later(room, NOW + 500, MAX, LATEST))
     assert answer == [(0, 1, NOW + 1000), (0, 1, NOW + 1000), (0, 2, -1)]
@@ -374,7 +374,7 @@ def test_search_is_begun_again_if_the_log_has_changed(
     room: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room.create("a")
-    room.append("a", lying(1 << 20))
+    room.append_unread("a", lying(1 << 20))
     searches = []
 
     async def in_worker(client: Any, function: Any, search: Any, *args: Any) -> Any:
@@ -410,7 +410,7 @@ def test_search_that_fails_costs_its_own_row_only(
     monkeypatch.setattr(room.executor, "in_worker", in_worker)
     for name in "ab":
         room.create(name)
-        room.append(name, lying(1 << 20))
+        room.append_unread(name, lying(1 << 20))
     assert asyncio.run(later(room, NOW + 500, LATEST)) == [(error, -1, -1), (0, 1, -1)]
 
 
@@ -418,7 +418,7 @@ def test_partition_that_went_during_its_search_is_missing(
     room: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room.create("a")
-    room.append("a", lying(1 << 20))
+    room.append_unread("a", lying(1 << 20))
 
     async def in_worker(*_: Any) -> Any:
         room.delete("a")
@@ -438,7 +438,7 @@ def test_lying_batch_of_64_megabytes_costs_the_loop_little(
 
     monkeypatch.setattr(room.executor, "in_worker", in_worker)
     room.create("a")
-    room.append("a", lying(64 << 20))
+    room.append_unread("a", lying(64 << 20))
     began = time.process_time()
     asyncio.run(later(room, NOW + 500))
     assert spent[0] < 0.05

@@ -13,7 +13,7 @@ from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicPr
 from kwire.records.batch import rewrite_crc
 from server.handlers.context import NO_REPLY, Later, NoReply
 from server.handlers.produce import produce
-from server.replication.append import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
+from server.log.validator import INLINE_REWRITE_BYTES, INLINE_REWRITE_RECORDS
 from tests.support.replicas import NOW, Replicas, batch, finish, topic_image, turns, values
 from tests.support.steps import finished
 from tests.support.transactions import transactional
@@ -23,7 +23,7 @@ LATEST = 11
 
 
 @pytest.fixture(params=["plain", "other"], autouse=True)
-def form(request: pytest.FixtureRequest, room: Replicas) -> None:
+def form(request: pytest.FixtureRequest, both_forms: None, room: Replicas) -> None:
     """Let each test send its requests to the plain form first, and then to the other alone."""
     room.plain = request.param == "plain"
 
@@ -506,7 +506,7 @@ def test_large_batch_is_recompressed_by_the_worker_and_nothing_overtakes_it(
 
 def test_many_small_records_leave_the_loop_too(room: Replicas) -> None:
     async def run() -> None:
-        room.create("a", configs={"cleanup.policy": "compact"})
+        room.create("a", configs={"compression.type": "snappy"})
         records = batch(*[b""] * (INLINE_REWRITE_RECORDS + 1), codec=1)
         assert len(records) < INLINE_REWRITE_BYTES
         answer = produce(room.context(LATEST), request(records))

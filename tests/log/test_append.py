@@ -29,6 +29,8 @@ from .logs import (
     values,
 )
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 
 def test_appended_batch_gets_offsets_and_leader_epoch_where_it_lies(tmp_path: Path) -> None:
     log = open_log(tmp_path)

@@ -12,7 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 #: What a wheel is built from.
-SOURCES = ("kwire", "server", "pipeline", "testing", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    *("kwire", "server", "pipeline", "testing"),
+    *("pyproject.toml", "setup.py", "README.md", "LICENSE"),
+)
 #: Modules that many people have in the folder they work in. Importing one of ours by their name would find these.
 USERS_OWN = (
     *("kwire", "server", "pipeline", "pyspark_kwire"),
@@ -62,7 +65,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def copy_sources(folder: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
     for name in SOURCES:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)

@@ -1,13 +1,15 @@
-"""`make release`: builds sdist and wheel from the last commit, and checks what was built.
+"""`make release`: builds sdist and wheels from the last commit, and checks what was built.
 
-What is built comes from `git archive`, so that nothing which lies in the working tree gets in. The wheel is built from
-the sdist. The sdist is unpacked and its unit layer runs in a new environment.
+What is built comes from `git archive`, so that nothing which lies in the working tree gets in. The wheels are built from
+the sdist: one for this platform and Python with the native module, if there is a compiler, and one without it for
+all others. The sdist is unpacked and its unit layer runs in a new environment.
 usage: python -m tests.packaging.release [--to FOLDER] [--without-tests]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -28,6 +30,8 @@ NEEDED = (
     "kwire/testing/py.typed",
     "kwire/pipeline/log4j2.properties",
 )
+#: A wheel for all platforms lacks it, and any other has it.
+NATIVE = re.compile(r"kwire/_native\.[^/]*\.(so|pyd)")
 RELEASE = re.compile(r"^## (\S+)", re.MULTILINE)
 
 
@@ -57,13 +61,16 @@ def wheel_problems(wheel: Path) -> list[str]:
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
         problems.append("the wheel lacks LICENSE")
     problems += [f"the wheel carries {name}" for name in names if "/tests/" in name]
+    if any(map(NATIVE.fullmatch, names)) == wheel.name.endswith("-none-any.whl"):
+        problems.append("the wheel's name and its native module do not fit together")
     return problems
 
 
-def run(*command: str | Path, folder: Path) -> None:
+def run(*command: str | Path, folder: Path, **variables: str) -> None:
     """Run a command; its failure ends the release."""
-    print("$", *command, flush=True)
-    subprocess.run([str(word) for word in command], cwd=folder, check=True)
+    print("$", *(f"{name}={value}" for name, value in variables.items()), *command, flush=True)
+    environment = {**os.environ, **variables}
+    subprocess.run([str(word) for word in command], cwd=folder, check=True, env=environment)
 
 
 def unpacked(archive: Path, folder: Path) -> Path:
@@ -74,11 +81,12 @@ def unpacked(archive: Path, folder: Path) -> Path:
     return top
 
 
-def build(source: Path, target: Path) -> tuple[Path, Path]:
-    """Build both from a source tree; return (sdist, wheel)."""
-    run(sys.executable, "-m", "build", "--outdir", target, folder=source)
-    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
-    return sdist, wheel
+def build(source: Path, target: Path) -> tuple[Path, list[Path]]:
+    """Build everything from a source tree; return (sdist, wheels)."""
+    for pure in ("0", "1"):
+        run(sys.executable, "-m", "build", "--outdir", target, folder=source, KWIRE_PURE=pure)
+    (sdist,) = target.glob("*.tar.gz")
+    return sdist, sorted(target.glob("*.whl"))
 
 
 def run_tests_of(sdist: Path, folder: Path) -> None:
@@ -108,16 +116,16 @@ def main() -> int:
             tar.extractall(source, filter="data")
         problems = release_problems(source)
         if not problems:
-            sdist, wheel = build(source, folder / "dist")
-            run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, folder=folder)
-            problems = wheel_problems(wheel)
+            sdist, wheels = build(source, folder / "dist")
+            run(sys.executable, "-m", "twine", "check", "--strict", sdist, *wheels, folder=folder)
+            problems = [problem for wheel in wheels for problem in wheel_problems(wheel)]
         if problems:
             print(*problems, sep="\n", file=sys.stderr)
             return 1
         if not options.without_tests:
             run_tests_of(sdist, folder)
         options.to.mkdir(parents=True, exist_ok=True)
-        for file in (sdist, wheel):
+        for file in (sdist, *wheels):
             shutil.copy(file, options.to)
             print(options.to / file.name)
     return 0

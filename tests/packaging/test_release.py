@@ -5,6 +5,8 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.release import ROOT, release_problems, wheel_problems
 
 
@@ -34,6 +36,27 @@ def test_change_note_that_is_left_is_refused(tmp_path: Path) -> None:
     tree(tmp_path, "0.2.0", "0.2.0")
     (tmp_path / "docs" / "changes" / "tls.added.md").write_text("TLS works.\n")
     assert release_problems(tmp_path) == ["docs/changes: not yet in CHANGELOG.md: tls.added.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "has_it", "fits"),
+    [
+        ("kwire-1-py3-none-any.whl", False, True),
+        ("kwire-1-py3-none-any.whl", True, False),
+        ("kwire-1-cp311-cp311-linux_x86_64.whl", True, True),
+        ("kwire-1-cp311-cp311-linux_x86_64.whl", False, False),
+    ],
+)
+def test_wheel_says_by_its_name_whether_it_has_the_native_module(
+    tmp_path: Path, name: str, has_it: bool, fits: bool
+) -> None:
+    wheel = tmp_path / name
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("kwire/_native.pyi", "")
+        if has_it:
+            archive.writestr("kwire/_native.cpython-311-x86_64-linux-gnu.so", "")
+    told = "the wheel's name and its native module do not fit together"
+    assert (told in wheel_problems(wheel)) is not fits
 
 
 def test_wheel_with_a_foreign_name_and_without_a_licence_is_named(tmp_path: Path) -> None:

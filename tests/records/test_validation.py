@@ -16,6 +16,8 @@ from kwire.records.validation import validate_records
 
 from .samples import PLAIN_RECORDS, RECORDS, T0, batch_of
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 
 def one_batch(records: list[bytes], **changes: int) -> RecordBatch:
     """A magic 2 batch around hand-made records."""

@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from kwire.errors import ErrorCode
 from kwire.records.batch import iter_batch_headers
 from kwire.records.compression import Codec
+from server.log import validator
 from server.log.validator import AppendError, AppendInfo, AppendOrigin
 from server.replication import append
 from server.replication.append import AppendRow, Granted, Verifier
 from server.replication.partition import Partition
 from server.turns import Turns
 from server.workers import TookTooLong, TookTooMuch
+from tests.support.forms import form
 from tests.support.replicas import NOW, Replicas, batch, stored, turns, values
 from tests.support.waiting import HeldExecutor, HeldVerifier
 
@@ -31,11 +33,14 @@ NOT_LEADER = AppendError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 FENCED = AppendError(ErrorCode.INVALID_PRODUCER_EPOCH)
 Result = AppendInfo | AppendError
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 
 @pytest.fixture(autouse=True)
 def small_is_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch over 500 bytes goes to the worker process."""
-    monkeypatch.setattr(append, "INLINE_REWRITE_BYTES", 500)
+    monkeypatch.setattr(validator, "INLINE_REWRITE_BYTES", 500)
+    monkeypatch.setattr(append, "INLINE_READ_BYTES", 500)
 
 
 def small(value: bytes) -> AppendRow | Any:
@@ -372,7 +377,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 def bomb(value: bytes = b"1", **options: Any) -> AppendRow | Any:
     """Small to look at; the value is made large."""
     records = batch(value + bytes(600), codec=Codec.GZIP, **options)
-    assert len(records) < append.INLINE_REWRITE_BYTES
+    assert len(records) < validator.INLINE_REWRITE_BYTES
     return memoryview(bytearray(records))
 
 
@@ -425,22 +430,48 @@ def test_many_batches_are_not_read_in_one_turn_of_the_loop(room: Replicas) -> No
     """The clock moves on by a millisecond each time it is read."""
 
     async def test(room: Replicas, worker: HeldExecutor) -> None:
-        partition = room.create("a", configs=COMPACTED)
+        partition = room.create("a", configs=GZIP)
         clock = itertools.count(0, 1000)
         room.replicas.appends._turns = Turns(lambda: next(clock), slice_us=5000)
-        senders = [Sender(str(number)) for number in range(20)]
+        senders = [Sender(str(number)) for number in range(40)]
         begun = [begin(room, (partition, small(b"1")), client=sender) for sender in senders]
         at_once = [each for each in begun if isinstance(each, list)]
-        assert 1 <= len(at_once) < 6
+        assert 1 <= len(at_once) < (18 if partition.log.reads_natively else 6)
         for _ in range(40):
             await turns()
         assert len(worker.waiting) > 5
         for each in worker.waiting:
             each.set_result(None)
         await turns(20)
-        assert len(visible(partition)) == 20
+        assert len(visible(partition)) == 40
 
     play(room, test)
+
+
+def test_compressed_batches_that_are_read_natively_wait_for_turns_of_the_loop(
+    room: Replicas,
+) -> None:
+    """The clock moves on by a millisecond each time it is read."""
+
+    async def test(room: Replicas, worker: HeldExecutor) -> None:
+        partition = room.create("a", configs=COMPACTED)
+        clock = itertools.count(0, 1000)
+        room.replicas.appends._turns = Turns(lambda: next(clock), slice_us=5000)
+        senders = [Sender(str(number)) for number in range(40)]
+        begun = [
+            begin(room, (partition, memoryview(batch(b"1", codec=Codec.LZ4))), client=sender)
+            for sender in senders
+        ]
+        at_once = [each for each in begun if isinstance(each, list)]
+        assert 1 <= len(at_once) < 18
+        for each in begun:
+            if not isinstance(each, list):
+                await each
+        assert len(visible(partition)) == 40
+        assert worker.waiting == []
+
+    with form("native"):
+        play(room, test)
 
 
 def test_batch_that_waits_longer_than_its_timeout_is_not_appended(

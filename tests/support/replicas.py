@@ -225,6 +225,10 @@ class Replicas:
             **options,
         )
 
+    def append_unread(self, name: str, records: bytes) -> Any:
+        """Append a batch whose records nobody looks at, as with kwire.produce.validation=standard."""
+        return self.append(name, records, prepared=True)
+
     def context(
         self, version: int, client_id: str | None = "test", handler: Any = produce
     ) -> RequestContext:

@@ -1,0 +1,158 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, embedsignature=True
+"""What the hot path does most, without the interpreter; optional, and equal to what Python does without it.
+
+Python is the reference. Each function names the Python function that it mirrors, does only the plain case of it, and
+returns None, with nothing done, for everything else: the Python function then does it, or says what is wrong. Bytes of
+clients are read through pointers, each step within bounds that are checked before it.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport getenv
+
+cdef extern from *:
+    """
+    #ifndef KWIRE_SOURCE
+    #define KWIRE_SOURCE ""
+    #endif
+    """
+    const char* KWIRE_SOURCE
+
+if getenv("KWIRE_PURE") != NULL and getenv("KWIRE_PURE")[0] == c"1":
+    raise ImportError("switched off by KWIRE_PURE=1")
+
+#: The hash of the source that this was built from; see setup.py.
+SOURCE = KWIRE_SOURCE.decode()
+
+
+cdef enum:
+    MIN_RECORD_SIZE = 7  # of kwire/records/record.py
+
+
+# -- integers of variable length: read_varint and read_varlong of kwire/records/record.py
+
+cdef inline bint read_varint(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
+    """Read a zig-zag integer of at most 32 bits, and go behind it; false where the bytes end, or it does not."""
+    cdef const uint8_t* p = at[0]
+    cdef uint32_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while p < end and shift <= 28:
+        byte = p[0]
+        raw |= (<uint32_t>(byte & 0x7F)) << shift
+        p += 1
+        if byte < 0x80:
+            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+            at[0] = p
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint read_varlong(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
+    """As `read_varint`, of at most 64 bits."""
+    cdef const uint8_t* p = at[0]
+    cdef uint64_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while p < end and shift <= 63:
+        byte = p[0]
+        raw |= (<uint64_t>(byte & 0x7F)) << shift
+        p += 1
+        if byte < 0x80:
+            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+            at[0] = p
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint skip(const uint8_t** at, const uint8_t* end, int32_t size) noexcept nogil:
+    """Go behind so many bytes, none if negative; false where there are fewer."""
+    if size > 0:
+        if size > end - at[0]:
+            return False
+        at[0] += size
+    return True
+
+
+# -- records
+
+cdef struct Record:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t key_size  # negative: null
+    int32_t value_size
+    const uint8_t* key
+    const uint8_t* value
+
+
+cdef inline bint read_record(const uint8_t** at, const uint8_t* body_end, Record* record) noexcept nogil:
+    """Read the record at a place in a body, and go behind it; false if its lengths do not fit together."""
+    cdef const uint8_t* p = at[0]
+    cdef const uint8_t* end
+    cdef int32_t size, headers
+    if not read_varint(&p, body_end, &size) or size < MIN_RECORD_SIZE - 1 or size > body_end - p:
+        return False
+    end = p + size
+    p += 1  # attributes
+    if not read_varlong(&p, end, &record.timestamp_delta) or not read_varint(&p, end, &record.offset_delta):
+        return False
+    if not read_varint(&p, end, &record.key_size):
+        return False
+    record.key = p
+    if not skip(&p, end, record.key_size) or not read_varint(&p, end, &record.value_size):
+        return False
+    record.value = p
+    if not skip(&p, end, record.value_size) or not read_varint(&p, end, &headers):
+        return False
+    if headers < 0 or <int64_t>headers * 2 > end - p:
+        return False
+    while headers:
+        headers -= 1
+        if not read_varint(&p, end, &size) or size < 0 or not skip(&p, end, size):
+            return False
+        if not read_varint(&p, end, &size) or not skip(&p, end, size):
+            return False
+    at[0] = p
+    return p == end
+
+
+def walk_records(body, int count):
+    """Look at all records of a decompressed magic 2 body.
+
+    Shape: (earliest timestamp delta, latest, its index, whether offset deltas are 0, 1, 2, ..., whether any key is null);
+    None if anything is wrong. Mirrors `_scan` of kwire/records/validation.py.
+    """
+    cdef Py_buffer view
+    cdef Record record
+    cdef const uint8_t* p
+    cdef const uint8_t* end
+    cdef int64_t earliest = 0, latest = 0
+    cdef int index = 0, index_of_latest = -1
+    cdef bint consecutive = True, keyless = False
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        if count < 0 or <int64_t>count * MIN_RECORD_SIZE > view.len:
+            return None
+        p = <const uint8_t*>view.buf
+        end = p + view.len
+        for index in range(count):
+            if not read_record(&p, end, &record):
+                return None
+            if record.timestamp_delta > latest or index == 0:
+                latest = record.timestamp_delta
+                index_of_latest = index
+                if index == 0:
+                    earliest = latest
+            elif record.timestamp_delta < earliest:
+                earliest = record.timestamp_delta
+            if record.offset_delta != index:
+                consecutive = False
+            if record.key_size < 0:
+                keyless = True
+        if p != end:
+            return None
+    finally:
+        PyBuffer_Release(&view)
+    return earliest, latest, index_of_latest, consecutive, keyless

@@ -1,0 +1,55 @@
+"""Builds the native module, where there is a compiler; pyproject.toml has everything else.
+
+Without a compiler, without Cython or with KWIRE_PURE=1 kwire is installed without it, and does the same in Python.
+KWIRE_SANITIZE=1 builds it with the sanitizers of addresses and undefined behavior, for tests/fuzz/fuzz_native.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+SOURCE = "kwire/_native.pyx"
+CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
+
+
+def extensions() -> list[Extension]:
+    """The native module, if it is to be built; `optional` lets a build that fails be left out."""
+    if os.environ.get("KWIRE_PURE") == "1":
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    checks = CHECKS if os.environ.get("KWIRE_SANITIZE") == "1" else []
+    # Tests compare it, so that nobody tests a module that was built from an older source.
+    built_from = hashlib.sha256(Path(SOURCE).read_bytes()).hexdigest()
+    module = Extension(
+        "kwire._native",
+        [SOURCE],
+        define_macros=[("KWIRE_SOURCE", f'"{built_from}"')],
+        extra_compile_args=["-O2", *checks],
+        extra_link_args=checks,
+        optional=True,
+    )
+    built: list[Extension] = cythonize([module], build_dir="build/native", quiet=True)
+    return built
+
+
+class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools is not typed
+    """A wheel that is for all platforms if the native module could not be built."""
+
+    def run(self) -> None:
+        self.run_command("build_ext")
+        command = self.get_finalized_command("build_ext")
+        if not any(map(os.path.exists, command.get_outputs())):
+            self.distribution.ext_modules = []
+            self.root_is_pure = True
+        super().run()
+
+
+setup(ext_modules=extensions(), cmdclass={"bdist_wheel": Wheel})

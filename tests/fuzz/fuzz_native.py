@@ -1,0 +1,93 @@
+"""Fuzz target: the native module finds in any bytes what Python finds, or leaves them to it.
+
+Run: python -m tests.fuzz.fuzz_native [--inputs N] [--seed N]
+Inputs are bodies of records, damaged; each lies in memory of exactly its size. For the sanitizers of addresses and
+undefined behavior, build the module with them and run the target with their library:
+
+    KWIRE_SANITIZE=1 python setup.py build_ext --inplace --force
+    ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$(gcc -print-file-name=libasan.so) PYTHONMALLOC=malloc \\
+        python -m tests.fuzz.fuzz_native --inputs 1000000
+    python setup.py build_ext --inplace --force
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import random
+from collections.abc import Iterator
+
+from kwire.errors import CorruptRecord
+from kwire.records.record import write_record
+from kwire.records.validation import _scan
+from tests.support.forms import NATIVE
+
+INTERESTING = (0, 1, 2, 12, 14, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+DELTAS = (0, 0, 1, -1, 63, 64, -65, 1 << 20, -(1 << 31), (1 << 63) - 1, -(1 << 63))
+
+
+def compare(body: bytes, count: int) -> bool:
+    """Give a body to both forms; return whether it is sound. Errors: AssertionError where they differ."""
+    try:
+        expected = _scan(body, count)
+    except CorruptRecord:
+        expected = None
+    walk = NATIVE["walk_records"]
+    assert walk is not None
+    found = walk((ctypes.c_ubyte * len(body)).from_buffer_copy(body), count)
+    assert found == expected, (body.hex(), count, found, expected)
+    return expected is not None
+
+
+def drawn(draw: random.Random) -> tuple[bytes, int]:
+    """A body and a count of records, most of them damaged."""
+    count = draw.choice((0, 1, 1, 2, 3, 8, 70))
+    records = []
+    for number in range(count):
+        key = draw.choice((None, b"", b"k", b"k" * 64, b"k" * 9000))
+        value = draw.choice((None, b"", b"value", b"v" * 63, b"v" * 200))
+        headers = [("h" * draw.choice((0, 1, 70)), draw.choice((None, b"", b"x")))] * draw.choice(
+            (0, 0, 1, 3)
+        )
+        offset = number if draw.random() < 0.9 else draw.choice((0, 5, -1, (1 << 31) - 1))
+        records.append(write_record(offset, draw.choice(DELTAS), key, value, headers))
+    body = bytearray(b"".join(records))
+    for _ in range(draw.choice((0, 1, 1, 2, 4))):
+        if not body:
+            break
+        # Lengths and deltas are at the beginnings of records.
+        place = draw.choice((draw.randrange(min(len(body), 12)), draw.randrange(len(body))))
+        change = draw.random()
+        if change < 0.5:
+            body[place] = draw.choice((*INTERESTING, draw.randrange(256)))
+        elif change < 0.7:
+            del body[place:]
+        elif change < 0.8:
+            del body[place]
+        elif change < 0.95:
+            body[place:place] = bytes(draw.choice(INTERESTING) for _ in range(draw.randint(1, 11)))
+        else:
+            body += bytes(draw.randint(1, 9))
+    if draw.random() < 0.1:
+        count += draw.choice((-1, 1, -(1 << 31), (1 << 31) - 1 - count))
+    return bytes(body), max(min(count, (1 << 31) - 1), -(1 << 31))
+
+
+def inputs(number: int, seed: int) -> Iterator[tuple[bytes, int]]:
+    """So many inputs, the same for the same seed."""
+    draw = random.Random(seed)
+    for _ in range(number):
+        yield drawn(draw)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.fuzz_native")
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    sound = sum(compare(*each) for each in inputs(options.inputs, options.seed))
+    print(f"{options.inputs} inputs, {sound} of them sound: both forms agree")
+
+
+if __name__ == "__main__":
+    main()

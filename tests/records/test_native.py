@@ -1,0 +1,50 @@
+"""The native record walk beside the one in Python: the same findings in sound and damaged bodies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kwire import native
+from kwire.records.record import write_record
+from tests.fuzz import fuzz_native
+from tests.support.forms import NATIVE, form
+
+INPUTS = 200_000 if os.environ.get("KWIRE_LONG") else 3_000
+
+
+def test_damaged_bodies_are_told_from_sound_ones_as_in_python() -> None:
+    with form("native"):
+        sound = sum(fuzz_native.compare(*each) for each in fuzz_native.inputs(INPUTS, seed=1))
+    assert INPUTS // 20 < sound < INPUTS * 9 // 10
+
+
+def test_difference_between_the_forms_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NATIVE, "walk_records", lambda body, count: (0, 0, 0, True, True))
+    with pytest.raises(AssertionError):
+        fuzz_native.compare(write_record(0, 0, b"k", b"v"), 1)
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+def test_any_buffer_is_read(buffer: type) -> None:
+    body = b"".join(write_record(n, 5 - n, b"k", None) for n in range(4))
+    with form("native"):
+        assert native.walk_records is not None
+        assert native.walk_records(buffer(body), 4) == (2, 5, 0, True, False)
+        assert native.walk_records(buffer(body), 3) is None
+
+
+def test_native_module_is_switched_off_by_kwire_pure() -> None:
+    program = "from kwire import native; print(native.form())"
+    environment = {**os.environ, "KWIRE_PURE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "pure\n"

@@ -1,0 +1,42 @@
+"""The two forms of what the native module does (kwire/native.py), for tests that run in both or compare them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kwire import native
+
+SOURCE = Path(native.__file__).with_name("_native.pyx")
+
+#: What each form gives to those who look it up.
+NATIVE = {name: getattr(native, name) for name in ("walk_records",)}
+PURE = dict.fromkeys(NATIVE)
+
+
+def built() -> bool:
+    """Whether there is a native module. Errors: the test fails if it was built from another source."""
+    if NATIVE["walk_records"] is None:
+        return False
+    from kwire import _native
+
+    if hashlib.sha256(SOURCE.read_bytes()).hexdigest() != _native.SOURCE:
+        pytest.fail("kwire._native was built from another source: python setup.py build_ext -i")
+    return True
+
+
+@contextmanager
+def form(name: str) -> Iterator[None]:
+    """Let everything within run in the form `native` or `pure`; the test is skipped where it is not built."""
+    if name == "native" and not built():
+        pytest.skip("kwire._native is not built here")
+    before = {each: getattr(native, each) for each in NATIVE}
+    vars(native).update(NATIVE if name == "native" else PURE)
+    try:
+        yield
+    finally:
+        vars(native).update(before)
