@@ -412,6 +412,14 @@ class LogManager:
     def create_future(self, tp: TopicPartition, directory: LogDirectory, now_ms: int) -> Log:
         """Make an empty copy of a log in another directory. Errors: KeyError without a log, OSError."""
         current = self._logs[tp]
+        if directory.checkpoints_name(tp):
+            # Those of the log when it was here before: after a crash they would be the copy's.
+            self.checkpoint(now_ms)
+        try:
+            directory.forget_cleaned_to(tp)
+        except OSError as e:
+            self._fail(directory, e)
+            raise
         name = future_name(tp, os.urandom(16).hex())
         log = self._make(tp, directory, name, current.config, current.topic_id, now_ms)
         self._add_future(log, directory)
@@ -454,20 +462,17 @@ class LogManager:
         return future
 
     def begin_leaving(self, tp: TopicPartition) -> list[tuple[LogDirectory, CheckpointWrite]]:
-        """The writes of checkpoints to be run, off the loop, before the directory of a replaced log goes.
+        """The writes, to be run off the loop, of what the new directory has to know before `leave` removes the old one.
 
-        Shape: in this order, so that what they say of the log is always somewhere. When the log is on the device in its
-        new directory, call `leave`.
+        Shape: how far the log is compacted. The log itself and its name have to be on the device by then.
         """
         _, source = self._replaced[tp]
         target = self._directory_of.get(tp)
-        writes = self.begin_checkpoint(LOG_START_OFFSET, RECOVERY_POINT, HIGH_WATERMARK)
         cleaned = source.cleaned_to(tp)
-        if target is not None and cleaned is not None and not target.offline:
-            write = target.begin_cleaned_to(tp, cleaned)
-            if write is not None:
-                writes.append((target, write))
-        return sorted(writes, key=lambda each: each[0] is not target)
+        if target is None or target.offline or cleaned is None:
+            return []
+        write = target.begin_cleaned_to(tp, cleaned)
+        return [] if write is None else [(target, write)]
 
     def is_leaving(self, tp: TopicPartition, log: Log) -> bool:
         """Whether `leave` has not been called since this log was replaced."""
@@ -687,13 +692,19 @@ class LogManager:
         if not self._loaded:
             self.unlock()
             return
-        for tp in list(self._replaced):
-            self._write(self.begin_leaving(tp))
-            self.leave(tp, now_ms)
         logs = [(log, self._directory_of[tp]) for tp, log in self._logs.items()]
         logs += [(log, self._future_directory_of[tp]) for tp, log in self._futures.items()]
         failed = close_logs(logs, threads, self._fail)
         self.checkpoint(now_ms)
+        for tp in list(self._replaced):
+            directory = self._directory_of[tp]
+            if directory not in failed and not directory.offline:
+                try:
+                    self.layer.sync_directory(directory.path)
+                except OSError as e:
+                    self._fail(directory, e)
+                self._write(self.begin_leaving(tp))
+                self.leave(tp, now_ms)
         for directory in self.directories:
             if not directory.offline and directory not in failed:
                 try:

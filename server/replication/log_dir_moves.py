@@ -205,7 +205,7 @@ class LogDirMoves:
         """Copy everything to one copy, and let it take the log's place; return if there is another copy by then."""
         manager, pair = self._manager, self._pair(tp)
         unflushed = 0
-        #: The log start offset that is on the device for the copy since it was flushed near its end; -1 before.
+        #: The log start offset that is on the device for the copy since it was flushed at its end; -1 before.
         known_start = -1
         while pair is not None and self._pair(tp) == pair:
             partition, copy = pair
@@ -227,7 +227,8 @@ class LogDirMoves:
             if at_end or unflushed >= FLUSH_BYTES:
                 start = copy.log_start_offset
                 await self._flush(copy)
-                await self._write_checkpoints(manager.begin_checkpoint(LOG_START_OFFSET))
+                if at_end and start:
+                    await self._write_checkpoints(manager.begin_checkpoint(LOG_START_OFFSET))
                 unflushed, known_start = 0, start if at_end else -1
             if not len(found.data):
                 if not at_end:
