@@ -84,3 +84,16 @@ def committed_offsets(address: str, group: str) -> dict[tuple[str, int], tuple[i
         for topic in answer["topics"]
         for row in topic["partitions"]
     }
+
+
+def describe_consumer_group(address: str, group: str) -> dict[str, Any]:
+    """A row of ConsumerGroupDescribe, with members and topics in order."""
+    asked = {"group_ids": [group], "include_authorized_operations": False}
+    (row,) = ask(address, ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked)["groups"]
+    row["members"].sort(key=lambda member: str(member["member_id"]))
+    for member in row["members"]:
+        for kind in ("assignment", "target_assignment"):
+            member[kind]["topic_partitions"].sort(key=lambda topic: str(topic["topic_name"]))
+            for topic in member[kind]["topic_partitions"]:
+                topic["partitions"].sort()
+    return dict(row)

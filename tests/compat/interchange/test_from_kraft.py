@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
-    ConfigResource,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -28,11 +28,11 @@ from kwire.api import ApiKey
 
 from ...support.broker_process import REPOSITORY, KwireBroker
 from ...support.kafka import Kafka43Broker, KafkaProcess
-from .asking import call, committed_offsets
+from .asking import ask, call, committed_offsets, describe_consumer_group
 from .content import SETTINGS, Content, create_topics
 from .moving import Home, complaints
 from .stays import Stay
-from .travellers import read_some_and_commit
+from .travellers import StandingMember, read_some_and_commit
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow]
 
@@ -49,6 +49,14 @@ ONLY_KAFKA = {
     "offsets.topic.segment.bytes": "1048576",
     "transaction.state.log.segment.bytes": "1048576",
 }
+BROKER, CLIENT_METRICS, GROUP = 4, 16, 32
+#: Type and name of the resource, key, value.
+CONFIGS = (
+    (BROKER, "", "log.cleaner.threads", "2"),
+    (BROKER, "0", "max.connections", "9999"),
+    (CLIENT_METRICS, "all of them", "interval.ms", "60000"),
+    (GROUP, "stands by KIP-848", "consumer.session.timeout.ms", "60000"),
+)
 
 
 class KraftHome(Home):
@@ -114,7 +122,7 @@ def import_from(data: Path, *options: str, code: int = 0) -> str:
 
 
 def configure(address: str) -> None:
-    """ACLs, SCRAM users, quotas, and configs of a broker, of all brokers and of clients' metrics."""
+    """ACLs, SCRAM users, quotas, and configs of a broker, of all brokers, of clients' metrics and of a group."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     acls = [
         AclBinding(
@@ -154,9 +162,9 @@ def configure(address: str) -> None:
         address, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False}
     )
     assert [row["error_code"] for row in answer["entries"]] == [0] * len(entries), answer
-    for name, key, value in (("", "log.cleaner.threads", "2"), ("0", "max.connections", "9999")):
+    for kind, name, key, value in CONFIGS:
         config = {"name": key, "config_operation": 0, "value": value}
-        resource = {"resource_type": 4, "resource_name": name, "configs": [config]}
+        resource = {"resource_type": kind, "resource_name": name, "configs": [config]}
         asked = {"resources": [resource], "validate_only": False}
         answer = call(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
         assert answer["responses"][0]["error_code"] == 0, answer
@@ -190,15 +198,17 @@ def configured(address: str) -> dict[str, Any]:
     quotas = call(address, ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, asked)["entries"]
     for row in quotas:
         row["entity"].sort(key=lambda part: part["entity_type"])
-    resource = ConfigResource(ResourceType.BROKER, "0")
-    configs = admin.describe_configs([resource])[resource].result(20)
+    keys = [
+        {"resource_type": kind, "resource_name": name or "0", "configuration_keys": [key]}
+        for kind, name, key, _ in CONFIGS
+    ]
+    asked = {"resources": keys, "include_synonyms": False, "include_documentation": False}
+    found = ask(address, ApiKey.DESCRIBE_CONFIGS, 4, asked)["results"]
     return {
         "acls": acls,
         "scram": sorted(scram, key=lambda row: row["user"]),
         "quotas": sorted(quotas, key=str),
-        "configs": {
-            name: configs[name].value for name in ("max.connections", "log.cleaner.threads")
-        },
+        "configs": [each["value"] for row in found for each in row["configs"]],
     }
 
 
@@ -218,9 +228,20 @@ def stay(tmp_path: Path) -> Iterator[Stay]:
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
+@pytest.fixture
+def members() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
-def test_copy_of_a_4_3_directory_is_served_whole(stay: Stay, killed: bool) -> None:
-    """Records, offsets, epochs, ids, transactions, groups, ACLs, users and quotas; the original stays as it is."""
+def test_copy_of_a_4_3_directory_is_served_whole(
+    stay: Stay, killed: bool, members: ExitStack
+) -> None:
+    """Records, offsets, epochs, ids, transactions, groups, ACLs, users and quotas; the original stays as it is.
+
+    Members of both kinds of groups stay connected and notice nothing: epochs and assignments are the same.
+    """
     home = stay.home
     assert isinstance(home, KraftHome)
     home.start(KAFKA)
@@ -229,7 +250,13 @@ def test_copy_of_a_4_3_directory_is_served_whole(stay: Stay, killed: bool) -> No
     stay.work()
     read_some_and_commit(home.address, "of KIP-848", 10, **{"group.protocol": "consumer"})
     offsets = committed_offsets(home.address, "of KIP-848")
+    member = StandingMember(home.address, "stands by KIP-848", protocol="consumer")
+    members.callback(member.close)
+    member.read_up_to(len(stay.content.plain["codecs", 0]))
+    described = describe_consumer_group(home.address, "stands by KIP-848")
+    assert described["group_state"] == "Stable"
     before = configured(home.address)
+    assert before["configs"] == [value for _, _, _, value in CONFIGS]
     original = home.data
     if not killed:
         assert "in use" in import_from(original, "--data-dir", str(home.directory / "no"), code=1)
@@ -245,7 +272,15 @@ def test_copy_of_a_4_3_directory_is_served_whole(stay: Stay, killed: bool) -> No
     stay.arrive()
     assert configured(home.address) == before
     assert offsets and committed_offsets(home.address, "of KIP-848") == offsets
+    assert describe_consumer_group(home.address, "stands by KIP-848") == described
+    stay.content.write(home.address, old_formats=False)
+    member.read_up_to(len(stay.content.plain["codecs", 0]))
+    assert member.assignments == 1
+    members.close()
     stay.close()
     said = stay.leave(killed=False)
-    assert [line for line in complaints(KWIRE, said) if "super.users" not in line] == []
+    expected = ("super.users", "client metrics subscription")
+    assert [
+        line for line in complaints(KWIRE, said) if not any(each in line for each in expected)
+    ] == []
     assert seen_files(original) == files

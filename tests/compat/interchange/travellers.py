@@ -105,7 +105,7 @@ class Seen(NamedTuple):
 class StandingMember:
     """A group member that keeps running while its broker and coordinator are replaced."""
 
-    def __init__(self, address: str, group: str) -> None:
+    def __init__(self, address: str, group: str, *, protocol: str = "classic") -> None:
         self.assignments = 0
         self.seen: list[Seen] = []
         self.consumer = Consumer(
@@ -114,10 +114,12 @@ class StandingMember:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 30_000,
                 "fetch.wait.max.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
+                # In the other protocol it is for the group to say.
+                **({"session.timeout.ms": 120_000} if protocol == "classic" else {}),
+                "group.protocol": protocol,
             }
         )
         self.consumer.subscribe(["codecs"], on_assign=self._assigned)
