@@ -70,12 +70,14 @@ EXPECTED = re.compile(
 )
 
 
-def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 90.0) -> None:
+def wait_until(
+    true: Callable[[], bool], what: str, timeout_s: float = 90.0, every_s: float = 0.05
+) -> None:
     """Wait for other processes by asking repeatedly, since nothing notifies us."""
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def state_of(client: KazooClient, topic: str, partition: int) -> dict[str, object]:

@@ -149,7 +149,9 @@ class Brokers:
     def until_known(self, count: int) -> None:
         """Both brokers know so many ACLs for alice."""
         wait_until(
-            lambda: {self._known(admin) for admin in self.admins} == {count}, f"{count} ACLs"
+            lambda: all(self._known(admin) == count for admin in self.admins),
+            f"{count} ACLs",
+            every_s=0.005,  # it is a matter of milliseconds, 120 times
         )
 
     def _known(self, admin: WireClient) -> int:
