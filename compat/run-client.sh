@@ -19,11 +19,13 @@ for version in "$@"; do
         rm -rf "$venv"
         $main -m venv "$venv"
         "$venv/bin/python" -m pip install -q --disable-pip-version-check "$client==$version"
-        # Everything else comes from the project's own environment, after what is here.
-        site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-        $main -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/project.pth"
         touch "$venv/.ready"
     fi
+    # Everything else comes from the project's own environment, after what is here; kwire itself is installed there by
+    # a .pth file, which only addsitedir reads.
+    purelib='import sysconfig; print(sysconfig.get_path("purelib"))'
+    site=$("$venv/bin/python" -c "$purelib")
+    echo "import site; site.addsitedir('$($main -c "$purelib")')" >"$site/project.pth"
     # Some clients leave sockets to the garbage collector, which may find them after the last test.
     "$venv/bin/python" -m pytest -q --timeout 300 -W ignore::ResourceWarning \
         -W ignore::pytest.PytestUnraisableExceptionWarning "$wanted" || status=$?

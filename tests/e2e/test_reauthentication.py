@@ -128,7 +128,8 @@ def test_clients_under_load_log_in_again_and_lose_nothing(
         assert values == numbers or client == "java", client
     again, also_again = (secured.counts(way) for way in (AGAIN, ALSO_AGAIN))
     stayed, renewed = again - before[0], also_again - before[1]
-    sessions = seconds * 1000 // REAUTH_MS
+    # One less than there are: on a busy machine, a client comes late to the end of each.
+    sessions = seconds * 1000 // REAUTH_MS - 1
     assert stayed["successful_reauthentication_total"] >= 3 * sessions
     assert stayed["failed_authentication_total"] == stayed["failed_reauthentication_total"] == 0
     assert stayed["expired_connections_killed_count"] == 0

@@ -28,6 +28,9 @@ class OneLog:
     def get(self, tp: TopicPartition) -> Log | None:
         return self.log
 
+    def future(self, tp: TopicPartition) -> Log | None:
+        return None
+
     def directory_of(self, tp: TopicPartition) -> LogDirectory | None:
         return None if self.log is None or tp != self.log.tp else self.directory
 
