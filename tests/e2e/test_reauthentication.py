@@ -134,5 +134,5 @@ def test_clients_under_load_log_in_again_and_lose_nothing(
     assert stayed["failed_authentication_total"] == stayed["failed_reauthentication_total"] == 0
     assert stayed["expired_connections_killed_count"] == 0
     assert stayed["connection_creation_total"] <= 3 * 3  # bootstrap, the leader, one to spare
-    assert renewed["expired_connections_killed_count"] >= sessions - 1
+    assert renewed["expired_connections_killed_count"] >= sessions
     assert renewed["successful_reauthentication_total"] == 0
