@@ -12,6 +12,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 SOURCE = "kwire/_native.pyx"
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
@@ -40,6 +41,16 @@ def extensions() -> list[Extension]:
     return built
 
 
+class Build(build_ext):  # type: ignore[misc] # setuptools is not typed
+    """Builds what is optional, or warns: for setuptools, a compiler that is not there ends the installation."""
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception as error:  # noqa: BLE001 - versions of setuptools raise others
+            self.warn(f"{ext.name} is left out: {error}")
+
+
 class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools is not typed
     """A wheel that is for all platforms if the native module could not be built."""
 
@@ -52,4 +63,4 @@ class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools is not typed
         super().run()
 
 
-setup(ext_modules=extensions(), cmdclass={"bdist_wheel": Wheel})
+setup(ext_modules=extensions(), cmdclass={"bdist_wheel": Wheel, "build_ext": Build})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.conftest import pip
 from tests.packaging.release import wheel_problems
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -17,6 +18,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_wheel_has_what_it_needs_and_claims_only_its_names(wheel: Path) -> None:
     assert wheel_problems(wheel) == []
+
+
+def test_wheel_without_a_compiler_is_one_for_all_platforms(
+    clone: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/there/is/none")
+    folder = tmp_path_factory.mktemp("pure")
+    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(clone))
+    (built,) = folder.glob("*.whl")
+    assert built.name.endswith("-py3-none-any.whl")
+    assert wheel_problems(built) == []
 
 
 def test_metadata_of_the_wheel_names_licence_and_authors(wheel: Path) -> None:
