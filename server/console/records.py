@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,7 +70,8 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
     Shape: `aborted` are producer ids with the first offset of each aborted transaction, as Fetch answers them to a
     consumer that reads committed records. A batch that cannot be read is a problem, and is passed over.
     """
-    rows: list[RecordRow] = []
+    #: The arguments of `row_of`: most rows of a long list are not shown, and need not be made.
+    rows: deque[tuple[Searched, Any, Wanted, bool]] = deque(maxlen=wanted.most)
     problems: list[str] = []
     looked_at, next_offset, size = 0, wanted.start, 0
     waiting = sorted(aborted, key=lambda each: each[1])
@@ -110,17 +112,14 @@ def rows_of(data: bytes, wanted: Wanted, aborted: Collection[tuple[int, int]]) -
                     wanted.decoder.look(searched)
                 if wanted.test is not None and (batch.is_control or not wanted.test(searched)):
                     continue
-                rows.append(row_of(searched, batch, wanted, header.producer_id in open_aborts))
-                if len(rows) >= 2 * wanted.most:
-                    if not wanted.newest:
-                        return Found(rows[: wanted.most], looked_at, next_offset, problems)
-                    del rows[: -wanted.most]
+                rows.append((searched, batch, wanted, header.producer_id in open_aborts))
+                if len(rows) == wanted.most and not wanted.newest:
+                    return Found([row_of(*row) for row in rows], looked_at, next_offset, problems)
         except WireError as error:
             problems.append(
                 f"the batch at offset {header.base_offset} ({header.size} bytes) cannot be shown: {error}"
             )
-    cut = rows[-wanted.most :] if wanted.newest else rows[: wanted.most]
-    return Found(cut, looked_at, next_offset, problems)
+    return Found([row_of(*row) for row in rows], looked_at, next_offset, problems)
 
 
 def row_of(record: Searched, batch: Any, wanted: Wanted, is_aborted: bool) -> RecordRow:

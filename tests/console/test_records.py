@@ -21,6 +21,7 @@ from server.console.records import (
     MAX_HEADERS,
     Found,
     Wanted,
+    row_of,
     rows_of,
 )
 from server.console.values import shown
@@ -218,7 +219,7 @@ def test_what_is_large_when_decompressed_is_looked_through_in_pieces(
     for test in (None, parse("nowhere")):
         found = look(data, test=test)
         assert (found.looked_at, found.next_offset) == (2, 2)
-        assert look(data, test=test, start=found.next_offset, most=1).next_offset == 4
+        assert look(data, test=test, start=found.next_offset, most=2).next_offset == 4
 
 
 def with_headers(count: int, value: bytes) -> bytes:
@@ -247,3 +248,17 @@ def test_page_of_long_records_shows_the_first_of_them_in_full() -> None:
     assert MAX_PAGE_TEXT - 70_000 < sum(len(row.value.whole) for row in rows) <= MAX_PAGE_TEXT
     assert rows[0].value.whole and not rows[-1].value.whole and rows[-1].value.line
     assert "only the first" in search.problems[0]
+
+
+def test_rows_are_made_only_of_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(record: Any, *rest: Any) -> Any:
+        made.append(record.offset)
+        return row_of(record, *rest)
+
+    monkeypatch.setattr(records, "row_of", counted)
+    data = batch(0, *[b"v"] * 100)
+    assert [row.offset for row in look(data, most=3, newest=True).rows] == [97, 98, 99]
+    assert [row.offset for row in look(data, most=3).rows] == [0, 1, 2]
+    assert made == [97, 98, 99, 0, 1, 2]
