@@ -19,6 +19,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
 
+#: librdkafka tells its user when the coordinator moves while it asks for committed offsets, which it does not repeat
+#: (github.com/confluentinc/librdkafka/issues/5586). All brokers answer this way.
+LIBRDKAFKA_5586 = "Failed to fetch committed offsets for 0 partition(s)"
+
 
 def plan(directory: Path) -> Plan:
     """The load: three replicas, two of which must have a record."""
@@ -77,4 +81,4 @@ def test_rolling_replacement_of_apache_kafka_by_kwire_and_back_is_not_seen_by_cl
     with MixedCluster(tmp_path, (KAFKA, KAFKA, KAFKA)) as cluster:
         outcome = under_load(cluster, plan(tmp_path), steps)
         check(outcome, cluster)
-        assert not outcome.poll_errors
+        assert [error for error in outcome.poll_errors if LIBRDKAFKA_5586 not in error] == []
