@@ -12,14 +12,13 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_ext import build_ext
 
 SOURCE = "kwire/_native.pyx"
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
 
 
 def extensions() -> list[Extension]:
-    """The native module, if it is to be built; `optional` lets a build that fails be left out."""
+    """The native module, if it is to be built."""
     if os.environ.get("KWIRE_PURE") == "1":
         return []
     try:
@@ -35,20 +34,13 @@ def extensions() -> list[Extension]:
         define_macros=[("KWIRE_SOURCE", f'"{built_from}"')],
         extra_compile_args=["-O2", *checks],
         extra_link_args=checks,
-        optional=True,
     )
     built: list[Extension] = cythonize([module], build_dir="build/native", quiet=True)
+    for each in built:
+        each.optional = (
+            True  # a build that fails is left out; Cython does not keep what was said before
+        )
     return built
-
-
-class Build(build_ext):  # type: ignore[misc] # setuptools is not typed
-    """Builds what is optional, or warns: for setuptools, a compiler that is not there ends the installation."""
-
-    def build_extension(self, ext: Extension) -> None:
-        try:
-            super().build_extension(ext)
-        except Exception as error:  # noqa: BLE001 - versions of setuptools raise others
-            self.warn(f"{ext.name} is left out: {error}")
 
 
 class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools is not typed
@@ -63,4 +55,4 @@ class Wheel(bdist_wheel):  # type: ignore[misc] # setuptools is not typed
         super().run()
 
 
-setup(ext_modules=extensions(), cmdclass={"bdist_wheel": Wheel, "build_ext": Build})
+setup(ext_modules=extensions(), cmdclass={"bdist_wheel": Wheel})

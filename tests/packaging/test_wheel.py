@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -18,6 +19,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_wheel_has_what_it_needs_and_claims_only_its_names(wheel: Path) -> None:
     assert wheel_problems(wheel) == []
+
+
+def test_native_module_is_left_out_of_a_checkout_without_a_compiler(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an editable installation builds it."""
+    monkeypatch.setenv("CC", "/there/is/none")
+    run([sys.executable, "setup.py", "build_ext", "--inplace"], clone)
+    assert not list(clone.glob("kwire/*.so"))
 
 
 def test_wheel_without_a_compiler_is_one_for_all_platforms(
