@@ -13,16 +13,12 @@ from copy import copy
 from types import GeneratorType
 from typing import Any
 
+from kwire.api import response_class
 from kwire.codec import encode_parts
 from kwire.connection import response_frame
 from kwire.errors import ErrorCode
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kwire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from kwire.messages.produce import ProduceRequest
 from kwire.server.handlers.context import Encoded, Handler, NoReply, RequestContext
 from kwire.server.net.dispatcher import Later
 
@@ -235,21 +231,26 @@ class Run:
             ],
         )
         whole = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[topic])
-        refused = self.inner.refuse(self.ctx, whole, rule.code)
+        refused = self._refused(whole, rule.code)
         if getattr(response, "error_code", 0) == 0:
             rows.put_in(response, refused, names)
         return response
 
     def _refused(self, message: Any, code: ErrorCode) -> Any:
-        """The response that has the error in all rows of a request."""
-        if isinstance(message, ProduceRequest):
-            return refused_produce(message, code)
+        """The response that has the error, for a rule with a topic in the rows of a request even where Apache Kafka refuses it as a whole."""
+        if isinstance(message, ProduceRequest) and message.acks == 0:
+            return NoReply(f"Produce with acks=0: {code.name}")
         response = self.inner.refuse(self.ctx, message, code)
-        return (
-            NoReply(f"{self.rule}: {self.inner.name} has no error code")
-            if response is None
-            else response
-        )
+        if response is None or (
+            self.rule.topic is not None and rows.is_empty(response, self.names)
+        ):
+            kind = response_class(self.inner.api_key)
+            in_rows = rows.with_errors(kind, message, self.names, code, self.ctx.version)
+            if not rows.is_empty(in_rows, self.names):
+                return in_rows
+        if response is None:
+            return NoReply(f"{self.rule}: {self.inner.name} has no error code")
+        return response
 
     async def _cut(self, session: Any, response: Any, size: int) -> None:
         ctx = self.ctx
@@ -264,24 +265,6 @@ class Run:
         data = b"".join(part.read() if hasattr(part, "fileno") else part for part in frame)
         session.transport.send([data[:size]])
         session.transport.close_when_sent()
-
-
-def refused_produce(message: ProduceRequest, code: ErrorCode) -> ProduceResponse | NoReply:
-    """As Apache Kafka refuses a Produce: in its rows, or with acks=0 by closing the connection."""
-    if message.acks == 0:
-        return NoReply(f"Produce with acks=0: {code.name}")
-    topics = [
-        TopicProduceResponse(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_responses=[
-                PartitionProduceResponse(index=row.index, error_code=code, base_offset=-1)
-                for row in topic.partition_data
-            ],
-        )
-        for topic in message.topic_data
-    ]
-    return ProduceResponse(responses=topics)
 
 
 def reset(session: Any) -> None:

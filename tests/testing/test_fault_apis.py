@@ -198,7 +198,7 @@ def member(broker: Broker) -> Any:
     ("api", "error"),
     [
         ("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
-        ("AddPartitionsToTxn", "INVALID_TXN_STATE"),
+        ("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED"),
         ("AddOffsetsToTxn", "INVALID_PRODUCER_EPOCH"),
         ("TxnOffsetCommit", "INVALID_COMMIT_OFFSET_SIZE"),
         ("EndTxn", "INVALID_TXN_STATE"),
