@@ -167,7 +167,7 @@ def answers(broker: BrokerProcess, folder: Path) -> list[Any]:
     limit(broker, 1)
     said.append(move(broker, other, ("t", 0)))
     time.sleep(0.5)
-    said.append([(flag, lag > 0) for _, flag, lag in places(broker, "t")[0]])
+    said.append(sorted((flag, lag > 0) for _, flag, lag in places(broker, "t")[0]))
     said.append(move(broker, own, ("t", 0)))
     said.append(len(places(broker, "t")[0]))
     limit(broker, None)
