@@ -102,8 +102,8 @@ FEATURE_ABSENCES = {
     "share.version": "it lets clients use share groups; there are none",
     "streams.version": "it lets Kafka Streams use its own protocol; it works with the classic one, which is its default",
     "metadata.version": "it says which records may be in KRaft's metadata log; kwire has no such log",
-    "kraft.version": "it says whether the voters of that log can change",
-    "eligible.leader.replicas.version": "it says whether that log records eligible leader replicas",
+    "kraft.version": "it says whether the voters of KRaft's metadata log can change; kwire has no such log",
+    "eligible.leader.replicas.version": "it says whether KRaft's metadata log records eligible leader replicas; kwire has no such log",
 }
 
 #: APIs that kwire serves and a recorded broker of Apache Kafka 4.3.0 did not -> why.
@@ -160,7 +160,7 @@ def apis_page() -> str:
         lines.append(f"| `{feature}` | {ours} | {low} to {high} | {why} |")
     lines += [
         "",
-        "## Served only here\n",
+        "## Served in addition\n",
         "| API | why |",
         "| --- | --- |",
         *(f"| {name} | {why} |" for name, why in ADDITIONS.items()),
