@@ -9,9 +9,13 @@ Source: zstd-jni's ZstdInputStream, which reads frames one after another.
 from __future__ import annotations
 
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 from kwire.errors import CorruptRecord
 from kwire.records.inflation import CHUNK, most_pieces, too_large, too_many_pieces
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
 
 Buffer = bytes | bytearray | memoryview
 
@@ -20,6 +24,9 @@ _SKIPPABLE_MAGIC = b"\x2a\x4d\x18"
 _RLE_BLOCK = 1
 _RESERVED_BLOCK = 3
 DEFAULT_LEVEL = 3
+KEPT_BYTES = 1 << 20
+"""A decompressor that is larger, because a frame had a large window, is not kept."""
+_free: list[ZstdDecompressor] = []
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
 _CONTENT_SIZE_SIZES = (0, 2, 4, 8)
 
@@ -65,7 +72,7 @@ def _frame_end(view: memoryview, position: int, most_blocks: int) -> tuple[int, 
 
 def decompress(view: memoryview, limit: int) -> bytes:
     """Decompress all frames, at most limit bytes; errors as `compression.decompress`."""
-    from zstandard import ZstdDecompressor, ZstdError
+    from zstandard import ZstdError
 
     position = 0
     pieces_left = most_pieces(limit)
@@ -80,8 +87,9 @@ def decompress(view: memoryview, limit: int) -> bytes:
     total = 0
     # A chunk is allocated in full before it is filled, so small inputs get small chunks.
     chunk = min(CHUNK, max(4096, len(view) * 8))
+    decompressor = _decompressor()
     try:
-        reader = ZstdDecompressor().stream_reader(view, read_across_frames=True)
+        reader = decompressor.stream_reader(view, read_across_frames=True)
         while out := reader.read(min(chunk, limit - total + 1)):
             total += len(out)
             if total > limit:
@@ -89,7 +97,19 @@ def decompress(view: memoryview, limit: int) -> bytes:
             whole.write(out)
     except ZstdError as error:
         raise CorruptRecord(f"zstd data is corrupt: {error}") from error
+    if not _free and decompressor.memory_size() <= KEPT_BYTES:
+        _free.append(decompressor)
     return whole.getvalue()
+
+
+def _decompressor() -> ZstdDecompressor:
+    """One that nobody uses; making one takes as long as decompressing a small batch."""
+    from zstandard import ZstdDecompressor
+
+    try:
+        return _free.pop()
+    except IndexError:
+        return ZstdDecompressor()
 
 
 def compress(data: Buffer, level: int | None = None) -> bytes:

@@ -25,6 +25,7 @@ from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode
+from kwire.records.layout import ATTRIBUTES_AT, CODEC_MASK
 
 from ..log.validator import (
     INLINE_READ_BYTES,
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 logger = logging.getLogger(__name__)
+
+#: Where the codec is in a batch of magic 2: the lower byte of the attributes.
+CODEC_AT = ATTRIBUTES_AT + 1
 
 #: So much longer than long work (turns.py) batches may be decompressed in one turn, where they are read natively.
 READ_MORE_US = 12_000
@@ -198,13 +202,20 @@ class Appends:
             partition, records = row
             log = partition.log
             result: AppendResult = TOO_MUCH_HERE
+            max_bytes = 0
             if (
                 verifier is None
                 and partition.append_queues is None
                 and (origin is not _CLIENT or not log.may_rewrite)
             ):
+                if (
+                    log.reads_natively
+                    and len(records) > CODEC_AT
+                    and records[CODEC_AT] & CODEC_MASK
+                ):
+                    max_bytes = self._bytes_here(partition)
                 result = partition.append_as_leader(
-                    records, acks=acks, now_ms=now_ms, origin=origin
+                    records, acks=acks, now_ms=now_ms, origin=origin, max_bytes=max_bytes
                 )
             if result is TOO_MUCH_HERE:
                 begun = self._begin(
@@ -217,6 +228,7 @@ class Appends:
                     origin,
                     verifier,
                     client,
+                    max_bytes > 0,
                 )
                 if type(begun) is Waiting:
                     waiting.append(begun)
@@ -261,14 +273,17 @@ class Appends:
         origin: AppendOrigin,
         verifier: Verifier | None,
         client: Client | None,
+        is_too_much: bool,
     ) -> AppendResult | Waiting:
-        """Append a batch if it need not wait; otherwise keep a copy and its place."""
+        """Append a batch if it need not wait and is not known to be too much; otherwise keep a copy and its place."""
         asked = None if verifier is None else verifier.verify(partition, records)
         if isinstance(asked, AppendError):
             return asked
         queue = None if client is None else client.connection
         queues = partition.append_queues
-        if asked is None and (
+        if is_too_much:
+            must_read = True
+        elif asked is None and (
             (queues is None or queue not in queues)
             or partition.append_refusal(acks) is not None  # a refusal needs no turn
         ):

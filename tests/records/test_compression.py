@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kwire.errors import CorruptRecord, TooLarge, UnsupportedCodec
 from kwire.records import lz4 as kwire_lz4
+from kwire.records import zstd as kwire_zstd
 from kwire.records.compression import Codec, compress, decompress
 from kwire.records.inflation import most_pieces
 from kwire.records.snappy import XERIAL_HEADER
@@ -262,3 +263,18 @@ def test_little_is_decompressed_before_a_small_limit_is_passed(codec: Codec) -> 
         with pytest.raises((TooLarge, CorruptRecord)):
             decompress(codec, 2, bomb, 64 * 1024)
     assert (time.process_time() - began) / 10 < 0.01
+
+
+def test_zstd_decompressor_is_used_again_unless_it_became_large_or_failed() -> None:
+    kwire_zstd._free.clear()
+    small = compress(Codec.ZSTD, 2, b"small" * 100)
+    for _ in range(2):
+        assert decompress(Codec.ZSTD, 2, small, 1000) == b"small" * 100
+        (kept,) = kwire_zstd._free
+    with pytest.raises(TooLarge):
+        decompress(Codec.ZSTD, 2, small, 100)
+    assert kwire_zstd._free == []
+    large = compress(Codec.ZSTD, 2, random.Random(1).randbytes(4 << 20))
+    kwire_zstd._free.append(kept)
+    assert len(decompress(Codec.ZSTD, 2, large, 5 << 20)) == 4 << 20
+    assert kwire_zstd._free == []
