@@ -14,7 +14,7 @@ from kwire.testing.certificates import Authority
 from server.__main__ import make_parser
 from server.cli import users
 from server.cli.kafka_words import in_order
-from server.cli.stores import choose_store, open_store
+from server.cli.stores import choose_store, open_store, zookeeper_config
 from server.config import ConfigError
 from server.coordination.zookeeper import ZooKeeperLogin, ZooKeeperStore
 
@@ -127,3 +127,15 @@ def test_settings_of_a_broker_are_no_use_where_a_broker_is_asked(
     options = parsed("users", "-o", "zookeeper.connect=zk", "list")
     assert users.run(options) == 2
     assert "--config and -o go with --zookeeper" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "longest_ms"),
+    [((), 10_000), (("-o", "zookeeper.connection.timeout.ms=60000"), 60_000)],
+)
+def test_command_waits_for_zookeeper_as_long_as_for_a_broker_unless_told(
+    words: tuple[str, ...], longest_ms: int
+) -> None:
+    options = parsed("coordination", "export", "--zookeeper", "zk", *words)
+    config = zookeeper_config(options)
+    assert config.get_int("zookeeper.connection.timeout.ms") == longest_ms
