@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 #: What keeps real time: the class and method of a timer's callback. Fetches that wait for records,
 #: the inspection of connections, the pause after a failed accept, and how long brokers wait for each other's answers.
@@ -50,11 +51,12 @@ class OwnedTask(asyncio.Task[Any]):
     owner: object = None
 
 
-def owned_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> OwnedTask:
+def owned_task(loop: ControlledLoop, coro: Any, **options: Any) -> OwnedTask:
     """A task factory."""
     task = OwnedTask(coro, loop=loop, **options)
     context = options.get("context")
     task.owner = OWNER.get() if context is None else context.get(OWNER)
+    loop.tasks.add(task)
     return task
 
 
@@ -69,6 +71,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         self._offset = 0.0
         #: The commanded time while it is frozen.
         self._frozen_at: float | None = None
+        self.tasks: WeakSet[OwnedTask] = WeakSet()
         self._real_time = REAL_TIME
         self._real: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._checks: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -76,7 +79,7 @@ class ControlledLoop(asyncio.SelectorEventLoop):
         #: Whether the last look at the sockets found anything.
         self.saw_events = False
         super().__init__(_Selector(self))
-        self.set_task_factory(owned_task)
+        self.set_task_factory(owned_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         """The commanded time, on a clock that never goes back."""
@@ -130,9 +133,13 @@ class ControlledLoop(asyncio.SelectorEventLoop):
             context = handle._context  # type: ignore[attr-defined]
             if context is not None and context.get(OWNER) is owner:
                 handle.cancel()
-        for task in asyncio.all_tasks(self):
-            if isinstance(task, OwnedTask) and task.owner is owner:
+        for task in self.unfinished():
+            if task.owner is owner:
                 task.cancel()
+
+    def unfinished(self) -> list[OwnedTask]:
+        """The tasks that have not ended. Shape: asyncio.all_tasks looks at the tasks of all loops of the process."""
+        return [task for task in self.tasks if not task.done()]
 
     async def settle(self) -> None:
         """Return when nothing is left to do at this moment."""

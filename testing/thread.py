@@ -71,7 +71,7 @@ class LoopThread:
         try:
             self.loop.run_forever()
         finally:
-            left = asyncio.all_tasks(self.loop)
+            left = self.loop.unfinished()
             for task in left:
                 task.cancel()
             if left:
