@@ -19,8 +19,8 @@ from ..support.kafka import kafka_broker
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 COUNT = 500
-#: Apache Kafka 3.9.2 lists these APIs: Envelope, and the two of the consumer protocol of groups.
-NOT_SERVED = (58, 68, 69)
+#: Apache Kafka 3.9.2 lists Envelope with ZooKeeper too, where nobody sends it; kwire does not.
+ENVELOPE = "apiKeys[58]"
 
 
 def exchange(broker: Broker, client: str, *arguments: str) -> None:
@@ -68,5 +68,4 @@ def test_exchange_recorded_on_kwire_and_replayed_on_apache_kafka(tmp_path: Path)
         kafka.stop()
     differences = compare(recorded(recording.exchanges), played)
     assert len(recording.exchanges) > 100
-    assert {each.path for each in differences} <= {f"apiKeys[{key}]" for key in NOT_SERVED}
-    assert {each.exchange.api for each in differences} == {"ApiVersions"}
+    assert {(each.exchange.api, each.path) for each in differences} == {("ApiVersions", ENVELOPE)}
