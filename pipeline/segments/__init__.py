@@ -4,7 +4,9 @@ options.py  the options of a source       logs.py     what is in a directory
 plan.py     from options to offsets       slices.py   what one task reads
 walk.py     from a file to batches        decode.py   from batches to the positions of fields, with numpy
 columns.py  from there to Arrow           stream.py   offsets of a streaming query
-source.py   Spark's interface; Spark finds it in `pyspark_kwire`
+pushdown.py filters that save work        readers.py  what Spark calls to plan and to read
+group.py    a stream's lag                admission.py  readers of streams, for Spark 4.2
+source.py   the source; Spark finds it in `pyspark_kwire`
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def read(
     The path is a log directory, a glob pattern for some, or a list of these. `docs/pipeline/segments.md` lists the options.
     """
     register(spark)
-    return _load(spark.read, path, columns, topics, options)
+    push = spark.conf.get("spark.sql.python.filterPushdown.enabled", None)
+    return _load(spark.read, path, columns, topics, options, push)
 
 
 def read_stream(
@@ -139,6 +142,7 @@ def _load(
     columns: Sequence[str] | None,
     topics: str | Sequence[str] | None,
     options: dict[str, Any],
+    push: str | None = None,
 ) -> DataFrame:
     import json
 
@@ -154,6 +158,8 @@ def _load(
         words["paths"] = json.dumps(list(path))
     # Errors are raised here, in one line, before Spark wraps them.
     parsed = parse(words)
+    if push is not None and "pushFilters" not in words:
+        words["pushFilters"] = push
     reader = reader.format("kwire-log").options(**words)
     if columns is not None:
         reader = reader.schema(schema_of(tuple(columns), parsed))

@@ -107,7 +107,7 @@ class BatchReader(SliceReader):
             self._place = window.position
             for found in window.batches:
                 row = self._row(found, control)
-                if row is None:
+                if row is None or not self._is_asked(found.header):
                     continue
                 for column, value in zip(columns, values, strict=True):
                     column.append(value(path, self._cut, window.position, row, found.header))
@@ -116,6 +116,10 @@ class BatchReader(SliceReader):
                 columns = [[] for _ in self._wanted.columns]
         if columns and columns[0]:
             yield self._batch(columns)
+
+    def _is_asked(self, header: BatchHeader | None) -> bool:
+        codecs = self._wanted.pushed.codecs
+        return codecs is None or (header is not None and _codec(header) in codecs)
 
     def _batch(self, columns: Sequence[list[Any]]) -> Any:
         names = self._wanted.columns

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kwire.records.batch import BatchHeader
 from kwire.records.record import Record
@@ -61,13 +62,26 @@ def is_dense(header: BatchHeader) -> bool:
 
 
 def record_batch(
-    rows: Rows | HeaderRows, names: Sequence[str], topic: str, partition: int, start: int, end: int
+    rows: Any,
+    names: Sequence[str],
+    topic: str,
+    partition: int,
+    start: int,
+    end: int,
+    keys: Any = None,
 ) -> Any:
-    """The rows between two offsets as an Arrow batch with these columns."""
+    """The rows between two offsets, and with one of these keys (an Arrow array), as an Arrow batch with these columns.
+
+    `rows` are Rows, or HeaderRows if no column and no key needs more.
+    """
     kept = rows.offsets if len(rows) else np.zeros(0, np.int64)
     selection = None
-    if len(rows) and (kept.min() < start or kept.max() >= end):
-        selection = pa.array(np.flatnonzero((kept >= start) & (kept < end)))
+    if len(rows) and (keys is not None or kept.min() < start or kept.max() >= end):
+        chosen = (kept >= start) & (kept < end)
+        if keys is not None:
+            assert type(rows) is not HeaderRows
+            chosen &= pc.is_in(rows.keys(), keys).to_numpy(zero_copy_only=False)
+        selection = pa.array(np.flatnonzero(chosen))
     count = len(rows) if selection is None else len(selection)
     columns = []
     for name in names:

@@ -32,7 +32,9 @@ _NAMES = {
         "startingOffsetsByTimestamp",
         "endingOffsetsByTimestamp",
         "startingOffsetsByTimestampStrategy",
+        "group",
         "maxOffsetsPerTrigger",
+        "pushFilters",
         "bytesPerPartition",
         "isolation",
         "corrupt",
@@ -45,6 +47,8 @@ _NAMES = {
 }
 
 
+#: What options of the Kafka client begin with.
+_CLIENT = "kafka."
 _ROWS = ("rows", "records", "batches")
 #: Bytes that keep a task busy long enough for its start not to matter. For batches only headers are read.
 _BYTES_PER_PARTITION = {"records": "256m", "batches": "2g"}
@@ -81,6 +85,12 @@ class Options:
     include_control: bool
     check_crc: bool
     rows: str
+    push_filters: bool = False
+    """Whether to let Spark push filters down, which it must be able to."""
+    group: str | None = None
+    """Consumer group that shows a stream's progress."""
+    client: tuple[tuple[str, str], ...] = ()
+    """Settings of the client that commits to the group, from options named `kafka.*`."""
 
     def wants(self) -> Callable[[str], bool]:
         """Return a function that says whether a topic is asked for."""
@@ -102,7 +112,7 @@ def parse(given: Mapping[str, str]) -> Options:
         known = _NAMES.get(name.lower())
         if known is not None:
             options[known] = text
-        elif not name.lower().startswith("kafka."):
+        elif not name.lower().startswith(_CLIENT):
             raise SegmentError(
                 f"kwire-log has no option {name}; its options are {', '.join(sorted(_NAMES.values()))}"
             )
@@ -116,6 +126,13 @@ def parse(given: Mapping[str, str]) -> Options:
             re.compile(pattern)
         except re.error as error:
             raise SegmentError(f"subscribePattern {pattern!r}: {error}") from error
+    client = tuple(
+        (name[len(_CLIENT) :], text)
+        for name, text in given.items()
+        if name.lower().startswith(_CLIENT)
+    )
+    if "group" in options and "bootstrap.servers" not in dict(client):
+        raise SegmentError("group needs kafka.bootstrap.servers, the cluster that has the group")
     limit = options.get("maxOffsetsPerTrigger")
     rows = _choice(options, *_ROWS)
     return Options(
@@ -137,6 +154,9 @@ def parse(given: Mapping[str, str]) -> Options:
         include_control=_flag(options, "includeControl", False),
         check_crc=_flag(options, "checkCrc", False),
         rows=rows,
+        push_filters=_flag(options, "pushFilters", False),
+        group=options.get("group"),
+        client=client,
     )
 
 

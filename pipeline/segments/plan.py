@@ -5,6 +5,7 @@ from __future__ import annotations
 from .errors import SegmentError
 from .logs import PartitionLog, find_logs
 from .options import EARLIEST, LATEST, Bound, Options
+from .pushdown import Pushed
 from .slices import Slice
 
 Place = tuple[str, int]
@@ -103,6 +104,30 @@ def _real(log: PartitionLog, offset: int, options: Options) -> int:
     if offset == EARLIEST:
         return log.log_start_offset
     return latest(log, options) if offset == LATEST else offset
+
+
+def slices(options: Options, pushed: Pushed) -> list[Slice]:
+    """What a batch query reads. Errors: SegmentError."""
+    logs = find(options)
+    begins, until = starts(logs, options), ends(logs, options)
+    for place, log in logs.items():
+        topic, partition = place
+        is_asked = (pushed.topics is None or topic in pushed.topics) and (
+            pushed.partitions is None or partition in pushed.partitions
+        )
+        first = begins[place]
+        if is_asked and pushed.since_ms is not None:
+            oldest = log.offset_at(pushed.since_ms)
+            is_asked = oldest is not None
+            first = max(first, oldest or 0)
+        if pushed.start is not None:
+            first = max(first, pushed.start)
+        last = until[place] if pushed.end is None else min(until[place], pushed.end)
+        if not is_asked or first >= last:
+            del begins[place], until[place]
+        else:
+            begins[place], until[place] = first, last
+    return between(logs, begins, until, options)
 
 
 def between(logs: Logs, start: Offsets, end: Offsets, options: Options) -> list[Slice]:

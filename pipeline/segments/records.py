@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow as pa
 
 from kwire.errors import RecordError
 from kwire.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader, RecordBatch
@@ -23,6 +25,7 @@ from .columns import (
     record_batch,
 )
 from .damage import Damage
+from .pushdown import Pushed
 from .slices import Slice
 from .walk import Found, Walk, Window
 
@@ -43,11 +46,12 @@ class Wanted:
     columns: tuple[str, ...]
     check_crc: bool = False
     """Whether to check bodies even if they need not be read."""
+    pushed: Pushed = field(default_factory=Pushed)
 
     @property
     def from_headers(self) -> bool:
         """Whether batch headers provide everything asked for, if no record was compacted away."""
-        return HEADER_COLUMNS.issuperset(self.columns)
+        return HEADER_COLUMNS.issuperset(self.columns) and self.pushed.keys is None
 
 
 class SliceReader:
@@ -59,6 +63,9 @@ class SliceReader:
         self._wanted = wanted
         self._damage = damage
         self._from_headers = wanted.from_headers
+        self._since_ms = wanted.pushed.since_ms
+        keys = wanted.pushed.keys
+        self._keys = None if keys is None else pa.array(sorted(keys), pa.binary())
         self._place = 0
 
     def is_hidden(self, header: BatchHeader) -> bool:
@@ -91,6 +98,8 @@ class SliceReader:
         header = found.header
         if header is None or found.problem is not None or not header.records_count:
             return None
+        if self._since_ms is not None and header.magic and header.max_timestamp < self._since_ms:
+            return None
         if header.magic < 2:
             return OLD
         attributes = header.attributes
@@ -107,7 +116,7 @@ class SliceReader:
         try:
             rows = self._decode(kind, chunk, buffer)
             batch = record_batch(
-                rows, self._wanted.columns, cut.topic, cut.partition, cut.start, cut.end
+                rows, self._wanted.columns, cut.topic, cut.partition, cut.start, cut.end, self._keys
             )
         except RecordError as error:
             if len(chunk) == 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import plan
-from .logs import Memory
+from .logs import Memory, PartitionLog
 from .options import Options
 from .plan import Logs, Offsets, Place
 from .slices import Slice
@@ -44,6 +44,7 @@ class Follower:
         self._options = options
         self._initial: Offsets | None = None
         self._planned: Offsets | None = None
+        self._target: Offsets | None = None
         self._memories: dict[Place, Memory] = {}
 
     def initial(self) -> Json:
@@ -56,23 +57,41 @@ class Follower:
 
     def latest(self) -> Json:
         """Where the next batch may end: at most maxOffsetsPerTrigger beyond the last plan."""
-        options = self._options
         planned = self._planned
         if planned is None:
             planned = from_json(self.initial())
+        return to_json(self._until(planned, self._options.max_offsets_per_trigger))
+
+    def after(self, start: Json, limit: int | None) -> Json:
+        """Where a batch may end that begins at `start` and has at most `limit` offsets."""
+        return to_json(self._until(from_json(start), limit))
+
+    def newest(self) -> Json:
+        """Where everything ends that there is now."""
+        return to_json({place: self._end(log) for place, log in self._find().items()})
+
+    def stop_at_newest(self) -> None:
+        """Never go beyond what there is now, in partitions that exist now."""
+        self._target = from_json(self.newest())
+
+    def _end(self, log: PartitionLog) -> int:
+        return plan.latest(log, self._options)
+
+    def _until(self, planned: Offsets, limit: int | None) -> Offsets:
         logs = self._find()
-        ends = {place: plan.latest(log, options) for place, log in logs.items()}
+        ends = {place: self._end(log) for place, log in logs.items()}
+        if self._target is not None:
+            ends = {place: min(ends.get(place, end), end) for place, end in self._target.items()}
         # A partition that is gone stays in the offset, so that planning notices its absence; no offset goes back.
         for place, offset in planned.items():
             ends[place] = max(ends.get(place, offset), offset)
-        limit = options.max_offsets_per_trigger
         if limit is not None:
             begins = {
                 place: planned.get(place, logs[place].log_start_offset if place in logs else end)
                 for place, end in ends.items()
             }
             ends = limited(begins, ends, limit)
-        return to_json(ends)
+        return ends
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         """The slices between two offsets. Errors: SegmentError for records that are gone."""

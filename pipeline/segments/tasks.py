@@ -10,17 +10,23 @@ from .batch_rows import CHECKED_COLUMNS, BatchReader
 from .damage import SHOW, Damage
 from .files import found_again, opened
 from .options import Options
+from .pushdown import Pushed
 from .records import SliceReader, Wanted
 from .slices import Slice
 
 #: How often the files of a slice may vanish while a task reads them.
 _TRIES = 5
+_NOTHING = Pushed()
 
 
 def read(
-    cut: Slice, options: Options, columns: tuple[str, ...], tries: int = _TRIES
+    cut: Slice,
+    options: Options,
+    columns: tuple[str, ...],
+    pushed: Pushed = _NOTHING,
+    tries: int = _TRIES,
 ) -> Iterator[Any]:
-    """Yield the slice's rows as Arrow batches. Errors: SegmentError, OSError."""
+    """Yield the slice's rows as Arrow batches, except those that filters leave out. Errors: SegmentError, OSError."""
     of_batches = options.rows == "batches"
     mode = options.corrupt
     if of_batches and not CHECKED_COLUMNS.isdisjoint(columns):
@@ -29,7 +35,7 @@ def read(
         if file is not None:
             descriptor, path = file
             damage = Damage(cut, path, mode, options.fail_on_data_loss)
-            wanted = Wanted(columns, options.check_crc)
+            wanted = Wanted(columns, options.check_crc, pushed)
             if of_batches:
                 check = options.check_crc or mode == SHOW
                 reader = BatchReader(descriptor, cut, wanted, damage)
@@ -46,7 +52,7 @@ def read(
         damage.missing(cut.start, "its segment vanished again and again while it was read")
         return
     for piece in found_again(cut, damage):
-        yield from read(piece, options, columns, tries - 1)
+        yield from read(piece, options, columns, pushed, tries - 1)
 
 
 def _read_ahead(descriptor: int, cut: Slice) -> None:

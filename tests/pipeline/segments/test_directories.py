@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kwire.pipeline import segments
 from kwire.pipeline.segments.damage import Damage
 from kwire.pipeline.segments.errors import SegmentError
 from kwire.pipeline.segments.files import found_again
+from kwire.pipeline.segments.group import GroupProgress
+from kwire.pipeline.segments.options import parse
+from kwire.pipeline.segments.stream import Follower
 from kwire.records.compression import Codec
 from server.log.checkpoint import HIGH_WATERMARK, LOG_START_OFFSET, write_offsets
 from server.log.file_layer import FileLayer
@@ -360,3 +365,62 @@ def test_sparks_processes_run_the_python_of_the_session(monkeypatch: pytest.Monk
     assert chosen(session("local[2]", **{"spark.pyspark.python": "x"})) == "python3"
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")
     assert chosen(session("local[2]")) == "python3"
+
+
+def _grown(folder: Path, offset: int) -> None:
+    log = open_log(folder, config(segment_bytes=2000))
+    while log.log_end_offset < offset:
+        append(log, batch(b"a", b"b"))
+    log.close()
+    write_offsets(FileLayer(), f"{folder}/{HIGH_WATERMARK}", {TP: offset})
+
+
+def test_follower_admits_what_spark_asks_for_and_stops_where_it_was(tmp_path: Path) -> None:
+    _grown(tmp_path, 30)
+    follower = Follower(parse({"path": str(tmp_path), "subscribePattern": "t.*"}))
+    start = follower.initial()
+    assert start == {"topic": {"0": 0}}
+    assert follower.after(start, 12) == {"topic": {"0": 12}}
+    assert follower.after(start, None) == follower.newest() == {"topic": {"0": 30}}
+    # Trigger.AvailableNow: what comes later is for the next query, new partitions too.
+    follower.stop_at_newest()
+    _grown(tmp_path, 50)
+    shutil.copytree(tmp_path / str(TP), tmp_path / "tail-0")
+    assert follower.newest()["topic"] == {"0": 50}
+    assert follower.after({"topic": {"0": 12}}, None) == {"topic": {"0": 30}}
+    assert follower.after({"topic": {"0": 30}}, 5) == {"topic": {"0": 30}}
+    # A query that is started again may be beyond the target already.
+    assert follower.after({"topic": {"0": 40}}, None) == {"topic": {"0": 40}}
+    # A stream without a target finds the new topic by its pattern.
+    assert set(Follower(follower._options).after({"topic": {"0": 30}}, None)) == {"tail", "topic"}
+
+
+def test_stream_commits_its_progress_to_a_group_and_goes_on_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commits: list[tuple[str, Any]] = []
+
+    class Client:
+        def __init__(self, settings: dict[str, str], group: str, logger: object) -> None:
+            assert settings == {"bootstrap.servers": "h:1"}
+            self.group = group
+
+        def commit(self, offsets: Any, timeout_s: float) -> None:
+            if not commits:
+                commits.append((self.group, None))
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            commits.append((self.group, offsets))
+
+        def close(self) -> None:
+            commits.append(("closed", None))
+
+    monkeypatch.setattr("kwire.pipeline.committer.Committer", Client)
+    GroupProgress(parse({"path": "p"})).commit({("topic", 0): 1})
+    progress = GroupProgress(parse({"path": "p", "group": "g", "kafka.bootstrap.servers": "h:1"}))
+    for end in (1, 2):
+        progress.commit({("topic", 0): end})
+    progress.close()
+    assert commits == [("g", None), ("g", {("topic", 0): 2}), ("closed", None)]
+    said = capsys.readouterr().err
+    assert said.startswith("kwire-log: cannot commit offsets of group g: ")
+    assert said.count("the stream continues") == 1
