@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+#: Spark asks for these not to be null wherever it compares them.
+_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 _EQUAL = ("EqualTo", "EqualNullSafe", "In")
 
 
@@ -52,7 +54,11 @@ def take(filters: Iterable[Any], rows: str) -> tuple[Pushed, list[Any]]:
 def _take(pushed: Pushed, one: Any, rows: str) -> tuple[Pushed | None, bool]:
     kind = type(one).__name__
     path: tuple[str, ...] = getattr(one, "attribute", ())
-    if len(path) != 1 or not hasattr(one, "value"):
+    if len(path) != 1:
+        return None, False
+    if kind == "IsNotNull" and path[0] in _NEVER_NULL:
+        return pushed, True
+    if not hasattr(one, "value"):
         return None, False
     name, value = path[0], one.value
     if kind in _EQUAL:

@@ -28,11 +28,10 @@ class SegmentReader(DataSourceReader):
         return plan.slices(self._options, self._pushed)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        # If there is nothing to read, Spark makes one task with None.
-        if partition is None:
+        # If there is nothing to read, Spark makes one task, with None or (from 4.1 on) an InputPartition of nothing.
+        if not isinstance(partition, Slice):
             return iter(())
         leave_archives()
-        assert isinstance(partition, Slice)
         return tasks.read(partition, self._options, self._columns, self._pushed)
 
 

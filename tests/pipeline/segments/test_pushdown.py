@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 
 from kwire.pipeline.segments import plan, tasks
 from kwire.pipeline.segments.columns import RECORD_COLUMNS
 from kwire.pipeline.segments.errors import SegmentError
 from kwire.pipeline.segments.options import parse
 from kwire.pipeline.segments.pushdown import Pushed, take
+from kwire.pipeline.segments.readers import SegmentReader
 from kwire.pipeline.segments.walk import Walk
 from kwire.records.compression import Codec
 
@@ -47,6 +49,11 @@ class StringContains(EqualTo): ...
 
 
 @dataclass(frozen=True)
+class IsNotNull:
+    attribute: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Not:
     child: EqualTo
 
@@ -56,7 +63,7 @@ def at(ms: int) -> datetime:
 
 
 def test_filters_that_are_exact_are_taken_and_others_are_left_to_spark() -> None:
-    exact = [
+    exact: list[Any] = [
         EqualTo(("topic",), "orders"),
         In(("partition",), (0, 3)),
         EqualTo(("partition",), 3),
@@ -65,8 +72,9 @@ def test_filters_that_are_exact_are_taken_and_others_are_left_to_spark() -> None
         LessThan(("offset",), 40),
         LessThanOrEqual(("offset",), 30),
         EqualTo(("key",), bytearray(b"k")),
+        IsNotNull(("offset",)),
     ]
-    for_spark = [
+    for_spark: list[Any] = [
         GreaterThan(("timestamp",), at(1500)),
         GreaterThanOrEqual(("timestamp",), datetime(2020, 1, 1)),  # without a zone
         LessThan(("timestamp",), at(9000)),
@@ -75,6 +83,7 @@ def test_filters_that_are_exact_are_taken_and_others_are_left_to_spark() -> None
         StringContains(("topic",), "o"),
         EqualTo(("partition",), None),
         Not(EqualTo(("partition",), 1)),
+        IsNotNull(("key",)),
     ]
     pushed, left = take([*exact, *for_spark], "records")
     assert left == for_spark
@@ -186,3 +195,9 @@ def test_group_needs_to_know_its_cluster() -> None:
         parse({"path": "p", "group": "g"})
     found = parse({"path": "p", "group": "g", "kafka.bootstrap.servers": "h:1"})
     assert (found.group, found.client) == ("g", (("bootstrap.servers", "h:1"),))
+
+
+def test_task_without_a_slice_reads_nothing() -> None:
+    # If a filter leaves nothing to plan, Spark makes a task nonetheless: with None in 4.0, in 4.2 as here.
+    reader = SegmentReader(parse({"path": "p"}), ("offset",))
+    assert list(reader.read(None)) == list(reader.read(InputPartition(None))) == []
