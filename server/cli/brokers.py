@@ -223,13 +223,15 @@ def check(error_code: int, message: str | None = None, about: str = "") -> None:
 
 def refusals(rows: Iterable[Any], name: str = "name") -> int:
     """Print the rows of a response that carry an error; returns the exit code. Shape: `name` is what a row is about."""
+    from .output import printable
+
     code = 0
     for row in rows:
         error = row.error_code
         if error:
             message = getattr(row, "error_message", None)
             said = message or NOT_AUTHORIZED.get(error) or words_of(error)
-            print(f"kwire: {getattr(row, name)}: {said}", file=sys.stderr)
+            print(f"kwire: {printable(f'{getattr(row, name)}: {said}')}", file=sys.stderr)
             code = 1
     return code
 

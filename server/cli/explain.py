@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .client import add_bootstrap
 from .client_properties import UsageError
+from .output import printable
 
 if TYPE_CHECKING:
     from ..explain.answers import Answer
@@ -171,7 +172,7 @@ def show(answers: list[Answer], options: Namespace) -> int:
         if options.output == "json":
             print(json.dumps(answer.as_json(), ensure_ascii=False))
             continue
-        print(answer.sentence)
+        print(printable(answer.sentence))
         if answer.advice:
-            print(f"  {answer.advice}")
+            print(f"  {printable(answer.advice)}")
     return 0 if known else 1

@@ -41,7 +41,7 @@ from ..explain.words import counted
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap, no_partition
 from .client_properties import UsageError
-from .output import add_output, show_rows, wants_json
+from .output import add_output, printable, show_rows, wants_json
 from .reset_target import (
     Partition,
     duration_target,
@@ -233,7 +233,7 @@ def describe_groups(brokers: Brokers, options: Namespace) -> int:
         facts = brokers.run(group_facts(name, int(time.time() * 1000), stored=False))
         if facts.problem is not None:
             said = "no such group" if facts.problem == "NO_GROUP" else facts.problem_text
-            print(f"kwire: {name}: {said}", file=sys.stderr)
+            print(f"kwire: {printable(name)}: {said}", file=sys.stderr)
             code = 1
         elif options.state:
             states.append(
@@ -310,7 +310,7 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
     broker = brokers.run(coordinator_of(GROUP, group))
     plan = plan_of(brokers, options, group, broker)
     if not plan:
-        print(f"kwire: {group}: no topics to reset", file=sys.stderr)
+        print(f"kwire: {printable(group)}: no topics to reset", file=sys.stderr)
         return 1
     if options.export:
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -343,7 +343,7 @@ def reset_group(brokers: Brokers, options: Namespace, group: str) -> int:
         else:
             show_rows(options, head, rows)
     if options.dry_run:
-        print(f"kwire: {group}: nothing is set: this is a dry run", file=sys.stderr)
+        print(f"kwire: {printable(group)}: nothing is set: this is a dry run", file=sys.stderr)
     return code
 
 

@@ -35,7 +35,7 @@ def show_rows(
             print(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str))
         return
     if title:
-        print(title)
+        print(printable(title))
     print_table(head, rows)
 
 

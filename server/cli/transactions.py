@@ -25,7 +25,7 @@ from ..explain.words import when
 from .brokers import Brokers, check, with_brokers
 from .client import CommandError, add_bootstrap, no_partition, whole_number
 from .client_properties import UsageError
-from .output import add_output, show_rows, wants_json
+from .output import add_output, printable, show_rows, wants_json
 
 #: What Apache Kafka's tool takes for the longest possible transaction (transaction.max.timeout.ms). Unit: minutes.
 MAX_TIMEOUT_MIN = 15
@@ -125,7 +125,7 @@ def describe(brokers: Brokers, options: Namespace) -> int:
     for name in names:
         facts = brokers.run(transaction_facts(name, now_ms()))
         if facts.problem is not None:
-            print(f"kwire: {explain_transaction(facts).sentence}", file=sys.stderr)
+            print(f"kwire: {printable(explain_transaction(facts).sentence)}", file=sys.stderr)
             code = 1
             continue
         start = facts.start_ms
