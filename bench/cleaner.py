@@ -58,6 +58,7 @@ def fill(log: Log, total_bytes: int, record_bytes: int, codec: int = 0) -> None:
         written += builder.size
     log.high_watermark = log.log_end_offset
     log.roll(now_ms)
+    log.flush(now_ms)  # what is not on the device is not compacted
 
 
 def opened(folder: Path) -> LogManager:

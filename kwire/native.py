@@ -10,12 +10,17 @@ from collections.abc import Callable
 
 Buffer = bytes | bytearray | memoryview
 
+Heads = tuple[list[int], list[bytes | None], list[int], list[int]]
+
 #: Looks at all records of a decompressed body, as `_scan` of kwire/records/validation.py.
 walk_records: Callable[[Buffer, int], tuple[int, int, int, bool, bool] | None] | None
+#: What compaction needs of records: `record_heads` of server/log/cleaner/record_spans.py, and records put together.
+record_heads: Callable[[bytes, int, int], Heads | None] | None
+copy_records: Callable[[bytes, list[int]], tuple[bytes, int] | None] | None
 try:
-    from kwire._native import walk_records
+    from kwire._native import copy_records, record_heads, walk_records
 except ImportError:
-    walk_records = None
+    walk_records = record_heads = copy_records = None
 
 
 def form() -> str:

@@ -13,8 +13,9 @@ from kwire import native
 
 SOURCE = Path(native.__file__).with_name("_native.pyx")
 
+NAMES = ("copy_records", "record_heads", "walk_records")
 #: What each form gives to those who look it up.
-NATIVE = {name: getattr(native, name) for name in ("walk_records",)}
+NATIVE = {name: getattr(native, name) for name in NAMES}
 PURE = dict.fromkeys(NATIVE)
 
 

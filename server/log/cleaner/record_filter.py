@@ -24,6 +24,7 @@ from heapq import heapify, heappop
 from operator import ge
 from typing import cast
 
+from kwire import native
 from kwire.records.batch import MAX_DECOMPRESSED_BYTES, BatchBuilder, BatchHeader, RecordBatch
 from kwire.records.builder import write_batch
 from kwire.records.compression import compress
@@ -258,6 +259,9 @@ class BatchFilter:
             return None
         if len(kept) == len(ends):
             return view
+        copied = _copied(header, body, kept)
+        if copied is not None:
+            return copied
         return _without_others(
             header,
             body,
@@ -296,6 +300,9 @@ class BatchFilter:
         if not last:
             return None
         body = RecordBatch(view).body()
+        copied = _copied(header, body, last)
+        if copied is not None:
+            return copied
         kept = some_records(body, last)
         if kept is None:
             kept = [span for span in _spans_of(header, body) if span[3] in last]
@@ -394,6 +401,17 @@ def _mixed_magic(header: BatchHeader, view: memoryview) -> bool:
         return False
     inner = inner_messages(read_message(view, 0), MAX_DECOMPRESSED_BYTES)
     return any(message.magic != header.magic for message in inner)
+
+
+def _copied(header: BatchHeader, body: bytes, numbers: list[int]) -> bytes | None:
+    # `_without_others` natively, for records that have values.
+    copy = native.copy_records
+    found = None if copy is None else copy(body, numbers)
+    if found is None:
+        return None
+    latest = header.base_timestamp + found[1]
+    count = len(numbers)
+    return _rebuilt(header, found[0], count, header.base_timestamp, latest, header.attributes)
 
 
 def _without_others(header: BatchHeader, body: bytes, kept: list[RecordSpan]) -> bytes:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from operator import lt
 
+from kwire import native
 from kwire.errors import CorruptRecord
+from kwire.native import Heads
 from kwire.records.record import (
     MIN_RECORD_SIZE,
     ZIGZAG,
@@ -106,14 +108,19 @@ def record_spans(body: bytes, count: int, last_offset_delta: int) -> list[Record
     return spans
 
 
-def record_heads(  # noqa: C901 - one loop without calls: compaction spends most of its time here
-    body: bytes, count: int, last_offset_delta: int
-) -> tuple[list[int], list[bytes | None], list[int], list[int]] | None:
+def record_heads(body: bytes, count: int, last_offset_delta: int) -> Heads | None:
     """The ends, keys and offset deltas of the records, and the numbers of those without a value.
 
     Shape: None if anything is unusual; `record_spans` then reads it or reports what is wrong. This
     function does less work per record than `record_spans`, because it reads the whole log twice.
     """
+    natively = native.record_heads
+    if natively is not None:
+        return natively(body, count, last_offset_delta)
+    return _record_heads(body, count, last_offset_delta)
+
+
+def _record_heads(body: bytes, count: int, last_offset_delta: int) -> Heads | None:  # noqa: C901 - one loop without calls
     ends: list[int] = []
     keys: list[bytes | None] = []
     deltas: list[int] = []

@@ -19,6 +19,8 @@ from server.log.log import AppendInfo, Log, LogSlice
 from ..logs import NOW, append, batch, config, end_transaction, open_log, read_batches
 from .cleaning import clean, cleaner_of, run_round, unthrottled
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 HOUR_MS = 3_600_000
 COMPACT = config(
     cleanup_policy=frozenset({"compact"}),

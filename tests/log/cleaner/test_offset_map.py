@@ -163,6 +163,7 @@ def heads_of(body: bytes, count: int, last_offset_delta: int) -> list[RecordSpan
     ]
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200])
 @pytest.mark.parametrize("size", [0, 40, 60, 130, 8100, 20_000])
 def test_heads_of_many_and_of_large_records_are_the_spans(count: int, size: int) -> None:
