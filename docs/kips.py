@@ -237,7 +237,7 @@ SECTIONS: dict[str, tuple[Kip, ...]] = {
             "the consumer group protocol",
             "ConsumerGroupHeartbeat 0, ConsumerGroupDescribe 0, OffsetCommit 10, OffsetFetch 10",
             test="e2e/test_consumer_protocol.py",
-            note="with the embedded store",
+            note="with ZooKeeper, if all brokers are kwire",
         ),
         Kip("1082", "member ids made by clients", "ConsumerGroupHeartbeat 1"),
         Kip("1263", "an interval between target assignments", "ConsumerGroupHeartbeat 1"),

@@ -25,7 +25,13 @@ from ..coordinator.transaction.producer_ids import ProducerIds
 from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..coordinator.transaction_markers import TransactionMarkerWriter
 from ..handlers.authorization import AllowAll, Authorizer
-from ..handlers.ceilings import CEILING_3_9, CEILING_4_3, TRANSACTION_VERSION
+from ..handlers.ceilings import (
+    CEILING_3_9,
+    CEILING_4_3,
+    GROUP_VERSION,
+    TRANSACTION_VERSION,
+    WITHOUT_OTHERS,
+)
 from ..handlers.context import Features, Services
 from ..handlers.dispatch import RequestDispatcher
 from ..handlers.registry import HandlerTable
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
     from ..handlers.denials import Denials
     from ..handlers.gate import Observer
     from ..interbroker.clients import InterBrokerClients
+    from ..interbroker.group_support import GroupSupport
     from ..interbroker.peer_watch import PeerWatch
     from ..telemetry.receiver import Telemetry
 
@@ -267,6 +274,15 @@ def build_rooms(
         lambda tp: publisher.current().partition(*tp) is not None,
     )
     cleanup.callback(moves.close)
+    group_support: GroupSupport | None = None
+    if not alone:
+        from ..interbroker.group_support import GroupSupport
+
+        # Clients are told of the newer versions only now, and beside Apache Kafka 3.9 of what it tells.
+        group_support = GroupSupport(
+            opened.cluster.registrations, lambda: handlers.raise_versions(WITHOUT_OTHERS)
+        )
+        cleanup.callback(group_support.close)
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
@@ -302,6 +318,7 @@ def build_rooms(
         quotas=quotas,
         denials=denials,
         telemetry=telemetry,
+        group_support=group_support,
         topics=AutoTopics(
             controller,
             publisher,
@@ -349,6 +366,7 @@ def build_rooms(
             topics.on_image,
             controller.on_image,
             *(() if peers is None else (peers.on_image,)),
+            *(() if group_support is None else (group_support.on_image,)),
         )
     publisher.subscribe(*image_listeners)
 
@@ -454,5 +472,9 @@ def registration_of(config: BrokerConfig, opened: Opened) -> BrokerRegistration:
             port = own.port
         endpoints.append(own._replace(host=host, port=port))
     return BrokerRegistration(
-        opened.node_id, tuple(endpoints), config.get_optional_str("broker.rack")
+        opened.node_id,
+        tuple(endpoints),
+        config.get_optional_str("broker.rack"),
+        # From 1, since releases before 3.7 refuse a range from 0.
+        features={GROUP_VERSION: (1, CEILING_4_3.features[GROUP_VERSION][1])},
     )

@@ -345,6 +345,16 @@ class Cluster:
             if node is not None and node[0]
         }
 
+    async def registrations(self, broker_ids: Iterable[int]) -> dict[int, BrokerRegistration]:
+        """Those of these brokers that are live; not watched."""
+        ids = list(broker_ids)
+        nodes = await self.store.get_many([paths.broker_path(broker_id) for broker_id in ids])
+        return {
+            broker_id: paths.decode_broker(broker_id, node[0], node[1].czxid)
+            for broker_id, node in zip(ids, nodes, strict=True)
+            if node is not None and node[0]
+        }
+
     async def topic_names(self) -> list[str]:
         """The names of all topics; watched."""
         return await self.store.children(paths.TOPICS, self._topics_fired)

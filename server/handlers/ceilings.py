@@ -190,4 +190,9 @@ CEILING_4_3 = Ceiling(
     {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)},
 )
 
+#: What brokers under 3.9 serve beyond it when there is no Apache Kafka beside them.
+WITHOUT_OTHERS: Mapping[int, tuple[int, int]] = MappingProxyType(
+    {key: CEILING_4_3.ranges[key] for key in (68, 69)}
+)
+
 CEILINGS = {ceiling.name: ceiling for ceiling in (CEILING_3_9, CEILING_4_3)}

@@ -4,8 +4,8 @@ Behavior: the rules are in server/coordinator/group/consumer. A group that is la
 regular expressions its topics, a moment after the request that asks for them.
 Versions: ConsumerGroupHeartbeat 0-1: v1 member ids made by clients (KIP-1082), regular expressions.
 ConsumerGroupDescribe 0-1: v1 kinds of members.
-Omitted: with ZooKeeper both are refused with UNSUPPORTED_VERSION, as by Apache Kafka 3.9: another broker of the
-cluster may not know the records.
+With ZooKeeper both are refused with UNSUPPORTED_VERSION, as by Apache Kafka 3.9, while a live broker is not kwire and
+would not know the records (interbroker/group_support.py).
 Source: KafkaApis.handleConsumerGroupHeartbeat, handleConsumerGroupDescribe.
 """
 
@@ -25,6 +25,8 @@ from kwire.messages.consumer_group_heartbeat import (
 )
 
 from ..coordinator.group.consumer.draft import Client
+from ..coordinator.group.consumer.heartbeat import refused
+from ..coordinator.group.consumer.refusal import Refusal
 from ..turns import Steps
 from . import refusals
 from .authorization import DENIED, AclOperation, ResourceType, group
@@ -33,14 +35,18 @@ from .registry import handles
 from .repeats import without_many_repeats
 
 if TYPE_CHECKING:
-    from .context import Later, RequestContext
+    from .context import Later, RequestContext, Services
 
 DENIED_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def is_enabled(ctx: RequestContext) -> bool:
-    """Whether group.version is at a level that has consumer groups."""
-    return ctx.services.features.finalized.get(GROUP_VERSION, 0) > 0
+def refusal_of(services: Services) -> Refusal | None:
+    """Why there are no consumer groups; None if there are."""
+    if services.group_support is not None:
+        return services.group_support.refusal
+    if services.features.finalized.get(GROUP_VERSION, 0) > 0:
+        return None
+    return Refusal(ErrorCode.UNSUPPORTED_VERSION)
 
 
 @handles(ConsumerGroupHeartbeatRequest, versions="0-1", authorize=group(AclOperation.READ))
@@ -48,8 +54,9 @@ def consumer_group_heartbeat(
     ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> Steps[ConsumerGroupHeartbeatResponse | Later[ConsumerGroupHeartbeatResponse]]:
     """Let a member join, stay or leave, and answer what it is to have."""
-    if not is_enabled(ctx):
-        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    refusal = refusal_of(ctx.services)
+    if refusal is not None:
+        return refused(refusal)
     for name in request.subscribed_topic_names or ():
         yield
         if not ctx.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
@@ -76,10 +83,15 @@ def consumer_group_describe(
 ) -> Steps[ConsumerGroupDescribeResponse]:
     """Describe each group separately."""
     asked = yield from without_many_repeats(request.group_ids)
-    if not is_enabled(ctx):
-        error = ErrorCode.UNSUPPORTED_VERSION
+    refusal = refusal_of(ctx.services)
+    if refusal is not None:
         return ConsumerGroupDescribeResponse(
-            groups=[DescribedGroup(group_id=each, error_code=error) for each in asked]
+            groups=[
+                DescribedGroup(
+                    group_id=each, error_code=refusal.error, error_message=refusal.message
+                )
+                for each in asked
+            ]
         )
     allowed, denied = yield from ctx.partition_by_authorized(
         AclOperation.DESCRIBE, ResourceType.GROUP, asked

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..coordinator.transaction_coordinator import TransactionCoordinator
     from ..coordinator.transaction_markers import TransactionMarkerWriter
     from ..executor import Executor
+    from ..interbroker.group_support import GroupSupport
     from ..log.log_manager import LogManager
     from ..metadata.image import MetadataImage
     from ..metadata.publisher import MetadataPublisher
@@ -167,6 +168,8 @@ class Services:
     denials: Denials | None
     #: Takes the metrics that clients push; None if nothing would show them, and then those APIs are not served.
     telemetry: Telemetry | None
+    #: Whether all brokers of a cluster with ZooKeeper have consumer groups; None without ZooKeeper.
+    group_support: GroupSupport | None
 
 
 class RequestContext:

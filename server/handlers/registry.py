@@ -5,7 +5,7 @@ The tuple itself is `HANDLERS` in `table.py`; clients can use only handlers that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from kwire.errors import ErrorCode
@@ -73,6 +73,14 @@ class HandlerTable:
             if low <= high:
                 self.by_key[key] = handler
                 self.ranges[key] = ApiRange(key, low, high)
+
+    def raise_versions(self, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Serve and advertise APIs up to versions that are above the ceiling."""
+        for key, (_, highest) in ranges.items():
+            served = self.ranges.get(key)
+            if served is not None:
+                highest = min(highest, self.by_key[key].max_version)
+                self.ranges[key] = served._replace(max_version=highest)
 
     def find(self, api_key: int, version: int) -> Handler[Any] | None:
         """Return the handler that serves this API at this version, or None."""

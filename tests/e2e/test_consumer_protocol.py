@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..support.broker_process import BrokerProcess
+from ..support.kwire_cluster import KwireCluster
 from .test_confluent_groups import partitions_of, poll_until
 from .test_confluent_kafka import create, produce, take
 
@@ -20,7 +23,7 @@ def admin(broker: BrokerProcess) -> AdminClient:
     return AdminClient({"bootstrap.servers": broker.bootstrap})
 
 
-def member(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
+def member(broker: BrokerProcess | KwireCluster, group: str, **settings: object) -> Consumer:
     """Make a consumer of the consumer protocol, or of another if the settings say so."""
     return Consumer(
         {
@@ -119,3 +122,22 @@ def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_reads(
     (row,) = (each for each in admin.list_consumer_groups().result().valid if each.group_id == name)
     assert row.type is ConsumerGroupType.CLASSIC
     third.close()
+
+
+def test_with_zookeeper_brokers_of_kwire_serve_them_and_another_takes_over(tmp_path: Path) -> None:
+    """Apache Kafka has no consumer groups with ZooKeeper."""
+    cluster = KwireCluster(tmp_path)
+    try:
+        cluster.start()
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("t", 4, 3)])["t"].result(30)
+        both = [member(cluster, "g"), member(cluster, "g")]
+        for one in both:
+            one.subscribe(["t"])
+        poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 60)
+        cluster.brokers[cluster.coordinator(0, "g")].kill()
+        both[1].close()
+        poll_until(both[:1], lambda: len(partitions_of(both[0])) == 4, 60)
+        both[0].close()
+    finally:
+        cluster.stop()

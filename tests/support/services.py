@@ -35,6 +35,7 @@ def services_of(**rooms: Any) -> Services:
         "acls": None,
         "denials": None,
         "telemetry": None,
+        "group_support": None,
         "quotas": ClientQuotas(),
         "turns": Turns(lambda: 0),
     }

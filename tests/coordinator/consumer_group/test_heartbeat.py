@@ -361,6 +361,14 @@ def test_a_static_member_comes_back_with_what_it_had(machine: ConsumerMachine) -
     assert machine.group.group_epoch == epoch, "nobody else notices"
 
 
+def test_a_member_that_takes_an_instance_id_keeps_what_it_had(machine: ConsumerMachine) -> None:
+    """Recorded from Apache Kafka 4.3.0."""
+    machine.beat("m1", 0)
+    answer = machine.beat("m1", 0, instance_id="i", subscribed_topic_names=["foo", "bar"])
+    assert answer.member_epoch == 3
+    assert assigned(answer) == {**ALL, "bar": [0, 1, 2]}
+
+
 def test_an_instance_id_in_use_is_not_given_away(machine: ConsumerMachine) -> None:
     """testShouldThrowUnreleasedInstanceIdExceptionWhenNewMemberJoinsWithInUseInstanceId."""
     machine.beat("m1", 0, instance_id="i1")

@@ -75,7 +75,7 @@ def program(seed: int, steps: int) -> list[Step]:
             if rng.random() < 0.2:
                 more["instance_id"] = f"i{rng.randrange(2)}"
         elif kind == "regex":
-            more["regex"] = rng.choice(("topic-.*", "topic-t[01]-.*", "none", "", "t("))
+            more["regex"] = rng.choice(("{t0}|{t1}", ".{t1}|{t1}.*", "{t2}", "none", "", "t("))
         elif kind in ("commit", "fetch"):
             more["epoch"] = rng.choice((0, 0, 0, -1, 1, None))
             more["name"] = rng.choice(NAMES)
@@ -232,7 +232,10 @@ class Side:
     def regex(self, who: int, more: dict[str, Any]) -> Any:
         """A member asks for an expression, which is resolved a moment later, at most every ten seconds."""
         member = self.members["n", who]
-        wishes = {"subscribed_topic_regex": more["regex"], "subscribed_topic_names": []}
+        regex = more["regex"]
+        for plain, full in self.full.items():
+            regex = regex.replace(f"{{{plain}}}", full)
+        wishes = {"subscribed_topic_regex": regex, "subscribed_topic_names": []}
         answer = self._heartbeat(member, member_epoch=max(member.epoch, 1), **wishes)
         time.sleep(REGEX_S)
         return answer
@@ -383,12 +386,18 @@ class Side:
             if value is not None:
                 value = decode(GroupMetadataValue, value, value[1], 2)
                 value.current_state_timestamp = 0
+                if value.leader in {each.member_id for each in value.members}:
+                    value.leader = "any"  # the first in a table of Java
             return name, self.plain(plain_fields(value, 3)) if value is not None else None
         if name == "OffsetRecord":
             tp = record.tp
             return name, self.plain(tp.topic), tp.partition, value and value.offset
         if name == "RegexRecord":
-            return name, record[1], value and sorted(self.plain(each) for each in value.topics)
+            return (
+                name,
+                self.plain(record[1]),
+                value and sorted(self.plain(each) for each in value.topics),
+            )
         if name == "EpochRecord":
             return name, None if value is None else (value[0], "none" if value[1] == 0 else "some")
         if name == "TargetEpochRecord":

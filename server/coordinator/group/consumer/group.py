@@ -208,10 +208,8 @@ class ConsumerGroup:
 
     def target_of(self, member: ConsumerGroupMember) -> Partitions:
         """What a member is to have; one that takes over an instance id, what that had."""
-        if member.instance_id is None:
-            return self.target.get(member.member_id, NO_PARTITIONS)
-        holder = self.static_members.get(member.instance_id)
-        return NO_PARTITIONS if holder is None else self.target.get(holder, NO_PARTITIONS)
+        holder = self.static_members.get(member.instance_id or "", member.member_id)
+        return self.target.get(holder, NO_PARTITIONS)
 
     def partition_epoch(self, topic_id: bytes, partition: int) -> int:
         """The epoch of the member that has a partition; -1 if nobody has it."""
