@@ -238,6 +238,21 @@ def test_tool_moves_a_replica_through_kills_under_load(
     assert len(lags) == 3, "it was moved too soon"
     assert lags == sorted(lags, reverse=True), "it began anew"
     assert "is still in progress" in reassign(tools, broker, tmp_path, "verify", target)
+    shown = tools.run(
+        *("kafka-log-dirs", "--bootstrap-server", broker.bootstrap, "--describe"),
+        *("--topic-list", "t"),
+    ).output
+    (described,) = json.loads(shown[shown.index("{") :])["brokers"]
+    rows = {
+        Path(each["logDir"]).name: [
+            (row["isFuture"], row["offsetLag"]) for row in each["partitions"]
+        ]
+        for each in described["logDirs"]
+    }
+    assert rows[name] == [(False, 0)]
+    ((is_future, lag),) = rows[target]
+    assert is_future
+    assert 0 < lag <= lags[-1] + 20
     limit(broker, None)
     wait_until(lambda: places(broker, "t")[0] == [(target, False, 0)], "the replica is moved")
     assert "is complete" in reassign(tools, broker, tmp_path, "verify", target)
