@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from kwire.api import ApiKey
 from kwire.connection import ClientConnection
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition_reassignments import (
@@ -21,6 +22,9 @@ from kwire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kwire.messages.api_versions import ApiVersionsRequest
+from kwire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.messages.delete_topics import DeleteTopicsRequest
 from kwire.messages.describe_groups import DescribeGroupsRequest
@@ -68,6 +72,10 @@ GROUP_STATES = (
 METADATA, CREATE_TOPICS, DELETE_TOPICS, PRODUCE, FETCH, LIST_OFFSETS = 9, 5, 4, 8, 11, 5
 FIND_COORDINATOR, DESCRIBE_GROUPS, OFFSET_FETCH, LEAVE_GROUP = 2, 5, 6, 3
 INIT_PRODUCER_ID, ALTER_PARTITION_REASSIGNMENTS, ELECT_LEADERS = 2, 0, 1
+#: Those of 4.0 and later.
+API_VERSIONS, CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT = 0, 0, 0
+#: The epoch with which a member leaves (KIP-848).
+LEAVES = -1
 
 #: A broker that has just been started, or a topic just made, may answer these for a moment.
 TRANSIENT = frozenset(
@@ -106,7 +114,7 @@ class Record(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A consumer group. Shape: `state` is Kafka's word (Stable, Empty, PreparingRebalance, Dead); `members` are member ids."""
+    """A consumer group of either protocol. Shape: `state` is Kafka's word (Stable, Empty, PreparingRebalance, Dead); `members` are member ids."""
 
     name: str
     state: str
@@ -153,6 +161,7 @@ class Client:
         self._tls = tls
         self._connections: dict[tuple[str, int], Connection] = {}
         self._coordinators: dict[str, tuple[str, int]] = {}
+        self._apis: frozenset[int] | None = None
 
     def close(self) -> None:
         """Close all connections."""
@@ -406,7 +415,10 @@ class Client:
     def remove_members(self, group: str) -> int:
         """Remove all members of a group; return how many there were."""
         members = self.group(group).members
-        if members:
+        if members and self.serves(ApiKey.CONSUMER_GROUP_DESCRIBE) and self._consumer_group(group):
+            for each in members:
+                self._leave(group, each)
+        elif members:
             request = LeaveGroupRequest(
                 group_id=group, members=[MemberIdentity(member_id=each) for each in members]
             )
@@ -416,17 +428,45 @@ class Client:
                     raise KafkaError(f"members of group {group!r}", code)
         return len(members)
 
+    def _leave(self, group: str, member: str) -> None:
+        """Let a member of a group of the consumer protocol leave."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group, member_id=member, member_epoch=LEAVES
+        )
+        answer = self.ask(request, CONSUMER_GROUP_HEARTBEAT, self.coordinator(group))
+        if answer.error_code:
+            raise KafkaError(f"member {member!r} of group {group!r}", answer.error_code)
+
     def group(self, name: str) -> Group:
         """The state of a group; Dead without members if there is none."""
 
         def look() -> Group:
             request = DescribeGroupsRequest(groups=[name])
             row = self.ask(request, DESCRIBE_GROUPS, self.coordinator(name)).groups[0]
+            if row.group_state == "Dead" and self.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+                other = self._consumer_group(name)
+                row = row if other is None else other
             if row.error_code:
                 raise KafkaError(f"group {name!r}", row.error_code)
             return Group(name, row.group_state, tuple(each.member_id for each in row.members))
 
         return self.patiently(look)
+
+    def _consumer_group(self, name: str) -> Any:
+        """A group of the consumer protocol (KIP-848); None if there is no such."""
+        request = ConsumerGroupDescribeRequest(group_ids=[name])
+        answer = self.ask(request, CONSUMER_GROUP_DESCRIBE, self.coordinator(name))
+        row = answer.groups[0]
+        # Apache Kafka 3.9 lists the API, but does not have it with ZooKeeper.
+        has_none = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+        return None if row.error_code in has_none else row
+
+    def serves(self, key: ApiKey) -> bool:
+        """Whether the cluster answers an API."""
+        if self._apis is None:
+            answer = self.ask(ApiVersionsRequest(), API_VERSIONS)
+            self._apis = frozenset(each.api_key for each in answer.api_keys)
+        return key in self._apis
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         """The committed offset of a group; None if there is none."""

@@ -17,6 +17,8 @@ from kwire.server.config import BrokerConfig, ConfigError
 from kwire.server.coordination.embedded import EmbeddedStore, EmbeddedTree
 from kwire.server.coordination.paths import MalformedNode
 from kwire.server.coordination.store import StoreClosed
+from kwire.server.coordinator.group.consumer.deadlines import SESSION_DUE
+from kwire.server.coordinator.group.consumer.group import ConsumerGroup
 from kwire.server.executor import Executor
 from kwire.server.log.cleaner import process as cleaner_process
 from kwire.server.log.file_layer import FileLayer
@@ -29,6 +31,8 @@ from .loop import OWNER, ControlledLoop, LoopClock
 from .settings import IN_CLUSTER, IN_PROCESS, with_defaults
 
 if TYPE_CHECKING:
+    from kwire.server.coordinator.group.consumer.machine import ConsumerGroups
+
     from .recorder import Recorder
     from .state import State
 
@@ -190,6 +194,9 @@ class Node:
         now_ms = self._clock.now_ms()
         for _, shard in self.broker.rooms.group_coordinator.runtime.active():
             for group in shard.groups.values():
+                if isinstance(group, ConsumerGroup):
+                    keep_consumers(shard.consumer, group, now_ms)
+                    continue
                 for member in group.members.values():
                     member.deadline_ms = max(member.deadline_ms, now_ms + member.session_timeout_ms)
 
@@ -396,3 +403,11 @@ class InlineExecutor(Executor):
 
     async def in_worker(self, client: Any, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
+
+
+def keep_consumers(machine: ConsumerGroups, group: ConsumerGroup, now_ms: int) -> None:
+    """Begin the sessions of all members of a group of the consumer protocol (KIP-848) anew."""
+    session_ms = machine.metadata.settings(group.group_id).session_timeout_ms
+    for member in group.members.values():
+        own_ms = session_ms if member.classic is None else member.classic.session_timeout_ms
+        machine.deadlines.put_off(SESSION_DUE, group.group_id, member.member_id, now_ms + own_ms)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
+
+T = TypeVar("T")
 
 
 def dotted(settings: dict[str, Any]) -> dict[str, Any]:
@@ -49,27 +51,36 @@ def send(client: Producer, topic: str, value: bytes = b"v", timeout_s: float = 1
 
 @contextmanager
 def consumer(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
-    """A consumer, closed at the end."""
-    client = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 50,
-            "fetch.error.backoff.ms": 10,
-            "retry.backoff.ms": 10,
-            "retry.backoff.max.ms": 20,
-            "heartbeat.interval.ms": 100,
-            "reconnect.backoff.ms": 10,
-            "reconnect.backoff.max.ms": 20,
-            "log_level": 0,
-            **dotted(settings),
-        }
-    )
+    """A consumer, closed at the end. A setting that is None is left to the client."""
+    given = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "fetch.wait.max.ms": 50,
+        "fetch.error.backoff.ms": 10,
+        "retry.backoff.ms": 10,
+        "retry.backoff.max.ms": 20,
+        "heartbeat.interval.ms": 100,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 20,
+        "log_level": 0,
+        **dotted(settings),
+    }
+    client = Consumer({name: value for name, value in given.items() if value is not None})
     try:
         yield client
     finally:
         client.close()
+
+
+def polling(client: Any, condition: Callable[[], T]) -> Callable[[], T]:
+    """A condition that is looked at after the client has polled, whatever it gets."""
+
+    def look() -> T:
+        client.poll(0.02)
+        return condition()
+
+    return look
 
 
 def read(client: Consumer, count: int, timeout_s: float = 10.0) -> list[bytes | None]:

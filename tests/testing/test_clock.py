@@ -22,7 +22,7 @@ from kwire.testing import Broker, Exchange, SecureBroker
 from kwire.testing.durations import to_ms
 from kwire.testing.loop import ControlledLoop
 
-from .clients import consumer, producer, read, send
+from .clients import consumer, polling, producer, read, send
 
 DAY_MS = 86_400_000
 
@@ -171,7 +171,7 @@ def test_fetch_waits_in_the_brokers_time_on_request(broker: Broker) -> None:
         consumer(broker.bootstrap_servers, "g", fetch_wait_max_ms=50_000) as client,
     ):
         client.subscribe([topic])
-        broker.wait_for(lambda: client.poll(0.02) or recorder.requests("Fetch"))
+        broker.wait_for(polling(client, lambda: recorder.requests("Fetch")))
         clock.advance("49s")
         clock.advance("2s")
         [fetch, *_] = recorder.requests("Fetch")
@@ -188,13 +188,13 @@ def test_member_that_does_not_join_in_time_loses_its_place(broker: Broker) -> No
     ):
         # With a callback, it joins again only when it polls.
         busy.subscribe([topic], on_revoke=lambda client, partitions: None)
-        broker.wait_for(lambda: busy.poll(0.02) or busy.assignment())
+        broker.wait_for(polling(busy, lambda: busy.assignment()))
         other.subscribe([topic])
-        broker.wait_for(lambda: other.poll(0.02) or broker.group("g").state == "PreparingRebalance")
+        broker.wait_for(polling(other, lambda: broker.group("g").state == "PreparingRebalance"))
         broker.clock.advance("299s", keep_members=True)
         assert broker.group("g").state == "PreparingRebalance"
         broker.clock.advance("2s", keep_members=True)  # max.poll.interval.ms is 5 minutes
-        broker.wait_for(lambda: other.poll(0.02) or len(other.assignment()) == 2)
+        broker.wait_for(polling(other, lambda: len(other.assignment()) == 2))
         assert len(broker.group("g").members) == 1
 
 
@@ -255,7 +255,7 @@ def test_quota_is_measured_in_the_brokers_time(broker: Broker) -> None:
     client = producer(broker.bootstrap_servers, client_id="shop", throttle_cb=told.append)
     with broker.clock.freeze() as clock:
         send(client, topic, b"x" * 100_000)
-        broker.wait_for(lambda: client.poll(0.02) or told)
+        broker.wait_for(polling(client, lambda: told))
         assert told.pop().throttle_time > 10
         clock.advance("1h")
         send(client, topic, b"x")

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kwire.testing import Broker, Cluster
 
-from .clients import consumer, producer, read, send
+from .clients import consumer, polling, producer, read, send
 
 pytestmark = pytest.mark.e2e
 
@@ -195,7 +195,7 @@ def test_members_that_are_fenced_join_again(broker: Broker) -> None:
             client.poll(0.1)
         [before] = broker.group("kitchen").members
         broker.fence(group="kitchen")
-        broker.wait_for(lambda: client.poll(0.05) or lost)
+        broker.wait_for(polling(client, lambda: lost))
         topic.produce("one pizza")
         assert read(client, 1) == [b"one pizza"]
         assert broker.group("kitchen").members != (before,)
@@ -211,7 +211,7 @@ def test_answer_that_takes_four_times_as_long(broker: Broker) -> None:
         consumer(broker.bootstrap_servers, "slow") as client,
     ):
         client.subscribe([topic])
-        broker.wait_for(lambda: client.poll(0.05) or rule.matched > 2)
+        broker.wait_for(polling(client, lambda: rule.matched > 2))
     # An empty Fetch waits for 50 ms; see clients.py.
     took = [each.replied_ms - each.at_ms for each in recorder.requests("Fetch") if each.replied_ms]
     assert took[1] >= 200 > took[0] >= 50

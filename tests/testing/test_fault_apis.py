@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from kwire.testing import Broker
 
-from .clients import consumer, dotted, producer, send
+from .clients import consumer, dotted, polling, producer, send
 
 WAIT_S = 10
 
@@ -156,12 +156,12 @@ def test_member_is_told_to_join_again_by_its_heartbeat(broker: Broker) -> None:
     revoked: list[Any] = []
     with consumer(broker.bootstrap_servers, "rebalanced") as client:
         client.subscribe(["orders"], on_revoke=lambda _, partitions: revoked.append(partitions))
-        broker.wait_for(lambda: client.poll(0.02) or client.assignment())
+        broker.wait_for(polling(client, lambda: client.assignment()))
         with broker.fault(
             "Heartbeat", group="rebalanced", error="REBALANCE_IN_PROGRESS", times=1
         ) as rule:
-            broker.wait_for(lambda: client.poll(0.02) or revoked)
-            broker.wait_for(lambda: client.poll(0.02) or client.assignment())
+            broker.wait_for(polling(client, lambda: revoked))
+            broker.wait_for(polling(client, lambda: client.assignment()))
     assert rule.hits == 1
 
 
@@ -172,7 +172,7 @@ def test_error_of_sync_group_makes_the_member_join_again(broker: Broker) -> None
         consumer(broker.bootstrap_servers, "synced") as client,
     ):
         client.subscribe(["orders"])
-        broker.wait_for(lambda: client.poll(0.02) or client.assignment())
+        broker.wait_for(polling(client, lambda: client.assignment()))
     assert rule.hits == 1
     recorder.assert_order("SyncGroup", "JoinGroup", "SyncGroup")
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from kwire.testing import Broker, Recorder, UnusedFault
 
-from .clients import consumer, producer, read, send
+from .clients import consumer, polling, producer, read, send
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_throttled_fetch_makes_the_consumer_pause(broker: Broker) -> None:
         consumer(broker.bootstrap_servers, "g", throttle_cb=told.append) as client,
     ):
         client.subscribe([topic])
-        broker.wait_for(lambda: client.poll(0.02) or told)
+        broker.wait_for(polling(client, lambda: told))
     assert told[0].throttle_time == 0.03
 
 
@@ -276,8 +276,8 @@ def test_disk_that_cannot_be_read_is_an_error_of_the_fetch(broker: Broker) -> No
         consumer(broker.bootstrap_servers, "g") as client,
     ):
         client.subscribe([topic])
-        broker.wait_for(lambda: client.poll(0.02) or fault.hits)
-        broker.wait_for(lambda: client.poll(0.02) or errors_of_fetches(recorder))
+        broker.wait_for(polling(client, lambda: fault.hits))
+        broker.wait_for(polling(client, lambda: errors_of_fetches(recorder)))
     assert errors_of_fetches(recorder)[0] == KafkaError.KAFKA_STORAGE_ERROR
 
 

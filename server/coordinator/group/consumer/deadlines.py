@@ -76,6 +76,13 @@ class Deadlines:
             return None
         return epoch
 
+    def put_off(self, name: str, group_id: str, member_id: str, at_ms: int) -> None:
+        """Move one that runs to a later time; nothing else."""
+        key = name, group_id, member_id
+        known = self._known.get(key)
+        if known is not None:
+            self._known[key] = max(known[0], at_ms), known[1], known[2]
+
     def shift(self, delta_ms: int) -> None:
         """Move all, because the clock was set."""
         self._known = {
