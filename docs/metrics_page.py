@@ -36,7 +36,8 @@ sums over brokers are the cluster's. Dashboards select by labels that a scrape c
 
 A client has to call the broker by `localhost`, by an address, or, if the listener is open to others, by the machine's or an
 advertised name. For any other name, such as a service of Kubernetes or Docker, set `kwire.http.hosts`. This protects from pages
-in a browser that resolve their own name to this machine (DNS rebinding).
+in a browser that resolve their own name to this machine (DNS rebinding). Pages of other sites may link here, but have nothing
+measured or searched by images and the like: such requests get 403.
 
 ## In a terminal
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import h11
 
 from .messages import HttpRequest, HttpResponse, Route, text
+from .sites import is_of_other_site
 
 if TYPE_CHECKING:
     from ..clock import Clock
@@ -157,6 +158,8 @@ class HttpConnection:
                 421,
                 f"{host!r} is not a name of this server. If it is, add it to kwire.http.hosts",
             )
+        if is_of_other_site(request.headers):
+            return text(403, "the request was made by a page of another site")
         route = self._routes.get(request.path)
         if route is None:  # a path with everything below it
             route = self._routes.get(f"/{request.path[1:].partition('/')[0]}/")
