@@ -13,7 +13,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -27,10 +29,12 @@ from .bar import Bar, is_shown
 from .checkpoints import Batch
 from .cluster import Cluster
 from .following import follow
+from .log_cluster import LogCluster
 from .manifest import STAGING, Archive, Conflict, Entry
-from .offsets import Offsets
+from .offsets import Offsets, tree_of
 from .options import check_topics, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
+from .segments import read_stream
 from .session import kafka_options, start_session
 from .storage import StillHeld, is_local
 
@@ -41,7 +45,9 @@ GONE = re.compile(f"{DATA_LOSS.pattern}|[Uu]nknown topic|UnknownTopicOrPartition
 _EARLIEST, _LATEST = -2, -1
 
 
-def check_starting_offsets(options: Namespace, cluster: Cluster, chosen: dict[str, int]) -> None:
+def check_starting_offsets(
+    options: Namespace, cluster: Cluster | LogCluster, chosen: dict[str, int]
+) -> None:
     """Refuse partitions that are not archived and offsets beyond the end: the checkpoint would keep the mistake.
 
     With a pattern, topics may be created later. Raises Problem.
@@ -70,7 +76,7 @@ def run(options: Namespace) -> int:
         spark = start_session(options, "archive", connector=False)
         return compact_archive(spark, options)
     check_topics(options)
-    with Cluster(options.bootstrap_server, options.client_properties) as cluster:
+    with cluster_of(options) as cluster:
         # Check that there is something to archive, and a place for it, before Spark is started, which takes seconds.
         chosen = cluster.chosen(options)
         cluster.say_if_none(options, chosen)
@@ -83,6 +89,13 @@ def run(options: Namespace) -> int:
             return _archive(start_session(options, "archive"), cluster, archive, held, options)
 
 
+def cluster_of(options: Namespace) -> Cluster | LogCluster:
+    """The brokers, or the log directories, to archive from."""
+    if options.from_logs:
+        return LogCluster(options.from_logs.split(","))
+    return Cluster(options.bootstrap_server, options.client_properties)
+
+
 def compact_archive(spark: SparkSession, options: Namespace) -> int:
     """Compact, and print what was done."""
     archive = Archive(options.path)
@@ -93,7 +106,7 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
     return 0
 
 
-def archive_topics(spark: SparkSession, cluster: Cluster, options: Namespace) -> int:
+def archive_topics(spark: SparkSession, cluster: Cluster | LogCluster, options: Namespace) -> int:
     """Run the query until it ends, and print what it has archived."""
     with _held(options) as (archive, held):
         return _archive(spark, cluster, archive, held, options)
@@ -120,7 +133,11 @@ def _token(options: Namespace, batch: int | str) -> str:
 
 
 def _archive(
-    spark: SparkSession, cluster: Cluster, archive: Archive, held: StillHeld, options: Namespace
+    spark: SparkSession,
+    cluster: Cluster | LogCluster,
+    archive: Archive,
+    held: StillHeld,
+    options: Namespace,
 ) -> int:
     job = _Job(spark, cluster, archive, held, options)
     code = job.run()
@@ -134,7 +151,7 @@ class _Job:
     def __init__(
         self,
         spark: SparkSession,
-        cluster: Cluster,
+        cluster: Cluster | LogCluster,
         archive: Archive,
         held: StillHeld,
         options: Namespace,
@@ -172,6 +189,14 @@ class _Job:
     def query(self) -> DataStreamWriter:
         """The query, not yet started. Raises Problem if it cannot continue at the archive's end."""
         chosen = self.checks.start()
+        frame = self._logs(chosen) if self.options.from_logs else self._topics(chosen)
+        writer = frame.writeStream.foreachBatch(self.write)
+        writer = writer.option("checkpointLocation", self.checkpoint.path)
+        if self.options.once:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{self.options.interval} milliseconds")
+
+    def _topics(self, chosen: dict[str, int]) -> DataFrame:
         reader = self.spark.readStream.format("kafka").options(
             **kafka_options(self.options),
             **{"kafka.isolation.level": self.options.isolation_level},
@@ -186,11 +211,41 @@ class _Job:
             reader = reader.option("subscribe", ",".join(chosen))
         if self.options.max_offsets_per_trigger:
             reader = reader.option("maxOffsetsPerTrigger", self.options.max_offsets_per_trigger)
-        writer = reader.load().writeStream.foreachBatch(self.write)
-        writer = writer.option("checkpointLocation", self.checkpoint.path)
-        if self.options.once:
-            return writer.trigger(availableNow=True)
-        return writer.trigger(processingTime=f"{self.options.interval} milliseconds")
+        return reader.load()
+
+    def _logs(self, chosen: dict[str, int]) -> DataFrame:
+        options = self.options
+        begins = {**self.cluster.starts(chosen)}
+        if options.starting_offsets == "latest":
+            begins = self.cluster.ends(chosen)
+        elif isinstance(options.starting_offsets, dict):
+            begins |= {k: v for k, v in options.starting_offsets.items() if k in begins}
+        begins |= {k: v for k, v in self.archive.ends().items() if k in begins}
+        if self.checkpoint.is_new():
+            self.checkpoint.begin(begins)
+        more: dict[str, Any] = {"startingOffsets": tree_of(begins)}
+        if options.topics_pattern:
+            more["subscribePattern"] = options.topics_pattern
+        else:
+            more["topics"] = list(chosen)
+        if options.max_offsets_per_trigger and options.once and _spark_version() < (4, 2):
+            print(
+                "kwire pipeline: --max-offsets-per-trigger has no effect with --from-logs and --once before Spark 4.2:"
+                " everything is one batch",
+                file=sys.stderr,
+                flush=True,
+            )
+        elif options.max_offsets_per_trigger:
+            more["maxOffsetsPerTrigger"] = options.max_offsets_per_trigger
+        assert isinstance(self.cluster, LogCluster)
+        return read_stream(
+            self.spark,
+            self.cluster.folders,
+            isolation=options.isolation_level,
+            failOnDataLoss=not self.go_on,
+            includeHeaders=True,
+            **more,
+        )
 
     def _starting_offsets(self, chosen: dict[str, int]) -> str:
         """Where to begin with a new checkpoint: at the archive's end, for partitions that it has."""
@@ -268,6 +323,11 @@ class _Job:
             self.checks.goes_on(self.cluster.chosen(self.options))
         except Problem as problem:
             raise problem from error
+
+
+def _spark_version() -> tuple[int, int]:
+    major, minor, *_ = pyspark.__version__.split(".")
+    return int(major), int(minor)
 
 
 def _counts(places: Offsets | dict[tuple[str, int], Range]) -> dict[str, int]:

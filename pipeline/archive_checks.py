@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from .archive_plan import check
 from .checkpoints import Checkpoint
 from .cluster import Cluster
+from .log_cluster import LogCluster
 from .manifest import Archive
 from .problems import Problem
 from .topic_ids import made_anew
@@ -16,7 +17,7 @@ from .topic_ids import made_anew
 class Checks:
     """Checks an archive, its checkpoint and its topics against each other."""
 
-    def __init__(self, cluster: Cluster, archive: Archive, options: Namespace) -> None:
+    def __init__(self, cluster: Cluster | LogCluster, archive: Archive, options: Namespace) -> None:
         self._cluster = cluster
         self._archive = archive
         self._options = options

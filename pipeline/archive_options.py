@@ -20,6 +20,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="the archive: a folder, or a URI such as hdfs://...",
     )
+    parser.add_argument(
+        "--from-logs",
+        metavar="DIR[,DIR]",
+        help="log directories of brokers, or patterns for some, that are read instead of asking brokers",
+    )
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument(
         "--once", action="store_true", help="end when everything there is now is archived"

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from .offsets import Offsets, kafka_offsets
+from .offsets import Offsets, kafka_offsets, tree_of
 from .problems import Problem
 from .storage import Storage, open_storage
 
 #: Our own file in a checkpoint; Spark ignores it.
 CLAIM = "kwire.json"
+#: The first offsets, for a source other than topics of a broker.
+INITIAL = "kwire-initial.json"
 
 
 class Batch(NamedTuple):
@@ -104,10 +106,15 @@ class Checkpoint:
         """Where the query began, for the partitions that existed then."""
         text = self.storage.read("sources/0/0")
         if text is None:
-            return {}
+            own = self.storage.read(INITIAL)
+            return {} if own is None else kafka_offsets(json.dumps(self._json(INITIAL, own)))
         # The file begins with a zero byte.
         _, _, offsets = text.partition(b"\n")
         return kafka_offsets(json.dumps(self._json("sources/0/0", offsets)))
+
+    def begin(self, offsets: Offsets) -> None:
+        """Record where a new query begins, for a source for which Spark does not."""
+        self.storage.replace(INITIAL, json.dumps(tree_of(offsets)).encode())
 
     def last(self) -> Batch | None:
         """The newest batch that was begun."""

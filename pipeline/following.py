@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from .bar import Bar
 from .cluster import Cluster
 from .group_offsets import GroupOffsets
+from .log_cluster import LogCluster
 from .problems import Problem, explain
 from .progress import Progress
 
@@ -62,7 +63,7 @@ class _Ended(StreamingQueryListener):
 def follow(
     spark: SparkSession,
     starts: Start | Sequence[Start],
-    cluster: Cluster,
+    cluster: Cluster | LogCluster,
     group: str,
     quiet: bool = False,
     scans: int = 1,

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from .cluster import Cluster
+from .log_cluster import LogCluster
 from .offsets import Offsets, kafka_offsets
 from .problems import Problem
 
@@ -33,7 +34,7 @@ class GroupOffsets(StreamingQueryListener):
     that does not answer delays neither the query nor Spark's events. A failure is reported once, not each time.
     """
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
+    def __init__(self, cluster: Cluster | LogCluster, group: str) -> None:
         self.cluster = cluster
         self.group = group
         self._lock = threading.Lock()

@@ -18,3 +18,11 @@ def kafka_offsets(text: str | None) -> Offsets:
         for topic, partitions in tree.items()
         for number, offset in partitions.items()
     }
+
+
+def tree_of(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """What Spark writes as JSON, sorted."""
+    tree: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        tree.setdefault(topic, {})[str(number)] = offset
+    return tree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from kwire.pipeline import archive as job
 from kwire.pipeline.archive_files import read_archive
 from kwire.pipeline.cluster import Cluster
+from kwire.pipeline.log_cluster import LogCluster
 from kwire.pipeline.manifest import Archive
 from kwire.pipeline.storage import HadoopStorage
 
@@ -48,7 +50,7 @@ def archive(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Archi
     def run(*words: str, path: Path = tmp_path / "archive") -> int:
         given = ["-b", broker.bootstrap, f"--path={path}", f"--group={tmp_path.name}", *words]
         options = options_of(*given, "--once")
-        with Cluster(options.bootstrap_server) as cluster:
+        with job.cluster_of(options) as cluster:
             return job.archive_topics(spark, cluster, options)
 
     return run
@@ -184,6 +186,41 @@ def test_archive_goes_on_without_its_checkpoint_with_an_old_one_and_elsewhere(
     path = path.rename(tmp_path / "moved")
     wanted += produce(broker.bootstrap, topic, 50)
     assert archive(*words[:2], path=path) == 0
+    assert archived(path) == sorted(wanted)
+
+
+def test_log_directories_are_archived_like_topics(
+    archive: Archiver, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "archive"
+    create_topic(broker.bootstrap, topic, 2)
+    wanted = produce(broker.bootstrap, topic, 100, partitions=2)
+    produce(broker.bootstrap, topic, 10, partitions=2, transaction=False)
+
+    def committed() -> None:
+        """Wait until the broker has written how far its log may be read."""
+        logs = LogCluster([str(broker.log_dir)])
+        deadline = time.monotonic() + 60
+        with Cluster(broker.bootstrap) as cluster:
+            while logs.ends({topic: 2}) != cluster.ends({topic: 2}):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+    words = (f"--topics={topic}", "--quiet")
+    from_logs = (*words, f"--from-logs={broker.log_dir}")
+    committed()
+    archive(*from_logs)
+    assert archived(path) == sorted(wanted)
+    with Cluster(broker.bootstrap) as cluster:
+        assert Archive(path).topic_ids() == cluster.topic_ids([topic])
+        assert Archive(path).ends() == cluster.ends({topic: 2})
+    wanted += produce(broker.bootstrap, topic, 30, partitions=2)
+    committed()
+    archive(*from_logs)
+    assert archived(path) == sorted(wanted)
+    # The same archive goes on with brokers, and its checkpoint too.
+    wanted += produce(broker.bootstrap, topic, 30, partitions=2)
+    archive(*words)
     assert archived(path) == sorted(wanted)
 
 
