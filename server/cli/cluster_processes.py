@@ -95,8 +95,8 @@ def package() -> str:
     return __name__.rpartition(".cli.")[0]
 
 
-def dying_with_parent() -> Callable[[], None] | None:
-    """What makes a child stop when this process dies, if the system supports it."""
+def dying_with_parent(number: signal.Signals) -> Callable[[], None] | None:
+    """What sends a child this signal when this process dies, if the system supports it."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -105,7 +105,7 @@ def dying_with_parent() -> Callable[[], None] | None:
     on_parent_death = 1  # PR_SET_PDEATHSIG
 
     def ask() -> None:
-        set_option(on_parent_death, signal.SIGTERM)
+        set_option(on_parent_death, number)
 
     return ask
 
@@ -249,7 +249,8 @@ class Processes:
             stderr=pipe if self.plan.prefix_logs else None,
             # The service manager hears from this process only.
             env={name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"},
-            preexec_fn=dying_with_parent(),
+            # Without the store, which would die too, no broker stops in order: it would only wait for it.
+            preexec_fn=dying_with_parent(signal.SIGKILL if self.store else signal.SIGTERM),
         )
         self.children[broker_id] = BrokerChild(
             self.plan.noun, broker_id, process, self.plan.prefix_logs
@@ -333,7 +334,8 @@ class Processes:
         if alive:
             await asyncio.wait([child.ended for child in alive])
         for child in alive:
-            if child.ended.result() != 0:
+            # A process that is just beginning knows of no orderly stop yet.
+            if child.ended.result() not in (0, -signal.SIGTERM):
                 self.failed = True
                 logger.error("%s", child.epitaph())
         if self.store is not None:

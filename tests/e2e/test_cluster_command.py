@@ -186,6 +186,13 @@ def test_killed_cluster_leaves_no_broker_and_starts_again_at_once(tmp_path: Path
     assert took < 35, "it waited for the sessions of the killed run"
 
 
+def test_workers_told_to_stop_while_they_start_do_so(tmp_path: Path) -> None:
+    words = ("--workers", "2", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    workers = Command(tmp_path, "serve", *words)
+    workers.until_logged("sessions may come back")
+    assert workers.end() == 0, workers.log()
+
+
 def test_broker_that_cannot_start_ends_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "broker-1").write_text("a file where a folder should be")
