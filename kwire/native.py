@@ -1,6 +1,6 @@
 """The native module where it was built (setup.py) and is not switched off (KWIRE_PURE=1): the same work in fewer steps.
 
-A function here is None where the module is not there, or returns None for what is not plain; then its user does the work
+A function here is None where the module is not there, or returns None (or False) for what is not plain; then its user does the work
 itself. Users look a function up when they need it, so that tests can run both forms.
 """
 
@@ -17,10 +17,19 @@ walk_records: Callable[[Buffer, int], tuple[int, int, int, bool, bool] | None] |
 #: What compaction needs of records: `record_heads` of server/log/cleaner/record_spans.py, and records put together.
 record_heads: Callable[[bytes, int, int], Heads | None] | None
 copy_records: Callable[[bytes, list[int]], tuple[bytes, int] | None] | None
+#: What Spark needs of records: the functions of these names in pipeline/segments/decode.py; False instead of an error.
+append_record_ends: Callable[[Buffer, int, int, int, list[int]], bool] | None
+read_fields: Callable[[object, object, object, object], bool] | None
 try:
-    from kwire._native import copy_records, record_heads, walk_records
+    from kwire._native import (
+        append_record_ends,
+        copy_records,
+        read_fields,
+        record_heads,
+        walk_records,
+    )
 except ImportError:
-    walk_records = record_heads = copy_records = None
+    walk_records = record_heads = copy_records = append_record_ends = read_fields = None
 
 
 def form() -> str:

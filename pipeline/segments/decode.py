@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kwire import native
 from kwire.errors import CorruptRecord
 from kwire.records.record import MAX_VARINT_SIZE, MAX_VARLONG_SIZE, MIN_RECORD_SIZE, read_varint
 
@@ -60,6 +61,9 @@ def append_record_ends(
     Errors: CorruptRecord if their lengths do not lead from `at` to `end`. Whether each length is possible is checked by
     `read_fields`, so that this walk costs as little per record as it can.
     """
+    natively = native.append_record_ends
+    if natively is not None and natively(data, at, end, count, ends):
+        return
     append = ends.append
     steps_by = _STEP_BY
     left = count
@@ -142,6 +146,14 @@ def read_fields(data: Bytes, starts: Longs, ends: Longs) -> Fields:
     """
     if not len(starts):
         return Fields(*(starts,) * 2, Spans(starts, starts), Spans(starts, starts), starts)
+    natively = native.read_fields
+    if natively is not None:
+        table = np.empty((7, len(starts)), np.int64)
+        if natively(data, np.ascontiguousarray(starts), np.ascontiguousarray(ends), table):
+            timestamp, offset, key_at, key_length, value_at, value_length, at = table
+            return Fields(
+                timestamp, offset, Spans(key_at, key_length), Spans(value_at, value_length), at
+            )
     wrong = (ends - starts < MIN_RECORD_SIZE) | (data[starts] & 1 != 0)
     if wrong.any():
         raise CorruptRecord("impossible record length", offset=int(starts[wrong.argmax()]))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import random
+from array import array
 from collections.abc import Iterator
 
 from kwire.errors import CorruptRecord
@@ -38,6 +39,7 @@ def compare(body: bytes, count: int) -> bool:
     found = walk((ctypes.c_ubyte * len(body)).from_buffer_copy(body), count)
     assert found == expected, (body.hex(), count, found, expected)
     compare_for_compaction(body, count, is_sound=expected is not None)
+    read_as_columns(body, count, is_sound=expected is not None)
     return expected is not None
 
 
@@ -66,6 +68,22 @@ def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:
     else:
         joined = b"".join(body[span[0] : span[1]] for span in wanted)
         assert copied == (joined, max(span[2] for span in wanted))
+
+
+def read_as_columns(body: bytes, count: int, *, is_sound: bool) -> None:
+    """Sound bodies are read; all others must do no harm. tests/pipeline/segments/test_decode.py compares what is read."""
+    find_ends, read = NATIVE["append_record_ends"], NATIVE["read_fields"]
+    assert find_ends is not None
+    assert read is not None
+    exact = (ctypes.c_ubyte * len(body)).from_buffer_copy(body)
+    ends: list[int] = []
+    has_ends = find_ends(exact, 0, len(body), max(count, 0), ends)
+    assert has_ends or not is_sound
+    if not has_ends:  # whatever they are
+        ends = sorted(n * 7 % (len(body) + 3) for n in range(1, min(len(body), 20)))
+    starts = array("q", [0, *ends[:-1]][: len(ends)])
+    has_fields = read(exact, starts, array("q", ends), array("q", bytes(7 * 8 * len(ends))))
+    assert has_fields or not is_sound
 
 
 def drawn(draw: random.Random) -> tuple[bytes, int]:

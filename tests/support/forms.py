@@ -13,7 +13,7 @@ from kwire import native
 
 SOURCE = Path(native.__file__).with_name("_native.pyx")
 
-NAMES = ("copy_records", "record_heads", "walk_records")
+NAMES = tuple(native.__annotations__)
 #: What each form gives to those who look it up.
 NATIVE = {name: getattr(native, name) for name in NAMES}
 PURE = dict.fromkeys(NATIVE)

@@ -12,6 +12,8 @@ from kwire.records.batch import BatchBuilder, RecordBatch
 from kwire.records.layout import RECORDS_AT
 from kwire.records.record import Record, TimestampType
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 NAMES = tuple(RECORD_COLUMNS)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.integers(0, 200), st.integers(-(1 << 40), 1 << 40), INT64)
