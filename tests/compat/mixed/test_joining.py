@@ -10,7 +10,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
+from kwire.api import ApiKey
+from kwire.errors import ErrorCode
+
 from ...e2e.test_cluster_command import ClusterCommand
+from ...support.wire_client import WireClient
 from .cluster import SETTINGS, JoiningKafka, state_of, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.zookeeper]
@@ -63,6 +67,24 @@ def in_sync(client: KazooClient, topic: str, partition: int) -> bool:
     return len(isr) == 3
 
 
+def new_member(bootstrap: str) -> tuple[int, str]:
+    """The error and its message when a member of the new protocol joins at one broker."""
+    host, port = bootstrap.split(",")[0].split(":")
+    client = WireClient(host, int(port), 30.0)
+    request = {
+        "group_id": "new",
+        "member_id": "m",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": ["before"],
+        "topic_partitions": [],
+    }
+    answer = client.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, request)
+    client.close()
+    assert answer is not None
+    return answer["error_code"], answer["error_message"] or ""
+
+
 @pytest.mark.timeout(600)
 def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
     settings = [part for item in SETTINGS.items() for part in ("-o", "=".join(item))]
@@ -75,6 +97,8 @@ def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
         produce(bootstrap, "before", range(1000))
         assert read(bootstrap, "before", "first", 1000) == list(range(1000))
 
+        served = (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
+        assert new_member(bootstrap)[0] in served
         client = KazooClient(cluster.zookeeper)
         client.start(30)
         own = {"zookeeper.connect": cluster.zookeeper, "broker.id": str(JOINS)}
@@ -91,6 +115,8 @@ def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
         for number in range(2):
             wait_until(partial(in_sync, client, "after", number), "all three are in sync")
         assert state_of(client, "after", 0)["leader"] == JOINS
+        error, reason = new_member(bootstrap)
+        assert error == ErrorCode.UNSUPPORTED_VERSION and f"because of broker {JOINS}:" in reason
         produce(kafka.bootstrap, "after", range(1000))
         assert read(kafka.bootstrap, "after", "second", 1000) == list(range(1000))
         assert read(kafka.bootstrap, "before", "third", 1000) == list(range(1000))
@@ -98,6 +124,7 @@ def test_apache_kafka_joins_a_cluster_that_has_no_jvm(tmp_path: Path) -> None:
         # It dies, and kwire brokers take over its partitions.
         kafka.kill()
         wait_until(lambda: state_of(client, "after", 0)["leader"] == 0, "a kwire broker leads")
+        wait_until(lambda: new_member(bootstrap)[0] in served, "consumer groups are served again")
         produce(bootstrap, "after", range(1000, 2000))
         assert read(bootstrap, "after", "fourth", 2000) == list(range(2000))
     finally:
