@@ -8,6 +8,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
+from kwire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    EntityData,
+    OpData,
+)
+from kwire.testing import Broker
+
 T = TypeVar("T")
 
 
@@ -95,3 +103,13 @@ def read(client: Consumer, count: int, timeout_s: float = 10.0) -> list[bytes | 
             values.append(message.value())
     assert len(values) == count, values
     return values
+
+
+def set_quota(broker: Broker, client_id: str, rate: float) -> None:
+    """Bound what a client may produce, in bytes a second."""
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[EntityData(entity_type="client-id", entity_name=client_id)],
+        ops=[OpData(key="producer_byte_rate", value=rate, remove=False)],
+    )
+    answer = broker.client.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
+    assert answer.entries[0].error_code == 0

@@ -15,10 +15,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kwire.errors import ErrorCode
+from kwire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kwire.testing import Broker, Cluster, KafkaError, ProcessBroker, SecureBroker
 from kwire.testing.client import Client
 
-from .clients import consumer, producer, read, send
+from .clients import consumer, producer, read, send, set_quota
 
 
 def test_start_and_stop_take_a_few_milliseconds_of_cpu() -> None:
@@ -126,6 +127,34 @@ def test_brokers_share_nothing() -> None:
             assert read(reader, 1) == [b"1"]
             assert one.group("g").state == "Stable"
             assert other.group("g").state == "Dead"
+
+
+def test_producers_quotas_and_recordings_of_brokers_are_their_own() -> None:
+    with Broker() as one, Broker() as other:
+        set_quota(one, "shop", 1000.0)
+        assert quotas(one) == 1
+        assert quotas(other) == 0
+        settings = {"transactional_id": "checkout", "client_id": "shop"}
+        for broker in (one, other):
+            broker.topic("orders")
+        with one.record() as recorder:
+            first = producer(one.bootstrap_servers, **settings)
+            first.init_transactions(10)
+            first.begin_transaction()
+            second = producer(other.bootstrap_servers, **settings)
+            second.init_transactions(10)
+            second.begin_transaction()
+            send(second, "orders")
+            second.commit_transaction(10)
+            assert recorder.requests("Produce") == recorder.requests("EndTxn") == []
+        send(first, "orders")
+        first.commit_transaction(10)  # the producer with the same id elsewhere has not fenced it
+        assert [len(each.consume("orders")) for each in (one, other)] == [1, 1]
+
+
+def quotas(broker: Broker) -> int:
+    request = DescribeClientQuotasRequest(components=[], strict=False)
+    return len(broker.client.ask(request, 1).entries)
 
 
 def test_topic_has_its_settings() -> None:

@@ -12,17 +12,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from kwire.errors import ErrorCode
-from kwire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntryData,
-    EntityData,
-    OpData,
-)
 from kwire.testing import Broker, Exchange, SecureBroker
 from kwire.testing.durations import to_ms
 from kwire.testing.loop import ControlledLoop
 
-from .clients import consumer, polling, producer, read, send
+from .clients import consumer, polling, producer, read, send, set_quota
 
 DAY_MS = 86_400_000
 
@@ -261,15 +255,6 @@ def test_quota_is_measured_in_the_brokers_time(broker: Broker) -> None:
         send(client, topic, b"x")
         client.poll(0)
     assert [event.throttle_time for event in told] == [0]
-
-
-def set_quota(broker: Broker, client_id: str, rate: float) -> None:
-    entry = AlterClientQuotasRequestEntryData(
-        entity=[EntityData(entity_type="client-id", entity_name=client_id)],
-        ops=[OpData(key="producer_byte_rate", value=rate, remove=False)],
-    )
-    answer = broker.client.ask(AlterClientQuotasRequest(entries=[entry], validate_only=False), 1)
-    assert answer.entries[0].error_code == 0
 
 
 def test_time_runs_on_from_where_it_was_advanced_to(broker: Broker) -> None:
