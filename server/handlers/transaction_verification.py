@@ -141,6 +141,7 @@ class BatchVerifier:
         ctx = self._ctx
         if granted is None and partition.tp in self._adding:
             added = self._added
+            self._begin(partition, records)  # also if it is not added
             if not isinstance(added, ErrorCode):
                 # The batch is verified once the partition is added; this guard equals no
                 # partition's guard.
@@ -152,14 +153,7 @@ class BatchVerifier:
             return needed
         if not needed:
             return None
-        _, producer_id, producer_epoch, sequence = _PRODUCER(records)
-        partition.log.producers.begin_verification(
-            producer_id,
-            producer_epoch,
-            sequence,
-            ctx.now_ms,
-            is_added=ctx.version >= ADDING_VERSION,
-        )
+        producer_id, producer_epoch = self._begin(partition, records)
         tried = partition.log.producers.verifying.get(producer_id)
         guard = None if tried is None else tried.guard
         if granted is None or granted.guard is not guard:
@@ -172,6 +166,18 @@ class BatchVerifier:
             if found is not ErrorCode.NONE:
                 return refusal_for(ctx, found)
         return None
+
+    def _begin(self, partition: Partition, records: RecordsBytes) -> tuple[int, int]:
+        """Note that a batch is being verified; return its producer's id and epoch."""
+        _, producer_id, producer_epoch, sequence = _PRODUCER(records)
+        partition.log.producers.begin_verification(
+            producer_id,
+            producer_epoch,
+            sequence,
+            self._ctx.now_ms,
+            is_added=self._ctx.version >= ADDING_VERSION,
+        )
+        return producer_id, producer_epoch
 
 
 async def _told_later(

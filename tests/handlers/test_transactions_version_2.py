@@ -166,6 +166,18 @@ def test_older_batch_that_overtook_one_that_could_not_be_verified_is_refused(
     run(tmp_path, test)
 
 
+def test_batch_that_overtook_one_that_could_not_be_added_is_refused(tmp_path: Path) -> None:
+    async def test(broker: TransactionBroker) -> None:
+        producer = await broker.producer()
+        newer = producer[0], producer[1] + 1
+        assert broker.send(newer, 0, version=12).error_code == OLD
+        await broker.add(producer, FIRST)
+        assert broker.send(producer, 1).error_code == OUT_OF_ORDER
+        assert broker.send(producer, 0).error_code == 0
+
+    run(tmp_path, test)
+
+
 async def wide(broker: TransactionBroker) -> Producer:
     """A producer whose last transaction has so many partitions that ending it takes a while."""
     count = 2 * MARKERS_PER_TURN + 1
