@@ -1,0 +1,1 @@
+"""The test suites of other projects, on kwire.testing and on Apache Kafka."""
