@@ -1,11 +1,11 @@
-"""A directory that Apache Kafka 4.3.0 wrote is copied, imported and served by kwire."""
+"""A directory that Apache Kafka wrote as a KRaft node, 4.3.0 or 3.9.2, is copied, imported and served by kwire."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from kwire.api import ApiKey
 
 from ...support.broker_process import REPOSITORY, KwireBroker
-from ...support.kafka import Kafka43Broker, KafkaProcess
+from ...support.kafka import KAFKA_3, Kafka43Broker, KafkaProcess
 from .asking import ask, call, committed_offsets, describe_consumer_group
 from .content import SETTINGS, Content, create_topics
 from .moving import Home, complaints
@@ -36,7 +36,7 @@ from .travellers import StandingMember, read_some_and_commit
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm, pytest.mark.slow]
 
-KAFKA, KWIRE = "Apache Kafka 4.3.0", "kwire"
+KAFKA, KAFKA_39, KWIRE = "Apache Kafka 4.3.0", "Apache Kafka 3.9.2", "kwire"
 AUTHORIZER = {
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -45,13 +45,16 @@ AUTHORIZER = {
 ONLY_KAFKA = {
     "metadata.log.max.record.bytes.between.snapshots": "6000",
     "log.initial.task.delay.ms": "500",
+}
+ONLY_4 = {
     # 4.3.0 allows no smaller segments; those of other topics have a config that is not public.
     "offsets.topic.segment.bytes": "1048576",
     "transaction.state.log.segment.bytes": "1048576",
 }
 BROKER, CLIENT_METRICS, GROUP = 4, 16, 32
 #: Type and name of the resource, key, value.
-CONFIGS = (
+Configs = Sequence[tuple[int, str, str, str]]
+CONFIGS: Configs = (
     (BROKER, "", "log.cleaner.threads", "2"),
     (BROKER, "0", "max.connections", "9999"),
     (CLIENT_METRICS, "all of them", "interval.ms", "60000"),
@@ -59,8 +62,14 @@ CONFIGS = (
 )
 
 
+class Kraft39Broker(Kafka43Broker):
+    """Apache Kafka 3.9.2, broker and controller in one KRaft process."""
+
+    version = KAFKA_3
+
+
 class KraftHome(Home):
-    """A directory of 4.3.0, and from its first start under kwire on a copy of it."""
+    """A directory of a KRaft node, and from its first start under kwire on a copy of it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -73,11 +82,13 @@ class KraftHome(Home):
         return self.room / "data"
 
     def start(self, kind: str, **config: str) -> None:
-        """Start one of the two brokers."""
+        """Start one of the brokers."""
         settings = SETTINGS | AUTHORIZER
         if kind == KAFKA:
-            settings |= ONLY_KAFKA
+            settings |= ONLY_KAFKA | ONLY_4
             self.broker = Kafka43Broker(self.room, config=settings, port=self.port)
+        elif kind == KAFKA_39:
+            self.broker = Kraft39Broker(self.room, config=settings | ONLY_KAFKA, port=self.port)
         else:
             self.broker = KwireBroker(self.room, config=settings, port=self.port)
         self.broker.log_path.unlink(missing_ok=True)
@@ -121,7 +132,7 @@ def import_from(data: Path, *options: str, code: int = 0) -> str:
     return done.stderr
 
 
-def configure(address: str) -> None:
+def configure(address: str, configs: Configs = CONFIGS) -> None:
     """ACLs, SCRAM users, quotas, and configs of a broker, of all brokers, of clients' metrics and of a group."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     acls = [
@@ -162,7 +173,7 @@ def configure(address: str) -> None:
         address, ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False}
     )
     assert [row["error_code"] for row in answer["entries"]] == [0] * len(entries), answer
-    for kind, name, key, value in CONFIGS:
+    for kind, name, key, value in configs:
         config = {"name": key, "config_operation": 0, "value": value}
         resource = {"resource_type": kind, "resource_name": name, "configs": [config]}
         asked = {"resources": [resource], "validate_only": False}
@@ -178,7 +189,7 @@ def quota(entity: dict[str, str | None], key: str, value: float) -> dict[str, An
     }
 
 
-def configured(address: str) -> dict[str, Any]:
+def configured(address: str, configs: Configs = CONFIGS) -> dict[str, Any]:
     """What `configure` has set, as the broker describes it."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     every = AclBindingFilter(
@@ -200,7 +211,7 @@ def configured(address: str) -> dict[str, Any]:
         row["entity"].sort(key=lambda part: part["entity_type"])
     keys = [
         {"resource_type": kind, "resource_name": name or "0", "configuration_keys": [key]}
-        for kind, name, key, _ in CONFIGS
+        for kind, name, key, _ in configs
     ]
     asked = {"resources": keys, "include_synonyms": False, "include_documentation": False}
     found = ask(address, ApiKey.DESCRIBE_CONFIGS, 4, asked)["results"]
@@ -262,13 +273,7 @@ def test_copy_of_a_4_3_directory_is_served_whole(
         assert "in use" in import_from(original, "--data-dir", str(home.directory / "no"), code=1)
     stay.leave(killed=killed)
     files = seen_files(original)
-    home.copy()
-    assert "--in-place" in import_from(home.data, "--data-dir", str(home.data), code=1)
-    said = import_from(home.data, "--in-place")
-    assert "3 ACLs, 3 SCRAM credentials, 5 entities with quotas" in said
-    assert "(snapshot of " in said
-    assert "left out: finalized features, as kwire has its own: " in said
-    home.start(KWIRE)
+    go_on_with_a_copy(home)
     stay.arrive()
     assert configured(home.address) == before
     assert offsets and committed_offsets(home.address, "of KIP-848") == offsets
@@ -278,9 +283,41 @@ def test_copy_of_a_4_3_directory_is_served_whole(
     assert member.assignments == 1
     members.close()
     stay.close()
-    said = stay.leave(killed=False)
-    expected = ("super.users", "client metrics subscription")
-    assert [
-        line for line in complaints(KWIRE, said) if not any(each in line for each in expected)
-    ] == []
+    check_log(stay.leave(killed=False))
     assert seen_files(original) == files
+
+
+def test_copy_of_a_3_9_directory_is_served_whole(stay: Stay) -> None:
+    """As above, but for groups of KIP-848, which 3.9.2 has only if it is told."""
+    home = stay.home
+    assert isinstance(home, KraftHome)
+    home.start(KAFKA_39)
+    create_topics(home.address)
+    configs = [row for row in CONFIGS if row[0] != GROUP]
+    configure(home.address, configs)
+    stay.work()
+    before = configured(home.address, configs)
+    stay.leave(killed=False)
+    go_on_with_a_copy(home)
+    stay.arrive()
+    assert configured(home.address, configs) == before
+    stay.close()
+    check_log(stay.leave(killed=False))
+
+
+def go_on_with_a_copy(home: KraftHome) -> None:
+    """Copy the directory, import its metadata, and start kwire."""
+    home.copy()
+    assert "--in-place" in import_from(home.data, "--data-dir", str(home.data), code=1)
+    said = import_from(home.data, "--in-place")
+    assert "3 ACLs, 3 SCRAM credentials, 5 entities with quotas" in said
+    assert "(snapshot of " in said
+    assert "left out: finalized features, as kwire has its own: " in said
+    home.start(KWIRE)
+
+
+def check_log(said: str) -> None:
+    """Nothing unexpected is in kwire's log."""
+    expected = ("super.users", "client metrics subscription")
+    lines = complaints(KWIRE, said)
+    assert [line for line in lines if not any(each in line for each in expected)] == []
