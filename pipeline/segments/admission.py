@@ -1,35 +1,36 @@
-"""The reader of streaming queries for Spark 4.2 and newer, which asks a source how much a batch may have.
-
-Importing this module fails with ImportError on earlier versions.
-"""
+"""The reader of streaming queries for Spark 4.2 and newer, which asks a source how much a batch may have."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
-
-from pyspark.sql.streaming.datasource import (  # type: ignore[import-not-found]
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from .readers import SegmentStreamReader
 
+#: Whether this Spark asks.
+IS_SUPPORTED = find_spec("pyspark.sql.streaming.datasource") is not None
 
-class AdmittingStreamReader(SegmentStreamReader, SupportsTriggerAvailableNow):
-    """One streaming query. Trigger.AvailableNow reads what there was at its start, in batches of maxOffsetsPerTrigger."""
+if IS_SUPPORTED:
+    from pyspark.sql.streaming.datasource import (  # type: ignore[import-not-found]
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+    class AdmittingStreamReader(SegmentStreamReader, SupportsTriggerAvailableNow):
+        """One streaming query. Trigger.AvailableNow reads what there was at its start, in batches of maxOffsetsPerTrigger."""
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._follower.after(start, rows)
+        def getDefaultReadLimit(self) -> ReadLimit:
+            limit = self._options.max_offsets_per_trigger
+            return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def reportLatestOffset(self) -> dict[str, Any]:
-        return self._follower.newest()
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            return self._follower.after(start, rows)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._follower.stop_at_newest()
+        def reportLatestOffset(self) -> dict[str, Any]:
+            return self._follower.newest()
+
+        def prepareForTriggerAvailableNow(self) -> None:
+            self._follower.stop_at_newest()

@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from ..worker_daemon import leave_archives
+from . import admission
 from .options import Options, parse
 from .readers import FilteringReader, SegmentReader, SegmentStreamReader
 from .schemas import checked, default_schema
@@ -41,8 +42,6 @@ class SegmentSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = self._parsed()
         columns = checked(schema, options)
-        try:
-            from .admission import AdmittingStreamReader
-        except ImportError:  # before Spark 4.2
-            return SegmentStreamReader(options, columns)
-        return AdmittingStreamReader(options, columns)
+        if admission.IS_SUPPORTED:
+            return admission.AdmittingStreamReader(options, columns)
+        return SegmentStreamReader(options, columns)
