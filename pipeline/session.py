@@ -10,6 +10,7 @@ import threading
 from argparse import Namespace
 from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,8 @@ from .client_settings import for_java
 from .problems import Problem, WrongCall, explain_start
 from .spark_log import STANDARD_ERROR, standard_error_in
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
+#: Connector and Spark must be of the same version.
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 #: Only Spark's own errors are logged: a job reports everything else in its own words.
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
