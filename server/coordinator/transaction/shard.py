@@ -489,7 +489,7 @@ class TransactionShard:
             # The replaced value has fields that this one lacks, until it is compacted away.
             if value.previous_producer_id == NO_PRODUCER_ID:  # version 0 has no field for it
                 value = value._replace(previous_producer_id=before.producer_id)
-            if value.start_ms == NO_TIMESTAMP:
+            if value.start_ms == NO_TIMESTAMP and self.config.transaction_version < BUMPS_EPOCHS:
                 # DescribeTransactions of 3.9 shows the last transaction's start until the next one.
                 value = value._replace(start_ms=before.start_ms)
         transaction.stored = value

@@ -108,6 +108,15 @@ def test_end_of_what_was_never_begun_counts_from_now(machine: Machine) -> None:
     assert machine.stored().start_ms == machine.now
 
 
+def test_new_producer_has_no_transaction_that_began(machine: Machine) -> None:
+    """In 3.9.2 the start of the last one is shown until the next."""
+    producer = machine.producer()
+    machine.add(producer, A0)
+    machine.end(producer, True)
+    machine.producer()
+    assert machine.stored().start_ms == -1
+
+
 def test_end_of_a_stranger_is_refused(machine: Machine) -> None:
     producer_id, epoch = at(machine, ONGOING)
     assert machine.error(machine.end((7, epoch), True)) is MAPPING

@@ -71,10 +71,6 @@ ALLOWED = (
         "kwire says what was wrong where Apache Kafka gives the code alone.",
     ),
     Allowed(
-        r"^(init_producer_id/|end_txn/takes_too_long-).*described: .*start_time_ms: -1 \| 'NOW'",
-        "After InitProducerId the start of the last transaction is shown until the next, as by 3.9.",
-    ),
-    Allowed(
         r"^create_topics/.*/(same name twice|assignment twice the same|validated): ",
         TOPICS_AS_3_9,
     ),
