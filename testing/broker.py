@@ -29,8 +29,6 @@ class Broker(InProcess):
     ValueError for a setting or a directory that a broker would not start with, OSError.
     """
 
-    clock: Clock
-
     def __init__(
         self,
         properties: Mapping[str, Any] | None = None,
@@ -71,7 +69,7 @@ class Broker(InProcess):
     def start(self) -> Self:
         """Start; when this returns, clients can connect."""
         self._begin(self._start)
-        self.clock = Clock(
+        self._clock = Clock(
             self._running(), lambda: self._nodes[1].keep_members(), self._changed.set
         )
         self.bootstrap_servers = self._nodes[1].address

@@ -256,6 +256,13 @@ class Client:
 
         return self.patiently(look)
 
+    def leader(self, topic: str, partition: int) -> tuple[str, int]:
+        """The address of a partition's leader. Errors: ValueError if there is no such partition."""
+        leaders = self.leaders(topic)
+        if partition not in leaders:
+            raise ValueError(f"topic {topic!r} has no partition {partition}; it has {len(leaders)}")
+        return leaders[partition]
+
     def patiently(self, look: Callable[[], T], timeout: Duration = PATIENCE) -> T:
         """Call until there is no transient error any more. Errors: the last one."""
         end = time.monotonic() + to_ms(timeout) / 1000
@@ -274,9 +281,7 @@ class Client:
         """Append a batch and return the offset of its first record."""
 
         def send() -> int:
-            address = self.leaders(topic).get(partition)
-            if address is None:
-                raise ValueError(f"topic {topic!r} has no partition {partition}")
+            address = self.leader(topic, partition)
             data = PartitionProduceData(index=partition, records=batch)
             request = ProduceRequest(
                 acks=-1,
@@ -296,7 +301,7 @@ class Client:
         """The offset for a time, or LATEST or EARLIEST."""
 
         def look() -> int:
-            address = self.leaders(topic)[partition]
+            address = self.leader(topic, partition)
             row = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
             request = ListOffsetsRequest(
                 replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[row])]
@@ -740,6 +745,8 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def _bytes(value: Value) -> bytes | None:
+    if value is not None and not isinstance(value, str | bytes):
+        raise TypeError(f"keys and values are bytes, strings or None, not {value!r}")
     return value.encode() if isinstance(value, str) else value
 
 

@@ -25,8 +25,6 @@ class Cluster(InProcess):
     Faults are for the requests of clients to any broker, and with `from_broker` for those of brokers. Errors of `start`: as for `Broker`.
     """
 
-    clock: Clock
-
     def __init__(self, brokers: int = 3, properties: Mapping[str, Any] | None = None) -> None:
         super().__init__(properties)
         if brokers not in range(1, 10):
@@ -54,7 +52,7 @@ class Cluster(InProcess):
             self.stop()
             raise
         self.bootstrap_servers = ",".join(node.address for node in self._nodes.values())
-        self.clock = Clock(self._running(), self._keep_members, self._changed.set)
+        self._clock = Clock(self._running(), self._keep_members, self._changed.set)
         return self
 
     def _keep_members(self) -> None:

@@ -16,6 +16,7 @@ from .thread import LoopThread
 
 if TYPE_CHECKING:
     from .client import Client
+    from .clock import Clock
     from .node import Node
     from .recorder import Recorder
 
@@ -36,6 +37,7 @@ class InProcess(Helpers, ABC):
         self._rules: list[Rule] = []
         self._recorders: tuple[Recorder, ...] = ()
         self._changed = threading.Event()
+        self._clock: Clock | None = None
         self.bootstrap_servers = ""
 
     @abstractmethod
@@ -97,6 +99,13 @@ class InProcess(Helpers, ABC):
         if kind is not None:
             self._rules = []  # the test has failed: a warning would only distract
         self.stop()
+
+    @property
+    def clock(self) -> Clock:
+        """The brokers' time, which a test commands."""
+        if self._clock is None:
+            raise RuntimeError("this broker does not run")
+        return self._clock
 
     # -- faults
 

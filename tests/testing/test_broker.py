@@ -93,6 +93,22 @@ def test_forks_of_forks_hold_what_each_of_them_held() -> None:
         assert [each._thread is None for each in line] == [False, False, True, True, True]
 
 
+def test_what_cannot_be_is_refused_in_words() -> None:
+    with pytest.raises(RuntimeError, match="this broker does not run"):
+        _ = Broker().clock
+    with Broker() as broker:
+        topic = broker.topic("orders", partitions=2)
+        for refused in (
+            lambda: topic.consume(partition=7),
+            lambda: topic.produce("x", partition=7),
+            lambda: topic.end_offset(7),
+        ):
+            with pytest.raises(ValueError, match="topic 'orders' has no partition 7; it has 2"):
+                refused()
+        with pytest.raises(TypeError, match="keys and values are bytes, strings or None, not 5"):
+            topic.produce(5)  # type: ignore[arg-type]
+
+
 def test_unknown_state_of_a_group_is_refused_with_the_nearest_one() -> None:
     with Broker() as broker, pytest.raises(ValueError, match="'Stabel'; did you mean 'Stable'"):
         broker.wait_for_group("g", state="Stabel")
