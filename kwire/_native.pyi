@@ -5,6 +5,15 @@ Buffer = bytes | bytearray | memoryview
 SOURCE: str
 
 def append_record_ends(data: Buffer, at: int, end: int, count: int, ends: list[int]) -> bool: ...
+def check_batch(
+    records: Buffer,
+    now_ms: int,
+    before_ms: int,
+    after_ms: int,
+    max_bytes: int,
+    reads: bool,
+    needs_keys: bool,
+) -> tuple[int, int, int, int, int, int, int, int, bool] | None: ...
 def copy_records(body: bytes, numbers: list[int]) -> tuple[bytes, int] | None: ...
 def record_heads(
     body: bytes, count: int, last_offset_delta: int

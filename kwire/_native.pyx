@@ -8,7 +8,7 @@ clients are read through pointers, each step within bounds that are checked befo
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport getenv
 from libc.string cimport memcpy
 
@@ -120,44 +120,133 @@ cdef inline bint read_record(const uint8_t** at, const uint8_t* body_end, Record
     return p == end
 
 
+cdef struct Walk:
+    int64_t earliest  # timestamp deltas
+    int64_t latest
+    int index_of_latest
+    bint consecutive  # offset deltas are 0, 1, 2, ...
+    bint keyless  # any key is null
+
+
+cdef bint walk(const uint8_t* p, const uint8_t* end, int count, Walk* found) noexcept nogil:
+    """Look at all records of a body; false if anything is wrong. Mirrors `_scan` of kwire/records/validation.py."""
+    cdef Record record
+    cdef int index
+    found[0] = Walk(0, 0, -1, True, False)
+    if count < 0 or <int64_t>count * MIN_RECORD_SIZE > end - p:
+        return False
+    for index in range(count):
+        if not read_record(&p, end, &record):
+            return False
+        if record.timestamp_delta > found.latest or index == 0:
+            found.latest = record.timestamp_delta
+            found.index_of_latest = index
+            if index == 0:
+                found.earliest = found.latest
+        elif record.timestamp_delta < found.earliest:
+            found.earliest = record.timestamp_delta
+        if record.offset_delta != index:
+            found.consecutive = False
+        if record.key_size < 0:
+            found.keyless = True
+    return p == end
+
+
 def walk_records(body, int count):
     """Look at all records of a decompressed magic 2 body.
 
     Shape: (earliest timestamp delta, latest, its index, whether offset deltas are 0, 1, 2, ..., whether any key is null);
-    None if anything is wrong. Mirrors `_scan` of kwire/records/validation.py.
+    None if anything is wrong.
     """
     cdef Py_buffer view
-    cdef Record record
-    cdef const uint8_t* p
-    cdef const uint8_t* end
-    cdef int64_t earliest = 0, latest = 0
-    cdef int index = 0, index_of_latest = -1
-    cdef bint consecutive = True, keyless = False
+    cdef Walk found
+    cdef bint is_sound
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    is_sound = walk(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, count, &found)
+    PyBuffer_Release(&view)
+    if not is_sound:
+        return None
+    return found.earliest, found.latest, found.index_of_latest, found.consecutive, found.keyless
+
+
+# -- batches
+
+cdef enum:
+    # kwire/records/layout.py
+    HEADER_SIZE = 61
+    LOG_OVERHEAD = 12
+    CODEC_MASK = 0x07
+    USUAL_ATTRIBUTES = 0x17  # all but UNUSUAL_ATTRIBUTES of server/log/validator.py
+    # INLINE_WALK_BYTES of server/log/validator.py
+    INLINE_WALK_BYTES = 8 << 20
+
+
+cdef int64_t FAR = <int64_t>1 << 61
+
+
+cdef inline int64_t big_endian(const uint8_t* p, int size) noexcept nogil:
+    """The signed integer of so many bytes, 2, 4 or 8."""
+    cdef uint64_t value = 0
+    cdef int each
+    for each in range(size):
+        value = value << 8 | p[each]
+    if size == 2:
+        return <int16_t>value
+    if size == 4:
+        return <int32_t>value
+    return <int64_t>value
+
+
+def check_batch(
+    records, int64_t now_ms, int64_t before_ms, int64_t after_ms, Py_ssize_t max_bytes, bint reads, bint needs_keys
+):
+    """Check a client's batch of magic 2, but for its CRC and whether the topic takes its codec.
+
+    Shape: (crc, attributes, last offset delta, base timestamp, largest timestamp, producer id, producer epoch, sequence,
+    whether its records were read, which compressed ones are not); None if it is not plain. Mirrors `check_header` and, if it
+    `reads`, `reads_as_stated` for CreateTime, both in server/log/validator.py.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    cdef int64_t count, delta, base, latest
+    cdef int attributes
+    cdef bint was_read = False
+    cdef Walk found
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     try:
-        if count < 0 or <int64_t>count * MIN_RECORD_SIZE > view.len:
-            return None
         p = <const uint8_t*>view.buf
-        end = p + view.len
-        for index in range(count):
-            if not read_record(&p, end, &record):
-                return None
-            if record.timestamp_delta > latest or index == 0:
-                latest = record.timestamp_delta
-                index_of_latest = index
-                if index == 0:
-                    earliest = latest
-            elif record.timestamp_delta < earliest:
-                earliest = record.timestamp_delta
-            if record.offset_delta != index:
-                consecutive = False
-            if record.key_size < 0:
-                keyless = True
-        if p != end:
+        if view.len < HEADER_SIZE or view.len > max_bytes or big_endian(p + 8, 4) + LOG_OVERHEAD != view.len:
             return None
+        attributes = <int>big_endian(p + 21, 2)
+        delta = big_endian(p + 23, 4)
+        base = big_endian(p + 27, 8)
+        latest = big_endian(p + 35, 8)
+        count = big_endian(p + 57, 4)
+        if p[16] != 2 or attributes & ~USUAL_ATTRIBUTES or big_endian(p, 8) or count != delta + 1 or count <= 0:
+            return None
+        if base > latest or base < now_ms - before_ms:
+            return None
+        if after_ms < INT64_MAX - now_ms and latest > now_ms + after_ms:
+            return None
+        if reads and not attributes & CODEC_MASK:
+            if view.len - HEADER_SIZE > INLINE_WALK_BYTES:
+                return None
+            if not walk(p + HEADER_SIZE, p + view.len, <int>count, &found):
+                return None
+            if not found.consecutive or (needs_keys and found.keyless):
+                return None
+            # Far timestamps would overflow.
+            if not -FAR < base < FAR or not -FAR < found.earliest <= found.latest < FAR:
+                return None
+            if base + found.latest != latest or latest < 0 or base + found.earliest < now_ms - before_ms:
+                return None
+            was_read = True
+        return (
+            <uint32_t>big_endian(p + 17, 4), attributes, delta, base, latest, big_endian(p + 43, 8),
+            big_endian(p + 51, 2), big_endian(p + 53, 4), was_read,
+        )
     finally:
         PyBuffer_Release(&view)
-    return earliest, latest, index_of_latest, consecutive, keyless
 
 
 # -- compaction

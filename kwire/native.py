@@ -14,6 +14,14 @@ Heads = tuple[list[int], list[bytes | None], list[int], list[int]]
 
 #: Looks at all records of a decompressed body, as `_scan` of kwire/records/validation.py.
 walk_records: Callable[[Buffer, int], tuple[int, int, int, bool, bool] | None] | None
+#: Checks a client's batch: `check_header` of server/log/validator.py.
+check_batch: (
+    Callable[
+        [Buffer, int, int, int, int, bool, bool],
+        tuple[int, int, int, int, int, int, int, int, bool] | None,
+    ]
+    | None
+)
 #: What compaction needs of records: `record_heads` of server/log/cleaner/record_spans.py, and records put together.
 record_heads: Callable[[bytes, int, int], Heads | None] | None
 copy_records: Callable[[bytes, list[int]], tuple[bytes, int] | None] | None
@@ -23,13 +31,16 @@ read_fields: Callable[[object, object, object, object], bool] | None
 try:
     from kwire._native import (
         append_record_ends,
+        check_batch,
         copy_records,
         read_fields,
         record_heads,
         walk_records,
     )
 except ImportError:
-    walk_records = record_heads = copy_records = append_record_ends = read_fields = None
+    walk_records = check_batch = record_heads = copy_records = append_record_ends = read_fields = (
+        None
+    )
 
 
 def form() -> str:

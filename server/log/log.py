@@ -17,7 +17,6 @@ import errno
 import logging
 import os
 from collections.abc import Callable
-from struct import error as StructError
 from typing import TYPE_CHECKING
 from zlib import crc32 as crc32_of_name
 
@@ -29,11 +28,9 @@ from kwire.records.crc import crc32c
 from kwire.records.layout import (
     ATTRIBUTES_AT,
     CODEC_MASK,
-    HEADER,
     INT32,
     INT64,
     LEADER_EPOCH_AT,
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
 )
 
@@ -53,11 +50,13 @@ from .segment import INT32_MAX, NEVER, UNKNOWN, LogSegment
 from .time_search import Effort, Found, TimeSearch
 from .validator import (
     TOO_MUCH_HERE,
+    UNUSUAL_ATTRIBUTES,
     AppendError,
     AppendInfo,
     AppendOrigin,
     append_info,
     bytes_in_python,
+    check_header,
     needs_rewrite,
     prepare,
     reads_as_stated,
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AppendError", "AppendInfo", "AppendOrigin", "Log", "LogSlice"]
 
-_UNPACK_HEADER = HEADER.unpack_from
 _PACK_OFFSET = INT64.pack_into
 _PACK_EPOCH = INT32.pack_into
 _CLIENT = AppendOrigin.CLIENT
@@ -84,9 +82,6 @@ _CODEC_OK: dict[Codec | None, tuple[bool, ...]] = {
     for wanted in (None, *Codec)
 }
 
-# Attribute bits that a client's batch may have on the fast path: codec and transactional.
-_UNUSUAL_ATTRIBUTES = ~0x17
-
 logger = logging.getLogger(__name__)
 
 
@@ -96,7 +91,8 @@ class Log:
     __slots__ = (
         "_codec_ok",
         "_io_error",
-        "_max_message_bytes",
+        "_max_batch_bytes",
+        "_needs_keys",
         "_reader",
         "_segment_bytes",
         "_segments",
@@ -173,7 +169,8 @@ class Log:
     def update_config(self, config: LogConfig) -> None:
         """Use these settings from now on; what is on disk stays as it is until the next roll."""
         self.config = config
-        self._max_message_bytes = config.max_message_bytes
+        self._max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+        self._needs_keys = config.is_compacted
         self._segment_bytes = config.segment_bytes
         self._timestamp_before = config.message_timestamp_before_max_ms
         self._timestamp_after = config.message_timestamp_after_max_ms
@@ -291,46 +288,37 @@ class Log:
         errors, KAFKA_STORAGE_ERROR. Source: UnifiedLog.appendAsLeader.
         """
         size = len(records)
-        try:
-            (
-                base_offset,
-                length,
-                _,
-                magic,
-                crc,
-                attributes,
-                delta,
-                base_timestamp,
-                max_timestamp,
-                producer_id,
-                producer_epoch,
-                sequence,
-                count,
-            ) = _UNPACK_HEADER(records)
-        except StructError:
-            return self._append_carefully(
-                records, leader_epoch, now_ms, origin, prepared, max_bytes
-            )
-        if (
-            length + LOG_OVERHEAD != size
-            or magic != 2
-            or attributes & _UNUSUAL_ATTRIBUTES
-            or base_offset
-            or count != delta + 1
-            or count <= 0
-            or size > self._max_message_bytes
-            or size > self._segment_bytes
-            or not now_ms - self._timestamp_before <= base_timestamp <= max_timestamp
-            or max_timestamp > now_ms + self._timestamp_after
-            or self._unusual
-            or not self._codec_ok[attributes & 7]
-            or origin is not _CLIENT
-            or self.offline
-        ):
-            return self._append_carefully(
-                records, leader_epoch, now_ms, origin, prepared, max_bytes
-            )
         must_read = self.reads_natively and not prepared
+        if self._unusual or origin is not _CLIENT or self.offline:
+            return self._append_carefully(
+                records, leader_epoch, now_ms, origin, prepared, max_bytes
+            )
+        header = (native.check_batch or check_header)(
+            records,
+            now_ms,
+            self._timestamp_before,
+            self._timestamp_after,
+            self._max_batch_bytes,
+            must_read,
+            self._needs_keys,
+        )
+        if header is None or not self._codec_ok[header[1] & CODEC_MASK]:
+            return self._append_carefully(
+                records, leader_epoch, now_ms, origin, prepared, max_bytes
+            )
+        (
+            crc,
+            attributes,
+            delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            sequence,
+            was_read,
+        ) = header
+        if was_read:
+            must_read = False
         if must_read and attributes & CODEC_MASK and not max_bytes:
             return TOO_MUCH_HERE
         if crc32c(records[ATTRIBUTES_AT:]) != crc:
@@ -340,7 +328,7 @@ class Log:
         if must_read and not reads_as_stated(
             records,
             attributes,
-            count,
+            delta + 1,
             base_timestamp,
             max_timestamp,
             self.config,
@@ -474,7 +462,7 @@ class Log:
         return (
             header.size == len(records)
             and header.magic == 2
-            and not header.attributes & _UNUSUAL_ATTRIBUTES
+            and not header.attributes & UNUSUAL_ATTRIBUTES
             and self._codec_ok[header.codec]
             and reads_as_stated(
                 records,

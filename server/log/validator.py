@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from functools import partial
 from struct import Struct
+from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from kwire import native
@@ -32,7 +33,15 @@ from kwire.records.batch import (
     verify_crc,
 )
 from kwire.records.compression import Codec, decompress
-from kwire.records.layout import CODEC_MASK, HEADER_SIZE, MAGIC_AT, NO_TIMESTAMP, RECORDS_AT
+from kwire.records.layout import (
+    CODEC_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    RECORDS_AT,
+)
 from kwire.records.record import MIN_RECORD_SIZE, TimestampType
 from kwire.records.validation import MAX_ISSUES, RecordIssue, validate_records
 
@@ -50,6 +59,10 @@ INLINE_READ_BYTES = 1 << 20
 INLINE_WALK_BYTES = 8 << 20
 
 _COUNT = Struct(">57xi").unpack_from
+_UNPACK_HEADER = HEADER.unpack_from
+
+#: Attribute bits that a plain batch of a client does not have: all but codec and transactional.
+UNUSUAL_ATTRIBUTES = ~0x17
 
 CODEC_BY_NAME = {
     "uncompressed": Codec.NONE,
@@ -176,6 +189,65 @@ def analyze(records: memoryview, config: LogConfig, origin: AppendOrigin) -> Bat
     if not batches:
         raise Refusal(ErrorCode.CORRUPT_MESSAGE, "there is no batch in the records")
     return batches
+
+
+def check_header(
+    records: memoryview,
+    now_ms: int,
+    before_ms: int,
+    after_ms: int,
+    max_bytes: int,
+    reads: bool,
+    needs_keys: bool,
+) -> tuple[int, int, int, int, int, int, int, int, bool] | None:
+    """Check the header of a client's batch, but for its CRC and whether the topic takes its codec.
+
+    Shape: (crc, attributes, last offset delta, base timestamp, largest timestamp, producer id, producer epoch, sequence,
+    False); None if it is not plain. The native form, `check_batch` of kwire/_native.pyx, also reads the records of batches
+    that are not compressed, if it `reads`, as `reads_as_stated` does, and the last element says that it did.
+    """
+    try:
+        (
+            base_offset,
+            length,
+            _,
+            magic,
+            crc,
+            attributes,
+            delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            sequence,
+            count,
+        ) = _UNPACK_HEADER(records)
+    except StructError:
+        return None
+    size = len(records)
+    if (
+        length + LOG_OVERHEAD != size
+        or magic != 2
+        or attributes & UNUSUAL_ATTRIBUTES
+        or base_offset
+        or count != delta + 1
+        or count <= 0
+        or size > max_bytes
+        or not now_ms - before_ms <= base_timestamp <= max_timestamp
+        or max_timestamp > now_ms + after_ms
+    ):
+        return None
+    return (
+        crc,
+        attributes,
+        delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        sequence,
+        False,
+    )
 
 
 def check_number(batches: Batches) -> None:

@@ -19,10 +19,16 @@ from array import array
 from collections.abc import Iterator
 
 from kwire.errors import CorruptRecord
+from kwire.records.batch import MAX_DECOMPRESSED_BYTES
+from kwire.records.layout import CODEC_MASK, HEADER
 from kwire.records.record import write_record
 from kwire.records.validation import _scan
 from server.log.cleaner.record_spans import record_spans
-from tests.support.forms import NATIVE
+from server.log.log_config import INT64_MAX, LogConfig
+from server.log.validator import check_header, reads_as_stated
+from tests.support.forms import NATIVE, form
+
+NOW_MS = 1_700_000_000_000
 
 INTERESTING = (0, 1, 2, 12, 14, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 DELTAS = (0, 0, 1, -1, 63, 64, -65, 1 << 20, -(1 << 31), (1 << 63) - 1, -(1 << 63))
@@ -38,9 +44,45 @@ def compare(body: bytes, count: int) -> bool:
     assert walk is not None
     found = walk((ctypes.c_ubyte * len(body)).from_buffer_copy(body), count)
     assert found == expected, (body.hex(), count, found, expected)
+    compare_headers(body, count)
     compare_for_compaction(body, count, is_sound=expected is not None)
     read_as_columns(body, count, is_sound=expected is not None)
     return expected is not None
+
+
+def compare_headers(body: bytes, count: int) -> None:
+    """The same for a batch around the body, whose header is damaged, too, as its bytes and their number decide."""
+    check = NATIVE["check_batch"]
+    assert check is not None
+    seed = random.Random(len(body) * 31 + count)
+    delta = count - 1 if count > -(1 << 31) else 0
+    fields = [0, len(body) + 49, 0, 2, 7, seed.choice((0, 0, 1, 16)), delta]
+    fields += [NOW_MS, NOW_MS + seed.choice((0, 1, 63)), -1, -1, -1, count]
+    if seed.random() < 0.3:
+        fields[seed.choice([n for n in range(13) if n != 4])] = seed.choice((-1, 0, 1, 33))
+    batch = memoryview(HEADER.pack(*fields) + body)[: seed.choice((None, None, None, 60, 61))]
+    bounds = (NOW_MS, seed.choice((0, 5, INT64_MAX)), seed.choice((0, 5, INT64_MAX)), 1 << 20)
+    expected = check_header(batch, *bounds, False, False)
+    assert check(batch, *bounds, False, False) == expected, bytes(batch).hex()
+    needs_keys = seed.random() < 0.5
+    found = check(batch, *bounds, True, needs_keys)
+    if expected is None:
+        assert found is None, bytes(batch).hex()
+        return
+    _, attributes, delta, base, latest, *_ = expected
+    config = LogConfig(
+        message_timestamp_before_max_ms=bounds[1],
+        message_timestamp_after_max_ms=bounds[2],
+        cleanup_policy=frozenset({"compact" if needs_keys else "delete"}),
+    )
+    if attributes & CODEC_MASK:
+        assert found == expected
+    elif latest >= 0:
+        with form("native"):
+            sound = reads_as_stated(
+                batch, attributes, delta + 1, base, latest, config, NOW_MS, MAX_DECOMPRESSED_BYTES
+            )
+        assert found == ((*expected[:-1], True) if sound else None), bytes(batch).hex()
 
 
 def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:

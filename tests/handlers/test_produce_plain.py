@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,16 @@ CONFIGS = {
 }
 
 
+class WorkerHere:
+    """Does in the loop what a worker process would, which takes long to start on a busy machine."""
+
+    async def in_worker(self, owner: object, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+
 def room_of(folder: Path, **config: str) -> Replicas:
     room = Replicas(folder, config).start()
+    room.replicas.appends.executor = WorkerHere()  # type: ignore[assignment]
     for name, configs in CONFIGS.items():
         replicas = (0, 1) if name == "h" else (0,)
         room.create(name, 2, configs=configs, replicas=replicas)
