@@ -13,12 +13,15 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from weakref import WeakSet
 
-#: Tried twice, because a child broker may be writing while it ends.
-REMOVE = 'read -r _; rm -rf "$1" 2>/dev/null || { sleep 1; rm -rf "$1"; }'
+#: Tried again for half a minute, because a child broker may be writing until it is its turn to end.
+REMOVE = (
+    'read -r _; left=30; until rm -rf "$1" 2>/dev/null || [ $((left -= 1)) = 0 ]; do sleep 1; done'
+)
 
 _lock = threading.Lock()
 _numbers = itertools.count(1)
@@ -79,4 +82,5 @@ def _end(remover: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() == owner:
         assert remover.stdin is not None
         remover.stdin.close()
-        remover.wait(10)
+        with suppress(subprocess.TimeoutExpired):  # it goes on without this process
+            remover.wait(10)
