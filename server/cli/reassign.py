@@ -1,6 +1,7 @@
-"""`kwire reassign`: move partitions to other brokers; plans are the JSON files of kafka-reassign-partitions.sh.
+"""`kwire reassign`: move partitions to other brokers and log directories; plans are the JSON files of
+kafka-reassign-partitions.sh.
 
-Source: ReassignPartitionsCommand; KIP-455 (the API), KIP-73 (throttles).
+Source: ReassignPartitionsCommand; KIP-455 (the API), KIP-73 (throttles), KIP-113 (log directories).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.messages.alter_partition_reassignments import (
@@ -18,6 +19,12 @@ from kwire.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from kwire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from kwire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kwire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -36,9 +43,14 @@ from .output import add_output, show_rows
 
 Partition = tuple[str, int]
 Plan = dict[Partition, list[int]]
+#: Broker -> partition -> the absolute path of the log directory that its replica is to be in.
+LogDirs = dict[int, dict[Partition, str]]
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
+LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+#: In a plan: the broker chooses the log directory.
+ANY = "any"
 LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
@@ -68,6 +80,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_plan(verb)
     verb.add_argument(
         "--throttle", type=whole_number, metavar="BYTES", help="most bytes a second for each broker"
+    )
+    verb.add_argument(
+        "--replica-alter-log-dirs-throttle",
+        dest="log_dirs_throttle",
+        type=whole_number,
+        metavar="BYTES",
+        help="most bytes a second that a broker copies between its log directories",
     )
     verb.add_argument(
         "--additional", action="store_true", help="begin even if other partitions are being moved"
@@ -152,6 +171,34 @@ def parse_plan(text: str) -> Plan:
     return plan
 
 
+def parse_log_dirs(text: str) -> LogDirs:
+    """The log directories that a plan, which `parse_plan` has read, names. Errors: ValueError."""
+    found: LogDirs = {}
+    for row in json.loads(text)["partitions"]:
+        tp, replicas = (str(row["topic"]), int(row["partition"])), row["replicas"]
+        paths = row.get("log_dirs") or [ANY] * len(replicas)
+        if (
+            not isinstance(paths, list)
+            or len(paths) != len(replicas)
+            or not all(isinstance(path, str) for path in paths)
+        ):
+            raise ValueError(f"{tp[0]}-{tp[1]}: log_dirs has to name one for each replica")
+        for broker, path in zip(map(int, replicas), paths, strict=True):
+            if path == ANY:
+                continue
+            if not path.startswith("/"):
+                raise ValueError(f"{tp[0]}-{tp[1]}: {path!r} is no absolute path")
+            found.setdefault(broker, {})[tp] = path
+    return found
+
+
+class Wanted(NamedTuple):
+    """What a plan says."""
+
+    replicas: Plan
+    log_dirs: LogDirs
+
+
 def throttled_replicas(
     now: Mapping[Partition, list[int]], plan: Mapping[Partition, list[int]]
 ) -> dict[str, tuple[str, str]]:
@@ -172,14 +219,14 @@ def throttled_replicas(
 # -- what the cluster says -------------------------------------------------------------------------
 
 
-def read_plan(options: Namespace) -> Plan:
+def read_plan(options: Namespace) -> Wanted:
     """The plan that is named. Errors: UsageError."""
     name = options.plan if options.plan is not None else options.plan_file
     if name is None:
         raise UsageError(f"{options.verb}: name the file of the plan")
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-        return parse_plan(text)
+        return Wanted(parse_plan(text), parse_log_dirs(text))
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{name}: {said}") from None
@@ -278,7 +325,8 @@ def refused(rows: Iterable[tuple[Partition, Any]]) -> int:
     code = 0
     for (topic, number), row in rows:
         try:
-            check(row.error_code, row.error_message, f"{topic}-{number}")
+            # Of log directories, there is no message.
+            check(row.error_code, getattr(row, "error_message", None), f"{topic}-{number}")
         except CommandError as error:
             print(f"kwire: {error}", file=sys.stderr)
             code = 1
@@ -287,7 +335,7 @@ def refused(rows: Iterable[tuple[Partition, Any]]) -> int:
 
 def execute(brokers: Brokers, options: Namespace) -> int:
     """Begin what a plan says."""
-    plan = read_plan(options)
+    plan, log_dirs = read_plan(options)
     before = replicas_of(brokers, plan)
     others = sorted(moving(brokers))
     if others and not options.additional:
@@ -312,27 +360,92 @@ def execute(brokers: Brokers, options: Namespace) -> int:
                 for topic, (leaders, followers) in throttled_replicas(before, plan).items()
             },
         )
+    if options.log_dirs_throttle is not None:
+        rates = {LOG_DIRS_RATE: str(options.log_dirs_throttle)}
+        set_configs(brokers, {(BROKER, str(each)): rates for each in sorted(log_dirs)})
     print(plan_json(before))
     print("kwire: the line above is the plan that leads back", file=sys.stderr)
-    return refused(reassign(brokers, plan))
+    # First, so that replicas that are added are made where they are to be.
+    code = refused(
+        (tp, row)
+        for broker, wanted in sorted(log_dirs.items())
+        for tp, row in alter_log_dirs(brokers, broker, wanted)
+        if broker in before[tp] or row.error_code != ErrorCode.REPLICA_NOT_AVAILABLE
+    )
+    return refused(reassign(brokers, plan)) or code
+
+
+def alter_log_dirs(
+    brokers: Brokers, broker: int, wanted: Mapping[Partition, str]
+) -> list[tuple[Partition, Any]]:
+    """Have a broker move replicas to other log directories; returns the rows of the answer."""
+    dirs: dict[str, dict[str, list[int]]] = {}
+    for (topic, number), path in sorted(wanted.items()):
+        dirs.setdefault(path, {}).setdefault(topic, []).append(number)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=topic, partitions=numbers)
+                    for topic, numbers in topics.items()
+                ],
+            )
+            for path, topics in dirs.items()
+        ]
+    )
+    return [
+        ((topic.topic_name, row.partition_index), row)
+        for topic in brokers.ask(request, broker).results
+        for row in topic.partitions
+    ]
+
+
+def elsewhere(brokers: Brokers, log_dirs: LogDirs) -> dict[Partition, str]:
+    """The partitions with a replica that is not in its log directory yet: `moving`, or `not begun`."""
+    found: dict[Partition, str] = {}
+    for broker, wanted in sorted(log_dirs.items()):
+        topics: dict[str, list[int]] = {}
+        for topic, number in sorted(wanted):
+            topics.setdefault(topic, []).append(number)
+        request = DescribeLogDirsRequest(
+            topics=[
+                DescribableLogDirTopic(topic=topic, partitions=numbers)
+                for topic, numbers in topics.items()
+            ]
+        )
+        states = {
+            ((topic.name, row.partition_index), result.log_dir): row.is_future_key
+            for result in brokers.ask(request, broker).results
+            for topic in result.topics
+            for row in topic.partitions
+        }
+        for tp, path in wanted.items():
+            is_future = states.get((tp, path))
+            if is_future is None:
+                found[tp] = "not begun"
+            elif is_future:
+                found.setdefault(tp, "moving")
+    return found
 
 
 def verify(brokers: Brokers, options: Namespace) -> int:
     """Print how far a plan is."""
-    plan = read_plan(options)
+    plan, log_dirs = read_plan(options)
     ongoing = moving(brokers)
     now = replicas_of(brokers, plan)
+    left = elsewhere(brokers, log_dirs)
     rows: list[list[object]] = []
     for tp, wanted in sorted(plan.items()):
         if tp in ongoing:
             state = "moving"
         elif now[tp] == wanted:
-            state = "done"
+            state = left.get(tp, "done")
         else:
             state = "not begun"
         rows.append([*tp, state, now[tp], wanted])
     show_rows(options, ["topic", "partition", "state", "replicas", "wanted"], rows)
-    if not ongoing and not options.preserve_throttles:
+    if not ongoing and not left and not options.preserve_throttles:
         end_throttles(brokers, {topic for topic, _ in plan})
     return 0 if all(row[2] == "done" for row in rows) else 1
 
@@ -343,7 +456,7 @@ def cancel(brokers: Brokers, options: Namespace) -> int:
     if options.all:
         tps = sorted(ongoing)
     else:
-        tps = [tp for tp in sorted(read_plan(options)) if tp in ongoing]
+        tps = [tp for tp in sorted(read_plan(options).replicas) if tp in ongoing]
     if not tps:
         print("kwire: none of these partitions is being moved", file=sys.stderr)
         return 0
@@ -360,7 +473,7 @@ def cancel(brokers: Brokers, options: Namespace) -> int:
 def end_throttles(brokers: Brokers, topics: Iterable[str]) -> None:
     """Remove throttles of topics and of all brokers. Errors: CommandError, Unavailable."""
     brokers.learn_nodes()
-    rates: dict[str, str | None] = {LEADER_RATE: None, FOLLOWER_RATE: None}
+    rates: dict[str, str | None] = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE, LOG_DIRS_RATE))
     names: dict[str, str | None] = {LEADER_REPLICAS: None, FOLLOWER_REPLICAS: None}
     set_configs(brokers, {(BROKER, str(each)): rates for each in sorted(brokers.nodes)})
     set_configs(brokers, {(TOPIC, topic): names for topic in sorted(topics)})

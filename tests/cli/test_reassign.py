@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.cli.reassign import parse_plan, plan_json, throttled_replicas
+from server.cli.reassign import parse_log_dirs, parse_plan, plan_json, throttled_replicas
 
 
 def test_plan_is_read_back() -> None:
@@ -32,6 +32,29 @@ def test_plan_of_kafkas_tool_is_read() -> None:
 def test_plan_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_plan(text)
+
+
+def test_log_directories_of_a_plan_are_read() -> None:
+    text = """{"version":1,"partitions":[
+      {"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["/a","any"]},
+      {"topic":"t","partition":1,"replicas":[2,1],"log_dirs":["/b","/a"]},
+      {"topic":"t","partition":2,"replicas":[1]}]}"""
+    assert parse_log_dirs(text) == {1: {("t", 0): "/a", ("t", 1): "/a"}, 2: {("t", 1): "/b"}}
+
+
+@pytest.mark.parametrize(
+    ("log_dirs", "said"),
+    [
+        ('["/a"]', "one for each replica"),
+        ('"/a"', "one for each replica"),
+        ('[1, "any"]', "one for each"),
+        ('["a", "any"]', "no absolute path"),
+    ],
+)
+def test_log_directories_that_cannot_be_meant_are_refused(log_dirs: str, said: str) -> None:
+    row = f'{{"topic":"t","partition":0,"replicas":[1,2],"log_dirs":{log_dirs}}}'
+    with pytest.raises(ValueError, match=said):
+        parse_log_dirs(f'{{"partitions":[{row}]}}')
 
 
 def test_sources_and_new_replicas_are_throttled() -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kwire.api import ApiKey
+from server.__main__ import main
 from tests.support.broker_process import BrokerProcess, KwireBroker
 from tests.support.kafka import KAFKA_3, Kafka39Broker, KafkaProcess
 from tests.support.kafka_tools import ToolServer, ToolServers
@@ -261,6 +262,27 @@ def test_tool_moves_a_replica_through_kills_under_load(
     broker.restart()
     assert places(broker, "t")[0] == [(target, False, 0)]
     assert numbers(broker, "t") == list(range(count + 20))
+
+
+def test_kwire_reassign_moves_a_replica(broker: KwireBroker, tmp_path: Path) -> None:
+    create(broker, NewTopic("t", 1, 1))
+    fill(broker, "t", 0, 300)
+    ((name, _, _),) = places(broker, "t")[0]
+    target = "two" if name == "one" else "one"
+    plan = tmp_path / "plan.json"
+    row = {"topic": "t", "partition": 0, "replicas": [0], "log_dirs": [f"{tmp_path}/{target}"]}
+
+    def run(verb: str, *words: str) -> int:
+        return main(["reassign", "--bootstrap", broker.bootstrap, verb, str(plan), *words])
+
+    plan.write_text(json.dumps({"partitions": [row | {"log_dirs": ["/no/such/directory"]}]}))
+    assert run("execute") == 1
+    plan.write_text(json.dumps({"partitions": [row]}))
+    assert run("execute", "--replica-alter-log-dirs-throttle", "100000") == 0
+    assert run("verify") == 1
+    limit(broker, None)
+    wait_until(lambda: run("verify") == 0, "the replica is moved")
+    assert places(broker, "t")[0] == [(target, False, 0)]
 
 
 # -- a move that one of them has begun
