@@ -112,8 +112,27 @@ def store(wire: Wire, name: str, batch: bytes) -> None:
 
 
 def store_lying_bomb(wire: Wire) -> None:
+    """Only a broker that does not read records takes it, so that this one does not for the moment."""
     count = BOMB_BYTES // len(SMALLEST_RECORD)
+    alter_validation(wire, SET, "standard")
     store(wire, "victim", bomb(SMALLEST_RECORD * count, count, max_timestamp=LATER_MS))
+    alter_validation(wire, DELETE, None)
+
+
+SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+ALL_BROKERS = {"resource_type": 4, "resource_name": ""}
+
+
+def alter_validation(wire: Wire, operation: int, value: str | None) -> None:
+    """Change kwire.produce.validation. Errors: RuntimeError if that is refused."""
+    name = "kwire.produce.validation"
+    config = {"name": name, "config_operation": operation, "value": value}
+    resources = [{**ALL_BROKERS, "configs": [config]}]
+    answer = wire.call(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False
+    )
+    if answer["responses"][0]["error_code"]:
+        raise RuntimeError(f"not changed: {answer}")
 
 
 def list_offsets(timestamp: int, version: int = 7) -> Callable[[Scene], str]:

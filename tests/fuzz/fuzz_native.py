@@ -82,7 +82,10 @@ def compare_headers(body: bytes, count: int) -> None:
             sound = reads_as_stated(
                 batch, attributes, delta + 1, base, latest, config, NOW_MS, MAX_DECOMPRESSED_BYTES
             )
-        assert found == ((*expected[:-1], True) if sound else None), bytes(batch).hex()
+        if sound and found is None:  # it leaves far timestamps to Python
+            assert max(map(abs, _scan(body, count)[:2])) >= 1 << 61, bytes(batch).hex()
+        else:
+            assert found == ((*expected[:-1], True) if sound else None), bytes(batch).hex()
 
 
 def compare_for_compaction(body: bytes, count: int, *, is_sound: bool) -> None:
