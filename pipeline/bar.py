@@ -74,10 +74,13 @@ def watching_tasks(spark: SparkSession, tell: Callable[[int, int, int], object])
 
     def watch() -> None:
         while not over.wait(LOOK_S):
-            for stage in tracker.getActiveStageIds():
-                info = tracker.getStageInfo(stage)
-                if info is not None and info.numTasks:
-                    tell(stage, info.numCompletedTasks, info.numTasks)
+            try:
+                for stage in tracker.getActiveStageIds():
+                    info = tracker.getStageInfo(stage)
+                    if info is not None and info.numTasks:
+                        tell(stage, info.numCompletedTasks, info.numTasks)
+            except Exception:  # noqa: BLE001 - Spark has ended, and the job says why
+                return
 
     watcher = threading.Thread(target=watch, name="tasks", daemon=True)
     watcher.start()

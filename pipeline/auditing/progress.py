@@ -54,23 +54,25 @@ def watched(spark: SparkSession, quiet: bool, offsets: int) -> Iterator[None]:
         return
     if not is_shown(quiet):
         progress = Progress(quiet)
-        with watching_tasks(
-            spark,
-            lambda stage, done, all_: progress.show(f"stage {stage}: {done:,} of {all_:,} tasks"),
-        ):
+
+        def write(stage: int, done: int, all_: int) -> None:
+            progress.show(f"stage {stage}: {done:,} of {all_:,} tasks")
+
+        with watching_tasks(spark, write):
             yield
-        progress.end()
         return
     bars: dict[int, Bar] = {}
 
-    def tell(stage: int, done: int, all_: int) -> None:
+    def draw(stage: int, done: int, all_: int) -> None:
         if stage not in bars:
             for bar in bars.values():
                 bar.end()
             bars[stage] = Bar(f"audit, stage {stage}", offsets)
         bars[stage].at(offsets * done // all_, offsets * done // all_)
 
-    with watching_tasks(spark, tell):
-        yield
-    for bar in bars.values():
-        bar.end()
+    try:
+        with watching_tasks(spark, draw):
+            yield
+    finally:
+        for bar in bars.values():
+            bar.end()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kwire.pipeline.auditing.progress import watched
 from kwire.pipeline.bar import Bar, is_shown, watching_tasks
 from kwire.pipeline.progress import Progress
 
@@ -78,3 +80,43 @@ def test_tasks_of_spark_are_told_while_the_block_runs(monkeypatch: pytest.Monkey
         while not told:
             pass
     assert told[0] == (3, 2, 8)
+
+
+def test_spark_that_is_gone_ends_the_watching_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kwire.pipeline.bar.LOOK_S", 0.001)
+    asked = threading.Event()
+
+    def gone() -> None:
+        asked.set()
+        raise ConnectionRefusedError
+
+    tracker = SimpleNamespace(getActiveStageIds=gone)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    with watching_tasks(spark, lambda *what: None):
+        assert asked.wait(10)
+    assert capsys.readouterr().err == ""
+
+
+def test_audit_on_a_terminal_has_a_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kwire.pipeline.bar.LOOK_S", 0.001)
+    terminal = _terminal(monkeypatch)
+    stages = iter([1, 1, 2])
+    done = threading.Event()
+
+    def active() -> list[int]:
+        stage = next(stages, None)
+        if stage is None:
+            done.set()
+        return [] if stage is None else [stage]
+
+    tracker = SimpleNamespace(
+        getActiveStageIds=active,
+        getStageInfo=lambda stage: SimpleNamespace(numCompletedTasks=stage, numTasks=4),
+    )
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    with watched(spark, quiet=False, offsets=1000):
+        assert done.wait(10)
+    assert "audit, stage 1  25 % |" in terminal.getvalue()
+    assert "audit, stage 2  50 % |" in terminal.getvalue() and "500 rows" in terminal.getvalue()
