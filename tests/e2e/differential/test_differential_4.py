@@ -7,7 +7,6 @@ difference is listed in ALLOWED.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -24,20 +23,13 @@ from . import admin, data, groups, newer, transactions
 from .allowed import Allowed, is_allowed
 from .comparison import compare, play
 from .peer import NODE_ID, Answer, Peer
-from .random_groups import Runs, program
 from .scenario import SCENARIOS, SCENARIOS_OF_4, Scenario
 
 pytestmark = [pytest.mark.e2e, pytest.mark.jvm]
 
 assert admin and data and groups and newer and transactions  # importing them fills the table
 
-#: Programs of random requests to consumer groups, and how many requests each has.
-PROGRAMS = 40 if os.environ.get("KWIRE_LONG") else 4
-STEPS = 40
-
 CONFIG = {
-    # Targets are made with the request that asks for them, so that the time between requests does not count.
-    "group.consumer.assignment.interval.ms": "0",
     "group.consumer.session.timeout.ms": "46000",  # so that groups inherit it
     "num.partitions": "2",
     "log.message.timestamp.after.max.ms": str(2**63 - 1),  # the default of 3.9, which is kwire's
@@ -199,18 +191,3 @@ def test_apis_and_features_are_those_of_apache_kafka_4_or_argued(
     for features in ("supported_features", "finalized_features"):
         theirs, ours = ({row["name"]: row for row in answer[features]} for answer in answers)
         assert ours == {name: row for name, row in theirs.items() if name not in FEATURE_ABSENCES}
-
-
-@pytest.fixture(scope="module")
-def runs(brokers: tuple[BrokerProcess, BrokerProcess]) -> Runs:
-    """Give both brokers topics for random requests."""
-    return Runs(brokers)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(1, PROGRAMS + 1))
-def test_random_requests_of_consumer_groups_are_answered_and_stored_as_by_apache_kafka_4(
-    runs: Runs, seed: int
-) -> None:
-    """The first answer, or the records, that differ; `python -m tests.e2e.differential.random_groups` shrinks."""
-    assert not runs.run(program(seed, STEPS))
