@@ -7,18 +7,23 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from unittest.mock import patch
 
 import pytest
 
+from server.coordinator.group.consumer.group import ConsumerGroup
+
 from ..support.broker_process import REPOSITORY
 from .campaign import outcomes, processes
 from .planted import MISTAKES
+from .world import run
 
 pytestmark = pytest.mark.slow
 
 LONG = os.environ.get("KWIRE_LONG") == "1"
 SEEDS, STEPS = (20_000, 20) if LONG else (100, 8)
+MEMBER_SEEDS = 2_000 if LONG else 10
 SEEDS_OF_A_MISTAKE = 400 if LONG else 100
 #: The first seed to try for mistakes that few seeds find; a change to kwire may change it.
 FIRST_SEED: dict[str, int] = (
@@ -84,3 +89,27 @@ def test_seed_replays_exactly() -> None:
     assert once.returncode == 0, once.stdout + once.stderr
     assert "| violations | 0 |" in once.stdout
     assert once.stdout == again.stdout
+
+
+@pytest.mark.timeout(36_000 if LONG else 900)
+def test_no_two_live_members_of_a_consumer_group_have_the_same_partition(
+    pool: ProcessPoolExecutor,
+) -> None:
+    """Three members of the new protocol; in the end every partition has one of them."""
+    found = pool.map(partial(run, steps=STEPS, members=3), range(MEMBER_SEEDS))
+    assert [(each.seed, each.violation) for each in found if each.violation] == []
+
+
+def without_waiting_for_partitions(seed: int) -> str | None:
+    """Run a group that gives partitions away before they are free."""
+    with patch.object(ConsumerGroup, "partition_epoch", lambda group, topic_id, partition: -1):
+        return run(seed, STEPS, members=3).violation
+
+
+def test_partitions_that_are_given_away_before_they_are_free_are_noticed(
+    pool: ProcessPoolExecutor,
+) -> None:
+    assert any(
+        "which member" in (each or "")
+        for each in pool.map(without_waiting_for_partitions, range(4))
+    )

@@ -25,6 +25,8 @@ from .compacted import TP as COMPACTED
 from .compacted import Keeper, compacted_topic
 from .history import History, Violation
 from .loop import SimulatedClock, SimulatedLoop
+from .members import SETTINGS as GROUP_SETTINGS
+from .members import GroupMember, Views
 from .network import Network
 from .node import SimulatedNode
 from .tasks import owned_tasks
@@ -86,8 +88,10 @@ class Outcome(NamedTuple):
 class World:
     """The whole simulation, on one loop."""
 
-    def __init__(self, seed: int, steps: int) -> None:
+    def __init__(self, seed: int, steps: int, members: int = 0) -> None:
         self.seed = seed
+        self.members = members
+        self.views = Views()
         self.steps = steps
         self.rng = Random(seed)
         self.history = History()
@@ -102,7 +106,11 @@ class World:
         self.tree = await EmbeddedTree.open(None, SimulatedClock(loop))
         for number in BROKERS:
             self.nodes[number] = SimulatedNode(
-                number, Random(self.rng.random()), self.network, self._open_store, SETTINGS
+                number,
+                Random(self.rng.random()),
+                self.network,
+                self._open_store,
+                {**SETTINGS, **(GROUP_SETTINGS if self.members else {})},
             )
         for node in self.nodes.values():
             node.start()
@@ -150,6 +158,17 @@ class World:
             ),
             Keeper(5, *arguments, Random(self.rng.random()), self.history, tps=[COMPACTED]),
         ]
+        clients += (
+            GroupMember(
+                10 + number,
+                *arguments,
+                Random(self.rng.random()),
+                self.history,
+                views=self.views,
+                tps=tps,
+            )
+            for number in range(self.members)
+        )
         running = [asyncio.create_task(client.run()) for client in clients]
         watching = asyncio.create_task(self._watch())
         try:
@@ -162,8 +181,12 @@ class World:
                 client.stopping = True
             async with asyncio.timeout(120):
                 await asyncio.gather(*running)
+                await asyncio.gather(
+                    *(each.verify() for each in clients if isinstance(each, GroupMember))
+                )
                 for client in clients:
-                    await client.verify()
+                    if not isinstance(client, GroupMember):
+                        await client.verify()
             await asyncio.sleep(3)
             self.check()
             for client in clients:
@@ -328,11 +351,11 @@ class World:
         return all(TopicPartition(TOPIC, number) in led for number in range(PARTITIONS))
 
 
-def run(seed: int, steps: int = 20) -> Outcome:
-    """Run one seed from beginning to end; a violation is in the outcome."""
+def run(seed: int, steps: int = 20, members: int = 0) -> Outcome:
+    """Run one seed from beginning to end, perhaps with members of a consumer group; a violation is in the outcome."""
     loop = SimulatedLoop()
     loop.set_task_factory(owned_tasks)
-    world = World(seed, steps)
+    world = World(seed, steps, members)
     violation = None
     random.seed(seed)  # ids of fetch sessions
     try:
@@ -349,7 +372,7 @@ def run(seed: int, steps: int = 20) -> Outcome:
         world.faults,
         len(world.history.acknowledged),
         sum(each.end for each in world.history.partitions.values()),
-        world.history.checks,
+        world.history.checks + world.views.checks,
         simulated_s,
         violation,
     )
