@@ -177,8 +177,8 @@ class Side:
             found = [self.plain(one) for one in value]
             if found and isinstance(found[0], dict):
                 found.sort(key=repr)
-            elif found and isinstance(found[0], int):
-                found.sort()
+            elif found and isinstance(found[0], int | str):
+                found.sort()  # sets in Java
             return found
         return value
 
