@@ -254,7 +254,13 @@ class Client:
                     raise KafkaError(f"metadata of topic {topic!r}", code)
             return {each.partition_index: brokers[each.leader_id] for each in row.partitions}
 
-        return self.patiently(look)
+        try:
+            return self.patiently(look)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            absent = f"there is no topic {topic!r}{nearest(topic, self.topics())}"
+            raise KafkaError(absent, error.code) from None
 
     def leader(self, topic: str, partition: int) -> tuple[str, int]:
         """The address of a partition's leader. Errors: ValueError if there is no such partition."""
@@ -667,12 +673,18 @@ class Helpers:
         """Call a function until what it returns is true, and return that.
 
         Shape: it is called again whenever the broker has handled a request, and now and then besides.
-        Errors: TimeoutError, with the message and the last value.
+        Errors: TimeoutError, with the message and the last value; TypeError for a condition that is no function.
         """
+        if not callable(condition):
+            raise TypeError(
+                f"wait_for needs a function to call, such as a lambda, not {condition!r}"
+            )
         deadline = time.monotonic() + to_ms(timeout) / 1000
         while not (value := condition()):
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"{message or 'condition'}: still {value!r} after {timeout}")
+                raise TimeoutError(
+                    f"{message or 'condition'}: still {value!r} after {waited(timeout)}"
+                )
             self._wait_for_change()
         return value
 
@@ -699,7 +711,9 @@ class Helpers:
             found = self.wait_for(reached, timeout=timeout)
         except TimeoutError:
             wanted = state if members is None else f"{state} with {members} members"
-            raise TimeoutError(f"group {name!r} is not {wanted} after {timeout}: {last}") from None
+            raise TimeoutError(
+                f"group {name!r} is not {wanted} after {waited(timeout)}: {last}"
+            ) from None
         assert found is not None
         return found
 
@@ -736,6 +750,11 @@ def nearest_config(names: Iterable[str]) -> str:
         if name not in TOPIC:
             return nearest(name, TOPIC)
     return ""
+
+
+def waited(timeout: Duration) -> str:
+    """A timeout as messages show it. Shape: a number gets its unit: 1 is `1s`."""
+    return f"{timeout}s" if isinstance(timeout, int | float) else str(timeout)
 
 
 def address_of(text: str) -> tuple[str, int]:

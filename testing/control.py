@@ -154,6 +154,8 @@ class Control:
             raise _Denied(405, f"{request.path} is for {', '.join(others)}, not {request.method}")
         paths = {each.path for each in OPERATIONS}
         known = nearest(request.path, paths) or f"; there are {', '.join(sorted(paths))}"
+        if (below := FORK.fullmatch(request.path)) is not None:
+            raise NotFound(f"there is no fork {below[1]}")
         raise NotFound(f"there is nothing at {request.path}{known}")
 
     def _admit(self, request: HttpRequest, operation: Operation) -> None:

@@ -115,7 +115,7 @@ class NodeFile:
             self.close()
             if "locked" in str(error):
                 raise StoreClosed(
-                    str(self.path), "the store is in use by another process"
+                    str(self.path), "the store is in use by another process or another broker"
                 ) from error
             raise StoreClosed(str(self.path), f"cannot open the store ({error})") from error
         except sqlite3.DatabaseError as error:

@@ -237,6 +237,31 @@ def test_wait_for_says_what_it_waited_for() -> None:
             TimeoutError, match="'g' is not Stable with 2 members after 30ms: Group"
         ):
             broker.wait_for_group("g", members=2, timeout="30ms")
+        with pytest.raises(TimeoutError, match=r"still 0 after 0\.01s"):
+            broker.wait_for(lambda: 0, timeout=0.01)
+
+
+def test_wait_for_without_a_function_is_refused() -> None:
+    with (
+        Broker() as broker,
+        pytest.raises(TypeError, match=r"needs a function to call, .* not True"),
+    ):
+        broker.wait_for(True)  # type: ignore[arg-type]
+
+
+def test_misspelt_topic_is_refused_with_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "patiently", lambda client, look: look())  # no wait of ten seconds
+    with Broker() as broker:
+        broker.topic("orders")
+        with pytest.raises(
+            KafkaError, match=r"no topic 'order'; did you mean 'orders'.*UNKNOWN_TOPIC"
+        ):
+            broker.produce("order", "one pizza")
+
+
+def test_second_broker_on_a_directory_is_refused(tmp_path: Path) -> None:
+    with Broker(directory=tmp_path), pytest.raises(ValueError, match=r"in use by .*another broker"):
+        Broker(directory=tmp_path).start()
 
 
 def test_nothing_is_left_of_a_broker() -> None:

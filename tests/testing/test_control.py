@@ -227,6 +227,7 @@ def test_reset_leaves_nothing_but_the_address(port: Port) -> None:
         ("POST", "/v1/fence", {}, 400, "fence() needs a group or a transactional_id"),
         ("GET", "/v1/recordings/9", None, 404, "there is no recording 9; there are none"),
         ("DELETE", "/v1/fork/3", None, 404, "there is no fork 3; there are none"),
+        ("GET", "/v1/fork/3/v1/topics", None, 404, "there is no fork 3"),
         ("GET", "/v1/topics/x", None, 404, "there is no topic 'x'"),
         ("GET", "/v1/topic", None, 404, "there is nothing at /v1/topic; did you mean '/v1/topics'?"),
         ("PUT", "/v1/clock", None, 405, "/v1/clock is for GET, not PUT"),
