@@ -12,8 +12,9 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from server.coordinator.group.consumer import membership
 from server.coordinator.group.consumer.group import ConsumerGroupState
-from server.coordinator.group.consumer.heartbeat import check_request
+from server.coordinator.group.consumer.heartbeat import MOST_NAMES, check_request
 from server.coordinator.group.consumer.member import MemberState
 from server.coordinator.group.consumer.records import (
     CurrentRecord,
@@ -624,3 +625,66 @@ def test_an_administrator_commits_when_nobody_is_there(machine: ConsumerMachine)
     machine.beat("m1", -1)
     token = machine.commit_offsets({("foo", 0): 7})
     assert machine.answers[token].topics[0].partitions[0].error_code == 0
+
+
+# Memory and time
+
+
+def test_more_names_than_a_turn_can_count_are_refused() -> None:
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="m1",
+        rebalance_timeout_ms=REBALANCE_MS,
+        topic_partitions=[],
+        subscribed_topic_names=["foo"] * (MOST_NAMES + 1),
+    )
+    with pytest.raises(Refusal) as refused:
+        check_request(request, 1, ["uniform"])
+    assert refused.value.error is ErrorCode.INVALID_REQUEST
+    assert refused.value.message == "SubscribedTopicNames has 10001 names; 10000 are possible."
+
+
+@pytest.mark.parametrize("field", ["rack_id", "instance_id", "subscribed_topic_regex"])
+def test_long_texts_of_members_count_as_memory(field: str) -> None:
+    machine = ConsumerMachine(members_max_bytes=400_000)
+    size = 8_000 if field == "subscribed_topic_regex" else 30_000
+    errors = [
+        machine.beat(f"m{n}", 0, **{field: f"{n:02}".ljust(size, "x")}).error_code
+        for n in range(20)
+    ]
+    assert errors[0] == ErrorCode.NONE
+    assert errors[-1] == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert machine.group.held_bytes <= 100_000
+
+
+def test_a_member_that_grows_beyond_the_bound_is_refused_and_stays_as_it_was() -> None:
+    machine = ConsumerMachine(members_max_bytes=400_000)
+    epoch = machine.beat("m1", 0).member_epoch
+    names = [f"a topic with a long name {n:06}" for n in range(2_000)]
+    refused = machine.beat("m1", epoch, subscribed_topic_names=names)
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert machine.group.members["m1"].subscribed_topic_names == {"foo"}
+    assert machine.beat("m1", epoch).error_code == ErrorCode.NONE
+
+
+def test_a_static_member_that_is_replaced_counts_once() -> None:
+    machine = ConsumerMachine(members_max_bytes=400_000)
+    rack = "x" * 30_000
+    epoch = machine.beat("m0", 0, instance_id="i", rack_id=rack).member_epoch
+    for n in range(1, 10):
+        machine.beat(f"m{n - 1}", -2, instance_id="i")
+        answer = machine.beat(f"m{n}", 0, instance_id="i", rack_id=rack)
+        assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, epoch)
+
+
+def test_members_of_a_group_name_a_bounded_number_of_topics(
+    machine: ConsumerMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "MOST_TOPICS", 5)
+    machine.beat("m1", 0, subscribed_topic_names=["a", "b", "c"])
+    refused = machine.beat("m2", 0, subscribed_topic_names=["c", "d", "e", "f"])
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (
+        refused.error_message == "The members of the consumer group name 6 topics; 5 are possible."
+    )
+    assert machine.beat("m2", 0, subscribed_topic_names=["b", "c", "d", "e"]).error_code == 0

@@ -27,6 +27,7 @@ from .heartbeat_steps import move, take_wishes
 from .member import ClassicMember, ConsumerGroupMember, MemberState, without_epochs
 from .membership import (
     check_instance,
+    check_memory,
     check_size,
     known_member,
     member_to_join,
@@ -40,7 +41,7 @@ def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draf
     """Take a member in, and lead it a step to its target.
 
     Errors: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED (with the id in the answer),
-    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID; those of check_memory.
     """
     request = joining.request
     instance_id = request.group_instance_id
@@ -80,6 +81,7 @@ def join(near: Surroundings, group: ConsumerGroup, joining: Joining, draft: Draf
         client_host=joining.client_host,
         classic=ClassicMember(request.session_timeout_ms, tuple(joining.protocols)),
     )
+    check_memory(near, group, old, new)
     if new != old:
         draft.write_member(group, new)
     names_changed = new.subscribed_topic_names != old.subscribed_topic_names

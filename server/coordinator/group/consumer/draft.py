@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ....metadata.image import MetadataImage
 from ...result import Result
 from ..config import GroupConfig
+from ..memory import GroupMemory
 from ..state import Group
 from .group import ConsumerGroup
 from .member import ConsumerGroupMember
@@ -46,13 +47,14 @@ class GroupSettings(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What an operation sees of the broker: the topics, and the settings of the group."""
+    """What an operation sees of the broker: the topics, the settings of the group, and the memory of all groups."""
 
     config: GroupConfig
     settings: GroupSettings
     image: MetadataImage
     hashes: TopicHashes
     now_ms: int
+    memory: GroupMemory
 
 
 @dataclass(slots=True)

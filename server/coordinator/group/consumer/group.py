@@ -25,6 +25,9 @@ INITIAL_EPOCH = 1
 #: A partition in an assignment: the entries of the member and of the group.
 PARTITION_BYTES = 250
 
+#: A subscribed name without its characters: the entry of the member.
+NAME_BYTES = 64
+
 
 #: The first version of OffsetCommit with epochs of members.
 FIRST_VERSION_WITH_EPOCHS = 9
@@ -398,9 +401,11 @@ def member_bytes(member: ConsumerGroupMember) -> int:
     return (
         MEMBER_BYTES
         + getsizeof(member.member_id)
+        + getsizeof(member.instance_id)
+        + getsizeof(member.rack_id)
         + getsizeof(member.client_id)
         + getsizeof(member.subscribed_topic_regex)
-        + sum(getsizeof(name) for name in member.subscribed_topic_names)
+        + sum(NAME_BYTES + getsizeof(name) for name in member.subscribed_topic_names)
         + sum(getsizeof(name) + getsizeof(metadata) for name, metadata in classic)
         + PARTITION_BYTES * (_size(member.assigned) + _size(member.revoking))
     )

@@ -29,13 +29,16 @@ from .member import (
     LEAVE_STATIC_EPOCH,
     ConsumerGroupMember,
 )
-from .membership import member_to_join, member_to_stay
+from .membership import check_memory, member_to_join, member_to_stay
 from .records import CurrentRecord
 from .refusal import Refusal
 from .regexes import RegexChange, update_regexes
 
 #: From this version on the client makes the member id.
 CLIENT_MADE_ID_VERSION = 1
+
+#: How many topics a member names at most: they are counted and stored in one turn.
+MOST_NAMES = 10_000
 
 
 def check_request(
@@ -62,6 +65,9 @@ def check_request(
             raise _invalid("InstanceId can't be null.")
     elif epoch < LEAVE_STATIC_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
+    names = len(request.subscribed_topic_names or ())
+    if names > MOST_NAMES:
+        raise _invalid(f"SubscribedTopicNames has {names} names; {MOST_NAMES} are possible.")
     assignor = request.server_assignor
     if assignor is not None and assignor not in assignors:
         raise Refusal(
@@ -103,7 +109,7 @@ def heartbeat(
 ) -> None:
     """Let a member join or stay.
 
-    Errors: those of member_to_join and member_to_stay; INVALID_REGULAR_EXPRESSION.
+    Errors: those of member_to_join, member_to_stay and check_memory; INVALID_REGULAR_EXPRESSION.
     """
     owned = owned_partitions(request)
     if request.member_epoch == JOIN_EPOCH:
@@ -113,6 +119,7 @@ def heartbeat(
             near, group, request.member_id, request.instance_id, request.member_epoch, owned
         )
     new = _with_wishes(old, request, client)
+    check_memory(near, group, old, new)
     names_changed = new.subscribed_topic_names != old.subscribed_topic_names
     if new != old:
         draft.write_member(group, new)

@@ -21,7 +21,6 @@ from ....metadata.image import MetadataImage
 from ...result import Result, Timer
 from ..classic_groups import ClassicGroups
 from ..kinds import GroupHome
-from ..memory import GROUP_BYTES, MEMBER_BYTES
 from ..offsets import group_error_for
 from ..rebalance import join_error, sync_error
 from ..records import GroupRecord, OffsetRecord
@@ -123,8 +122,6 @@ class ConsumerGroups:
                 return
             group = self.group_for(near, request, draft)
             check_size(near, group, request.member_id)
-            if request.member_id not in group.members:
-                self.check_memory(group, request)
             heartbeat.heartbeat(near, group, request, client, draft)
 
         self.perform(
@@ -283,17 +280,6 @@ class ConsumerGroups:
         if group is not None:
             self.shard.drop_if_unused(group, out)
 
-    # Memory
-
-    def check_memory(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> None:
-        """Refuse a member for which there is no memory. Errors: those of GroupMemory.refuses_members."""
-        names = request.subscribed_topic_names or ()
-        more = GROUP_BYTES + MEMBER_BYTES + sum(64 + len(name) for name in names)
-        held = group.held_bytes
-        error = self.shard.memory.refuses_members(self.shard.config, held, more)
-        if error is not ErrorCode.NONE:
-            raise Refusal(error)
-
     def topic_id(self, name: str) -> bytes | None:
         """The id of a topic."""
         topic = self.metadata.image().topics.get(name)
@@ -309,6 +295,7 @@ class ConsumerGroups:
             metadata.image(),
             metadata.hashes,
             now_ms,
+            self.shard.memory,
         )
 
     def perform(self, operation: Operation, now_ms: int, out: Result[Any]) -> None:

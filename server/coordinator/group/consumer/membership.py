@@ -13,15 +13,19 @@ from dataclasses import replace
 
 from kwire.errors import ErrorCode
 
+from ..memory import GROUP_BYTES
 from . import deadlines
 from .current_assignment import Owned
 from .draft import Draft, Surroundings
-from .group import ConsumerGroup
+from .group import ConsumerGroup, member_bytes
 from .member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, NO_PARTITIONS, ConsumerGroupMember
 from .records import CurrentRecord, EpochRecord, MemberRecord, RegexRecord, TargetRecord
 from .refusal import Refusal
 
 log = logging.getLogger(__name__)
+
+#: How many topics the members of a group name at most: each change of a wish looks at all of them in one turn.
+MOST_TOPICS = 50_000
 
 
 def check_size(near: Surroundings, group: ConsumerGroup, member_id: str) -> None:
@@ -32,6 +36,32 @@ def check_size(near: Surroundings, group: ConsumerGroup, member_id: str) -> None
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {most} members.",
         )
+
+
+def check_memory(
+    near: Surroundings, group: ConsumerGroup, old: ConsumerGroupMember, new: ConsumerGroupMember
+) -> None:
+    """Refuse a member, also one that is in the group and asks for more, for which there is no memory.
+
+    Errors: those of GroupMemory.refuses_members; GROUP_MAX_SIZE_REACHED if the members name too many topics.
+    """
+    if new == old:
+        return
+    is_known = old.member_id in group.members or old.instance_id in group.static_members
+    more = member_bytes(new) - (member_bytes(old) if is_known else -GROUP_BYTES)
+    error = near.memory.refuses_members(near.config, group.held_bytes, more)
+    if error is not ErrorCode.NONE:
+        raise Refusal(error)
+    if new.subscribed_topic_names == old.subscribed_topic_names:
+        return
+    topics = len(group.topics)
+    if topics + len(new.subscribed_topic_names) > MOST_TOPICS:
+        topics += sum(name not in group.topics for name in new.subscribed_topic_names)
+        if topics > MOST_TOPICS:
+            raise Refusal(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The members of the consumer group name {topics} topics; {MOST_TOPICS} are possible.",
+            )
 
 
 def member_to_join(
