@@ -12,7 +12,7 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from server.coordinator.group.consumer import membership
+from server.coordinator.group.consumer import membership, target
 from server.coordinator.group.consumer.group import ConsumerGroupState
 from server.coordinator.group.consumer.heartbeat import MOST_NAMES, check_request
 from server.coordinator.group.consumer.member import MemberState
@@ -26,6 +26,8 @@ from server.coordinator.group.consumer.records import (
     decode_consumer_group_record,
 )
 from server.coordinator.group.consumer.refusal import Refusal
+from server.coordinator.group.listing import describe_consumer_group
+from server.turns import exhaust
 from tests.coordinator.consumer_group.group_machine import (
     REBALANCE_MS,
     SESSION_MS,
@@ -688,3 +690,38 @@ def test_members_of_a_group_name_a_bounded_number_of_topics(
         refused.error_message == "The members of the consumer group name 6 topics; 5 are possible."
     )
     assert machine.beat("m2", 0, subscribed_topic_names=["b", "c", "d", "e"]).error_code == 0
+
+
+def test_a_description_takes_a_step_for_each_member_and_leaves_out_who_has_left(
+    machine: ConsumerMachine,
+) -> None:
+    for n in range(5):
+        machine.beat(f"m{n}", 0)
+    steps = describe_consumer_group(GROUP, machine.group, "uniform", machine.image)
+    next(steps)
+    machine.beat("m3", -1)
+    described = exhaust(steps)
+    assert [member.member_id for member in described.members] == ["m0", "m1", "m2", "m4"]
+    assert len(list(describe_consumer_group(GROUP, machine.group, "uniform", machine.image))) == 4
+
+
+def test_a_target_of_a_deleted_group_is_not_given_to_the_next_of_its_name(
+    machine: ConsumerMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "AT_ONCE", 0)
+    machine.hold_effects = True
+    for n in range(5):
+        machine.beat(f"m{n}", 0)
+    late = machine.effects.pop()
+    machine.work(late)
+    machine.beat("m5", 0)
+    late = machine.effects.pop()
+    for n in range(6):
+        machine.beat(f"m{n}", -1)
+    machine.apply(machine.shard.consumer.delete_group(GROUP, machine.token(), machine.now))
+    machine.beat("m0", 0)
+    machine.work(late)
+    assert machine.group.assignment_epoch < machine.group.group_epoch < late.epoch
+    machine.hold_effects = False
+    machine.work(machine.effects.pop())
+    assert assigned(machine.beat("m0", 0)) == ALL

@@ -426,6 +426,8 @@ class ConsumerGroups:
 
         def run(near: Surroundings, draft: Draft) -> None:
             group = self.existing(effect.group_id)
+            if not group.is_assigning or effect.epoch > group.group_epoch:
+                return  # it was computed for a group of that name that has been deleted since
             group.is_assigning = False
             if found is None or effect.epoch <= group.assignment_epoch:
                 return
