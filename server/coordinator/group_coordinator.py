@@ -299,13 +299,20 @@ class GroupCoordinator:
         """The settings of a group: its own, or those of the broker."""
         return self.settings_of(group_id) or GroupSettings.of(self.config)
 
-    def describe_consumer_group(self, group_id: str) -> described_consumer_group.DescribedGroup:
-        """Describe a consumer group, without authorized operations."""
+    def describe_consumer_group(
+        self, group_id: str
+    ) -> Steps[described_consumer_group.DescribedGroup]:
+        """Describe a consumer group in steps, without authorized operations."""
         _, shard = self.find(group_id)
         if isinstance(shard, ErrorCode):
             return described_consumer_group.DescribedGroup(group_id=group_id, error_code=shard)
-        return describe_consumer_group(
-            group_id, shard.groups.get(group_id), self.config.consumer_assignors[0], self.image()
+        return (
+            yield from describe_consumer_group(
+                group_id,
+                shard.groups.get(group_id),
+                self.config.consumer_assignors[0],
+                self.image(),
+            )
         )
 
     def perform(

@@ -99,7 +99,7 @@ def consumer_group_describe(
     rows = [DescribedGroup(group_id=each, error_code=DENIED[ResourceType.GROUP]) for each in denied]
     for group_id in allowed:
         yield
-        row = ctx.services.group_coordinator.describe_consumer_group(group_id)
+        row = yield from ctx.services.group_coordinator.describe_consumer_group(group_id)
         if request.include_authorized_operations and row.error_code == ErrorCode.NONE:
             row.authorized_operations = ctx.authorized_operations(ResourceType.GROUP, group_id)
         if not (yield from _may_see_topics(ctx, row)):

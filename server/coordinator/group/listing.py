@@ -13,6 +13,7 @@ from kwire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kwire.messages.list_groups import ListedGroup
 
 from ...metadata.image import MetadataImage
+from .consumer.assignment_input import Steps
 from .consumer.group import ConsumerGroup
 from .consumer.member import ConsumerGroupMember
 from .kinds import AnyGroup
@@ -66,8 +67,12 @@ def list_group(group: AnyGroup) -> ListedGroup:
 
 def describe_consumer_group(
     group_id: str, group: AnyGroup | None, default_assignor: str, image: MetadataImage
-) -> described_consumer_group.DescribedGroup:
-    """Describe a consumer group. Errors: GROUP_ID_NOT_FOUND, also for a group of another kind."""
+) -> Steps[described_consumer_group.DescribedGroup]:
+    """Describe a consumer group, a member in each step.
+
+    Shape: what it says of the group is of the beginning; each member is as it is then, unless it has left meanwhile.
+    Errors: GROUP_ID_NOT_FOUND, also for a group of another kind.
+    """
     if not isinstance(group, ConsumerGroup):
         found = "not found" if group is None else "is not a consumer group"
         return described_consumer_group.DescribedGroup(
@@ -75,14 +80,19 @@ def describe_consumer_group(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND,
             error_message=f"Group {group_id} {found}.",
         )
-    return described_consumer_group.DescribedGroup(
+    described = described_consumer_group.DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor() or default_assignor,
-        members=[describe_member(group, member, image) for member in group.members.values()],
     )
+    for member_id in list(group.members):
+        member = group.members.get(member_id)
+        if member is not None:
+            described.members.append(describe_member(group, member, image))
+        yield
+    return described
 
 
 def describe_member(
