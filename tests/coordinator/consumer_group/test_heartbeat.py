@@ -6,6 +6,7 @@ their docstrings name.
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -725,3 +726,20 @@ def test_a_target_of_a_deleted_group_is_not_given_to_the_next_of_its_name(
     machine.hold_effects = False
     machine.work(machine.effects.pop())
     assert assigned(machine.beat("m0", 0)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("regex", "error"),
+    [
+        (r"\p{Greek}" * 100, ErrorCode.NONE),
+        (r"\p{Greek}" * 101, ErrorCode.INVALID_REGULAR_EXPRESSION),
+        (r"(?i)" + r"\PL" * 1_999, ErrorCode.INVALID_REGULAR_EXPRESSION),
+    ],
+)
+def test_an_expression_that_takes_long_to_compile_is_refused_before(
+    machine: ConsumerMachine, regex: str, error: ErrorCode
+) -> None:
+    began = process_time()
+    answer = machine.beat("m1", 0, subscribed_topic_names=None, subscribed_topic_regex=regex)
+    assert answer.error_code == error
+    assert process_time() - began < 0.2

@@ -26,6 +26,10 @@ MIN_INTERVAL_MS = 10_000
 #: The longest expression: a topic's name is much shorter, and the machine keeps every one.
 MOST_CHARACTERS = 8_000
 
+#: How many Unicode classes (`\pL`) an expression has at most: RE2 needs up to 0.3 ms for each, also if it then
+#: finds the expression too large.
+MOST_UNICODE_CLASSES = 100
+
 
 class RegexChange(Enum):
     """Whether a request changes a member's expression, and whether it is known what the new one matches."""
@@ -92,6 +96,8 @@ def check_regex(regex: str) -> None:
     try:
         if len(regex) > MOST_CHARACTERS:
             raise InvalidPattern(f"longer than {MOST_CHARACTERS} characters")
+        if regex.count(r"\p") + regex.count(r"\P") > MOST_UNICODE_CLASSES:
+            raise InvalidPattern(f"more than {MOST_UNICODE_CLASSES} Unicode classes")
         Pattern(regex)
     except InvalidPattern as error:
         raise Refusal(
