@@ -1,7 +1,8 @@
 """Brokers that are killed repeatedly under the load of many clients lose and duplicate nothing.
 
 KWIRE_KILLS=N kills N times, KWIRE_SEED=N chooses and waits as the run with that seed did. Without
-Java, Apache Kafka's own tools are not among the clients.
+Java, Apache Kafka's own tools are not among the clients. In the long form, and with KWIRE_BOTH_PROTOCOLS=1, members of
+groups join by the classic protocol or by that of KIP-848, so that the group changes its kind.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import KAFKA_3, fetched_jars
+from .clients import ClientFailed
 from .conftest import BROKER, broker_config
 from .harness import JAVA, TOPICS, Plan, run
 
@@ -27,6 +29,7 @@ def test_killed_broker_loses_and_repeats_nothing(
 ) -> None:
     kills = int(os.environ.get("KWIRE_KILLS", "100" if long_form else "7"))
     seed = int(os.environ.get("KWIRE_SEED", random.randrange(1 << 32)))
+    both = BROKER == "kwire" and (long_form or os.environ.get("KWIRE_BOTH_PROTOCOLS") == "1")
     jars = fetched_jars(f"kafka-{KAFKA_3}")
     java = isinstance(jars, Path)
     if not java and os.environ.get("CI", "").lower() == "true":
@@ -34,9 +37,15 @@ def test_killed_broker_loses_and_repeats_nothing(
     plan = Plan(
         *(kills, seed, tmp_path / "history"),
         java=java,
-        both_protocols=BROKER == "kwire",
+        both_protocols=both,
     )
-    outcome = run([new_broker(broker_config())], plan)
+    broker = new_broker(broker_config())
+    try:
+        outcome = run([broker], plan)
+    except ClientFailed:
+        said = broker.log_path.read_text(errors="replace").splitlines()
+        print(*[line for line in said if "coordinator.group" in line][-100:], sep="\n")
+        raise
     print(f"\n{outcome}")
     assert outcome.verdict.passed, str(outcome)
     assert outcome.verdict.counts["kills"] >= kills
