@@ -28,14 +28,19 @@ def cell(feature: str) -> pytest.MarkDecorator:
 
 def kcat(broker: BrokerProcess, *arguments: str, text: str = "", status: int = 0) -> str:
     """Run kcat and return its output. Errors: fails on another exit status."""
-    ended = subprocess.run(
-        ["kcat", "-b", broker.bootstrap, *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
+    try:
+        ended = subprocess.run(
+            ["kcat", "-b", broker.bootstrap, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=40,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        # How much came tells a consumer that waits for records from one that got none.
+        shown = (late.stdout or b"").splitlines()
+        pytest.fail(f"{late}; {len(shown)} lines came, the last: {shown[-1:]}\n{broker.log_tail()}")
     assert ended.returncode == status, ended.stderr
     return ended.stdout + (ended.stderr if status else "")
 

@@ -111,6 +111,7 @@ class Client(threading.Thread, ABC):
         self.active = time.monotonic()  # when something last came to it
         self.busy = False  # with something that came to it
         self.errors: list[str] = []  # what polls gave instead of records
+        self.is_fenced = False  # for good: another consumer has to take its place
         self._sent = 0
         self._gathered: list[Message] = []
         self._whose: dict[str, str] = {}
@@ -179,13 +180,24 @@ class Client(threading.Thread, ABC):
 
     def member(self, group: str, isolation: str = READ_COMMITTED, **classic: Any) -> Consumer:
         """Return a group's consumer, of either protocol if the plan has both; `classic` is what only that one knows."""
+        self.is_fenced = False
         if self.place.both_protocols and self.choice.random() < 0.5:
-            return self.consumer(group, isolation, **{"group.protocol": "consumer"})
+            return self.consumer(
+                group,
+                isolation,
+                **{"group.protocol": "consumer", "error_cb": self._note_fence},
+            )
         return self.consumer(
             group,
             isolation,
             **{"session.timeout.ms": 3000, "heartbeat.interval.ms": 300, **classic},
         )
+
+    def _note_fence(self, error: KafkaError) -> None:
+        """Note that the group became a classic one, as in Apache Kafka, because the sessions of all members of the other
+        protocol ended, which is the end of a consumer of librdkafka (GROUP_ID_NOT_FOUND)."""
+        if error.code() == KafkaError._FATAL or error.fatal():
+            self.is_fenced = True
 
     def send_all(
         self, producer: Producer, sends: list[list[Any]], patience_s: float = PATIENCE_S + 10

@@ -74,6 +74,8 @@ class GroupMember(Client):
             if time.monotonic() > until and not self.phase.stopping.is_set():
                 break
             parts = self.gather(consumer, 200, 0.25, **whose)
+            if self.is_fenced:
+                break
             if parts and self.choice.random() < 0.3:
                 self._commit(consumer, positions(parts))
 

@@ -191,6 +191,8 @@ class Transformer(Transactor):
         whose = {"group": self.group, "isolation": READ_COMMITTED}
         parts = self.gather(self.consuming, 30, 0.2, **whose)
         if not parts:
+            if self.is_fenced:
+                self.open()
             return 0
         self._polled = parts
         self.busy = True
