@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ..support.broker_process import BrokerProcess
 from ..support.kafka import refuse_or_skip
@@ -60,6 +61,9 @@ def test_metadata_lists_broker_and_topic(broker: BrokerProcess, name: str) -> No
 def test_lines_come_back_in_order(broker: BrokerProcess, name: str, codec: str, acks: str) -> None:
     """Every codec with every kind of acknowledgement."""
     lines = [f"key{number}:value {number}" for number in range(300)]
+    # Without acknowledgements, nobody repeats what came before a new topic has its leader.
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(name, 1)])[name].result(30)
     settings = ("-z", codec, "-X", f"topic.request.required.acks={acks}")
     kcat(broker, "-P", "-t", name, "-K:", *settings, text="\n".join(lines) + "\n")
     shown = kcat(broker, "-C", "-t", name, "-c300", "-q", "-f", "%k:%s\\n")
