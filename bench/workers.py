@@ -1,8 +1,8 @@
 """python -m bench.workers [--workers N] [--rounds N]: one kwire process, several workers, and Apache Kafka 3.9.2.
 
-What `kwire serve --workers` is for: two producers at once, ten consumers at the end of a topic, and what it does not change:
-a rebalance of 1,000 members. The clients run on the same cores. Prints a table of medians and ranges; CPU seconds are those of all
-processes of a broker.
+What `kwire serve --workers` is for: two producers at once. The clients run on the same cores. Prints a table of medians and
+ranges; CPU seconds are those of all processes of a broker. The suite's raw consumers and group members ask one broker only, and
+so cannot be used with several.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kwire.api import ApiKey
 from tests.support.broker_process import KwireBroker, free_port, metadata_answer
 
 from .broker import note
-from .suite import clients, consuming, coordinating, producing
+from .suite import clients, producing
 from .suite.cells import Cell
 from .suite.plan import FORMS, Bench, describe_machine
 from .suite.results import Results
@@ -32,8 +32,6 @@ CELL = Cell(client="go", connections=2, batch=16_384, partitions=6)
 SHOWN = (
     ("produce", CELL.name, "mb_s", "two producers, 16 KiB, acks=all, MB/s"),
     ("produce", CELL.name, "cpu_s_per_gb", "two producers, CPU s/GB"),
-    ("tail", consuming.tail_name(10), "cpu_s_per_gb", "ten consumers at the end, CPU s/GB read"),
-    ("rebalance", "1,000 members", "rebalance_ms", "rebalance of 1,000 members, ms"),
 )
 
 
@@ -115,8 +113,6 @@ def measure(bench: Bench) -> None:
             number,
             lambda subject=subject: producing.produce_once(bench, subject, CELL, records, payloads),  # type: ignore[misc]
         )
-    consuming.tail(bench)
-    coordinating.rebalance(bench)
 
 
 def main() -> None:
