@@ -74,10 +74,19 @@ def test_offsets_are_committed_with_the_members_epoch_and_read_by_the_next(
 def test_a_regular_expression_is_resolved_by_the_broker_and_again_for_new_topics(
     broker: BrokerProcess, admin: AdminClient, name: str
 ) -> None:
+    def assigned() -> set[str]:
+        return {tp.topic for tp in one.assignment()}
+
     create(admin, f"{name}-a", 1)
     one = member(broker, name)
     one.subscribe([f"^{name}-.*"])
-    poll_until([one], lambda: {tp.topic for tp in one.assignment()} == {f"{name}-a"}, 30)
+    poll_until([one], lambda: assigned() != set(), 30)
+    assert assigned() == {f"{name}-a"}
+    create(admin, f"{name}-b", 1)
+    create(admin, f"other-{name}", 1)
+    # Topics are looked at again ten seconds after the last time at the earliest, as in Apache Kafka.
+    poll_until([one], lambda: len(assigned()) > 1, 40)
+    assert assigned() == {f"{name}-a", f"{name}-b"}
     one.close()
 
 
@@ -126,7 +135,11 @@ def test_a_group_moves_to_the_consumer_protocol_and_back_while_it_reads(
 
 def test_with_zookeeper_brokers_of_kwire_serve_them_and_another_takes_over(tmp_path: Path) -> None:
     """Apache Kafka has no consumer groups with ZooKeeper."""
-    cluster = KwireCluster(tmp_path)
+    # The member that leaves while its coordinator is dead stays until its session ends.
+    sessions = ("group.consumer.session.timeout.ms", "group.consumer.min.session.timeout.ms")
+    beats = ("group.consumer.heartbeat.interval.ms", "group.consumer.min.heartbeat.interval.ms")
+    settings = {**dict.fromkeys(sessions, "6000"), **dict.fromkeys(beats, "1000")}
+    cluster = KwireCluster(tmp_path, settings=settings)
     try:
         cluster.start()
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -135,9 +148,13 @@ def test_with_zookeeper_brokers_of_kwire_serve_them_and_another_takes_over(tmp_p
         for one in both:
             one.subscribe(["t"])
         poll_until(both, lambda: [len(partitions_of(one)) for one in both] == [2, 2], 60)
+        assert partitions_of(both[0]) | partitions_of(both[1]) == set(range(4))
+        listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result().valid
+        assert [each.group_id for each in listed] == ["g"]
         cluster.brokers[cluster.coordinator(0, "g")].kill()
         both[1].close()
         poll_until(both[:1], lambda: len(partitions_of(both[0])) == 4, 60)
+        assert partitions_of(both[0]) == set(range(4))
         both[0].close()
     finally:
         cluster.stop()
