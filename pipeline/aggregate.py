@@ -39,7 +39,7 @@ from .bar import Bar, is_shown
 from .checkpoints import Checkpoint
 from .cluster import Cluster, reason
 from .following import follow
-from .options import check_topics, topic_names
+from .options import check_topics, say_if_none, topic_names
 from .problems import DATA_LOSS, Problem, WrongCall, whole_text
 from .read_topics import ReadTopics
 from .session import kafka_options, start_session
@@ -73,7 +73,7 @@ def look_first(options: Namespace) -> None:
     check_options(options)
     form, grouping = plan(options)
     with Cluster(options.bootstrap_server, options.client_properties) as cluster:
-        cluster.say_if_none(options, _check_names(cluster, options))
+        say_if_none(options, _check_names(cluster, options), cluster.where)
     if is_local(options.checkpoint_dir) and is_local(options.to_parquet or ""):
         _checkpoint(options, grouping, form.schema, look_only=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .aggregates.defaults import GROUPS, SCHEMAS, TIME_UNITS
 from .durations import duration_ms
-from .options import add_cluster, add_spark, add_topics
+from .options import add_cluster, add_reading, add_spark, add_topics, positive
 
 
 def percentile(text: str) -> float:
@@ -39,13 +39,6 @@ def positive_ms(text: str) -> int:
     return length
 
 
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
 def add_arguments(parser: ArgumentParser) -> None:
     """The options of the job."""
     parser.add_argument(
@@ -62,25 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="earliest",
         help="where to begin with a new checkpoint (default: %(default)s)",
     )
-    parser.add_argument(
-        "--max-offsets-per-trigger",
-        metavar="N",
-        type=positive,
-        default=1_000_000,
-        help="the most offsets to read in one batch (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="whether records of open and aborted transactions are left out (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--on-data-loss",
-        choices=("fail", "go-on"),
-        default="fail",
-        help="if offsets were deleted before they were read: fail, or count the rest (default: %(default)s)",
-    )
+    add_reading(parser, most=1_000_000, go_on="count the rest")
     _add_values(parser)
     _add_windows(parser)
     _add_outputs(parser)

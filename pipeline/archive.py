@@ -32,7 +32,7 @@ from .following import follow
 from .log_cluster import LogCluster
 from .manifest import STAGING, Archive, Conflict, Entry
 from .offsets import Offsets, tree_of
-from .options import check_topics, topic_names
+from .options import check_topics, say_if_none, topic_names
 from .problems import DATA_LOSS, Problem, whole_text
 from .segments import read_stream
 from .session import kafka_options, start_session
@@ -79,7 +79,7 @@ def run(options: Namespace) -> int:
     with cluster_of(options) as cluster:
         # Check that there is something to archive, and a place for it, before Spark is started, which takes seconds.
         chosen = cluster.chosen(options)
-        cluster.say_if_none(options, chosen)
+        say_if_none(options, chosen, cluster.where)
         check_starting_offsets(options, cluster, chosen)
         if not is_local(options.path):
             return archive_topics(start_session(options, "archive"), cluster, options)

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 
 from .durations import duration_ms
 from .offsets import Offsets
-from .options import add_cluster, add_spark, add_topics
+from .options import add_cluster, add_reading, add_spark, add_topics, positive
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -46,24 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default="earliest",
         help='earliest, latest or {"topic":{"0":17}}, for partitions that the archive does not have yet (default: earliest)',
     )
-    parser.add_argument(
-        "--max-offsets-per-trigger",
-        metavar="N",
-        type=_positive,
-        help="the most offsets to read in one batch",
-    )
-    parser.add_argument(
-        "--isolation-level",
-        choices=("read_committed", "read_uncommitted"),
-        default="read_committed",
-        help="whether records of open and aborted transactions are left out (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--on-data-loss",
-        choices=("fail", "go-on"),
-        default="fail",
-        help="if offsets were deleted before they were archived: fail, or record the gap (default: %(default)s)",
-    )
+    add_reading(parser, most=None, go_on="record the gap")
     parser.add_argument(
         "--checkpoint-dir",
         metavar="DIR",
@@ -83,7 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--target-size",
         metavar="MB",
-        type=_positive,
+        type=positive,
         default=128,
         help="--compact: how large a file may become (default: %(default)s)",
     )
@@ -95,12 +78,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how long replaced files are kept for readers that still use them (default: 1d)",
     )
     add_spark(parser)
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
 
 
 def _starting_offsets(text: str) -> str | Offsets:

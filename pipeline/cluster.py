@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import socket
-import sys
 import time
 from argparse import Namespace
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from confluent_kafka import (
@@ -22,7 +20,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from .committer import Committed, Committer, committed
 from .offsets import Offsets
-from .options import topic_names
+from .options import chosen_topics
 from .problems import Problem, WrongCall
 from .topic_ids import id_text
 
@@ -97,23 +95,12 @@ class Cluster:
 
         Raises Problem for a topic that does not exist; a pattern may match nothing yet.
         """
-        there = self.partitions()
-        if options.topics_pattern:
-            wanted = re.compile(options.topics_pattern)
-            return {name: count for name, count in there.items() if wanted.fullmatch(name)}
-        missing = [name for name in topic_names(options) if name not in there]
-        if missing:
-            raise Problem(f"there is no topic {', '.join(missing)} at {self.bootstrap}")
-        return {name: there[name] for name in topic_names(options)}
+        return chosen_topics(options, self.partitions(), self.where)
 
-    def say_if_none(self, options: Namespace, chosen: Collection[str]) -> None:
-        """Print that a pattern matches nothing yet, which may be intended or a mistake."""
-        if not chosen:
-            print(
-                f"kwire pipeline: no topic at {self.bootstrap} matches {options.topics_pattern!r} yet",
-                file=sys.stderr,
-                flush=True,
-            )
+    @property
+    def where(self) -> str:
+        """Where topics are, as messages say it."""
+        return f"at {self.bootstrap}"
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Topic -> its id, as Kafka's tools write it; a topic created again under the same name has another.

@@ -6,8 +6,6 @@ Offsets are those that the brokers had committed when they last wrote their chec
 from __future__ import annotations
 
 import json
-import re
-import sys
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -17,7 +15,7 @@ from kwire.server.log.meta_properties import CorruptMetaProperties, read_topic_i
 from kwire.types import uuid_to_str
 
 from .offsets import Offsets
-from .options import topic_names
+from .options import chosen_topics
 from .problems import Problem
 from .segments import plan
 from .segments.errors import SegmentError
@@ -56,22 +54,12 @@ class LogCluster:
         there: dict[str, int] = {}
         for topic, number in self._logs():
             there[topic] = max(there.get(topic, 0), number + 1)
-        if options.topics_pattern:
-            wanted = re.compile(options.topics_pattern)
-            return {name: count for name, count in there.items() if wanted.fullmatch(name)}
-        missing = [name for name in topic_names(options) if name not in there]
-        if missing:
-            raise Problem(f"there is no topic {', '.join(missing)} in {self.bootstrap}")
-        return {name: there[name] for name in topic_names(options)}
+        return chosen_topics(options, there, self.where)
 
-    def say_if_none(self, options: Namespace, chosen: Collection[str]) -> None:
-        """Print that a pattern matches nothing yet."""
-        if not chosen:
-            print(
-                f"kwire pipeline: no topic in {self.bootstrap} matches {options.topics_pattern!r} yet",
-                file=sys.stderr,
-                flush=True,
-            )
+    @property
+    def where(self) -> str:
+        """Where topics are, as messages say it."""
+        return f"in {self.bootstrap}"
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Topic -> its id, from the `partition.metadata` of the partitions."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Collection, Mapping
 
-from .problems import WrongCall
+from .problems import Problem, WrongCall
 
 
 def key_value(text: str) -> tuple[str, str]:
@@ -55,6 +57,37 @@ def add_topics(parser: ArgumentParser) -> None:
     )
 
 
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdigit() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def add_reading(parser: ArgumentParser, *, most: int | None, go_on: str) -> None:
+    """What a stream reads of a topic in a batch; `go_on` is what the job does without offsets that were deleted."""
+    parser.add_argument(
+        "--max-offsets-per-trigger",
+        metavar="N",
+        type=positive,
+        default=most,
+        help="the most offsets to read in one batch"
+        + ("" if most is None else " (default: %(default)s)"),
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        default="read_committed",
+        help="whether records of open and aborted transactions are left out (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "go-on"),
+        default="fail",
+        help=f"if offsets were deleted before they were read: fail, or {go_on} (default: %(default)s)",
+    )
+
+
 def add_spark(parser: ArgumentParser) -> None:
     """`--master`, `--conf`, `--jars` and `--quiet`."""
     parser.add_argument(
@@ -98,3 +131,28 @@ def check_topics(options: Namespace) -> None:
             re.compile(options.topics_pattern)
         except re.error as error:
             raise WrongCall(f"--topics-pattern {options.topics_pattern!r}: {error}") from error
+
+
+def chosen_topics(options: Namespace, there: Mapping[str, int], where: str) -> dict[str, int]:
+    """Those of the topics, with their partitions, that `--topics` or `--topics-pattern` select.
+
+    Shape: `where` is said of a topic that does not exist, as "at HOST:PORT". Raises Problem for such a topic; a pattern may
+    match nothing yet.
+    """
+    if options.topics_pattern:
+        wanted = re.compile(options.topics_pattern)
+        return {name: count for name, count in there.items() if wanted.fullmatch(name)}
+    missing = [name for name in topic_names(options) if name not in there]
+    if missing:
+        raise Problem(f"there is no topic {', '.join(missing)} {where}")
+    return {name: there[name] for name in topic_names(options)}
+
+
+def say_if_none(options: Namespace, chosen: Collection[str], where: str) -> None:
+    """Print that a pattern matches nothing yet, which may be intended or a mistake."""
+    if not chosen:
+        print(
+            f"kwire pipeline: no topic {where} matches {options.topics_pattern!r} yet",
+            file=sys.stderr,
+            flush=True,
+        )

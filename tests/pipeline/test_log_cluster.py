@@ -9,6 +9,7 @@ import pytest
 
 from kwire.pipeline.checkpoints import Checkpoint
 from kwire.pipeline.log_cluster import LogCluster
+from kwire.pipeline.options import say_if_none
 from kwire.pipeline.problems import Problem
 from kwire.types import uuid_to_str
 from server.log.checkpoint import HIGH_WATERMARK, write_offsets
@@ -62,7 +63,7 @@ def test_what_is_not_there_is_told(folder: Path) -> None:
 def test_pattern_that_matches_nothing_is_told(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    LogCluster([str(folder)]).say_if_none(options(pattern="x"), [])
+    say_if_none(options(pattern="x"), [], LogCluster([str(folder)]).where)
     assert capsys.readouterr().err == f"kwire pipeline: no topic in {folder} matches 'x' yet\n"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kwire.pipeline.cluster import Cluster
 from kwire.pipeline.main import make_parser, words_of
+from kwire.pipeline.options import say_if_none
 from kwire.pipeline.problems import Problem
 
 from ..support.broker_process import BrokerProcess
@@ -74,6 +75,6 @@ def test_pattern_that_matches_no_topic_is_told(
     words = ["archive", "--topics-pattern", "absent-.*", "-b", broker.bootstrap, "--path", "a"]
     options = make_parser("archive").parse_args(words)
     with Cluster(broker.bootstrap) as cluster:
-        cluster.say_if_none(options, cluster.chosen(options))
+        say_if_none(options, cluster.chosen(options), cluster.where)
     said = capsys.readouterr().err
     assert said == f"kwire pipeline: no topic at {broker.bootstrap} matches 'absent-.*' yet\n"
