@@ -1,0 +1,1 @@
+"""The share coordinator's machine: the durable state of share partitions (KIP-932)."""
