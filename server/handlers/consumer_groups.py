@@ -107,11 +107,6 @@ def consumer_group_describe(
                 group_id=group_id,
                 error_code=DENIED[ResourceType.TOPIC],
                 error_message=DENIED_TOPICS,
-                group_state=row.group_state,
-                group_epoch=row.group_epoch,
-                assignment_epoch=row.assignment_epoch,
-                assignor_name=row.assignor_name,
-                authorized_operations=row.authorized_operations,
             )
         rows.append(row)
     return ConsumerGroupDescribeResponse(groups=rows)

@@ -35,7 +35,7 @@ CREATE_TOKENS, DESCRIBE_TOKENS = AclOperation.CREATE_TOKENS, AclOperation.DESCRI
 SINGLE: tuple[Permission, ...] = (
     *((TOPIC, each) for each in (READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE)),
     *((TOPIC, each) for each in (DESCRIBE_CONFIGS, ALTER_CONFIGS)),
-    *((GROUP, each) for each in (READ, DELETE, DESCRIBE)),
+    *((GROUP, each) for each in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)),
     *((CLUSTER, each) for each in (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION)),
     *((CLUSTER, each) for each in (DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE)),
     *((ID, each) for each in (WRITE, DESCRIBE)),
@@ -82,6 +82,10 @@ class Names(Protocol):
 
     def unused(self) -> str:
         """A name that has not been used yet."""
+        ...
+
+    def new_consumer_group(self) -> str:
+        """A group of the consumer protocol with a member that reads `topic`."""
         ...
 
 
@@ -171,6 +175,19 @@ def join(n: Names) -> dict[str, Any]:
     }
 
 
+def heartbeat_to_join(n: Names, **options: Any) -> dict[str, Any]:
+    """A member of the consumer protocol that joins a new group."""
+    return {
+        "group_id": n.unused(),
+        "member_id": "a-member",
+        "member_epoch": 0,
+        "rebalance_timeout_ms": 10_000,
+        "subscribed_topic_names": [n.topic],
+        "topic_partitions": [],
+        **options,
+    }
+
+
 NOBODYS_ACL = {
     "resource_type": 2,
     "resource_name": "nothing",
@@ -189,7 +206,12 @@ STALE = {"controller_id": 0, "controller_epoch": -1}
 ALL = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
 RETENTION = {"name": "retention.ms", "value": "1000", "config_operation": 0}
 BROKER_RETENTION = {"name": "log.retention.ms", "value": "1000", "config_operation": 0}
-TOPIC_TYPE, BROKER_TYPE, LOGGER_TYPE = 2, 4, 8
+SESSION_TIMEOUT = {
+    "name": "consumer.session.timeout.ms",
+    "value": "50000",
+    "config_operation": 0,
+}
+TOPIC_TYPE, BROKER_TYPE, GROUP_TYPE = 2, 4, 32
 HOUR_MS = 3_600_000
 OF_CAROL = {"owner_principal_type": "User", "owner_principal_name": "carol"}
 
@@ -207,15 +229,15 @@ CASES = (
     Case("Produce in a transaction", K.PRODUCE, (11,),
          lambda n: produce(n, n.transactional_id, producer_id=424242, producer_epoch=0,
                            base_sequence=0, is_transactional=True)),
-    Case("Fetch", K.FETCH, (4, 12, 17), fetch),
+    Case("Fetch", K.FETCH, (4, 12, 17, 18), fetch),
     Case("Fetch of a follower", K.FETCH, (12, 17), lambda n: fetch(n, 9)),
-    Case("ListOffsets", K.LIST_OFFSETS, (1, 7), lambda n: {
+    Case("ListOffsets", K.LIST_OFFSETS, (1, 7, 11), lambda n: {
         "replica_id": -1,
         "topics": [{"name": n.topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]}),
     Case("OffsetForLeaderEpoch", K.OFFSET_FOR_LEADER_EPOCH, (3, 4), lambda n: {
         "replica_id": -1,
         "topics": [{"topic": n.topic, "partitions": [{"partition": 0, "leader_epoch": 0}]}]}),
-    Case("Metadata", K.METADATA, (1, 9, 12), lambda n: {
+    Case("Metadata", K.METADATA, (1, 9, 12, 13), lambda n: {
         "topics": [{"name": n.topic}], "allow_auto_topic_creation": False, **ALL}),
     Case("Metadata by topic id", K.METADATA, (12,), lambda n: {
         "topics": [{"topic_id": n.topic_id, "name": None}], "allow_auto_topic_creation": False}),
@@ -233,15 +255,15 @@ CASES = (
     Case("ControlledShutdown", K.CONTROLLED_SHUTDOWN, (3,), lambda n: {"broker_id": 9}),
     Case("AlterPartition", K.ALTER_PARTITION, (3,), lambda n: {"broker_id": 9, "topics": []}),
     Case("AllocateProducerIds", K.ALLOCATE_PRODUCER_IDS, (0,), lambda n: {"broker_id": 9}),
-    Case("OffsetCommit", K.OFFSET_COMMIT, (7, 9), lambda n: {
+    Case("OffsetCommit", K.OFFSET_COMMIT, (7, 9, 10), lambda n: {
         "group_id": n.group, "generation_id_or_member_epoch": -1,
-        "topics": [{"name": n.topic, "partitions": [
+        "topics": [{"name": n.topic, "topic_id": n.topic_id, "partitions": [
             {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}]}]}),
-    Case("OffsetFetch", K.OFFSET_FETCH, (5, 9), lambda n: {
+    Case("OffsetFetch", K.OFFSET_FETCH, (5, 9, 10), lambda n: {
         "group_id": n.group, "topics": [{"name": n.topic, "partition_indexes": [0]}],
         "groups": [{"group_id": n.group, "topics": [
-            {"name": n.topic, "partition_indexes": [0]}]}]}),
-    Case("OffsetFetch of all topics", K.OFFSET_FETCH, (5, 9), lambda n: {
+            {"name": n.topic, "topic_id": n.topic_id, "partition_indexes": [0]}]}]}),
+    Case("OffsetFetch of all topics", K.OFFSET_FETCH, (5, 9, 10), lambda n: {
         "group_id": n.group, "topics": None, "groups": [{"group_id": n.group, "topics": None}]}),
     Case("OffsetDelete", K.OFFSET_DELETE, (0,), lambda n: {
         "group_id": n.group, "topics": [{"name": n.new_topic()[0], "partitions": [
@@ -261,6 +283,15 @@ CASES = (
     Case("DescribeGroups", K.DESCRIBE_GROUPS, (1, 5, 6), lambda n: {
         "groups": [n.group], "include_authorized_operations": True}),
     Case("ListGroups", K.LIST_GROUPS, (2, 5), lambda n: {}),
+    Case("ConsumerGroupHeartbeat", K.CONSUMER_GROUP_HEARTBEAT, (0, 1), heartbeat_to_join),
+    Case("ConsumerGroupHeartbeat with an expression", K.CONSUMER_GROUP_HEARTBEAT, (1,),
+         lambda n: heartbeat_to_join(n, subscribed_topic_names=None, subscribed_topic_regex=".*")),
+    Case("ConsumerGroupHeartbeat of a member that leaves", K.CONSUMER_GROUP_HEARTBEAT, (1,),
+         lambda n: heartbeat_to_join(n, member_epoch=-1, subscribed_topic_names=None)),
+    Case("ConsumerGroupDescribe", K.CONSUMER_GROUP_DESCRIBE, (0, 1), lambda n: {
+        "group_ids": [n.new_consumer_group()], "include_authorized_operations": True}),
+    Case("ConsumerGroupDescribe of one that is not there", K.CONSUMER_GROUP_DESCRIBE, (1,),
+         lambda n: {"group_ids": [n.unused()], "include_authorized_operations": True}),
     Case("DeleteGroups", K.DELETE_GROUPS, (2,), lambda n: {"groups_names": [n.unused()]}),
     Case("CreateTopics", K.CREATE_TOPICS, (4, 7), lambda n: {
         "topics": [new_topic_row(n)], "timeout_ms": 5000}),
@@ -310,6 +341,14 @@ CASES = (
          lambda n: configs(TOPIC_TYPE, n.topic, [RETENTION])),
     Case("IncrementalAlterConfigs of a broker", K.INCREMENTAL_ALTER_CONFIGS, (1,),
          lambda n: configs(BROKER_TYPE, n.broker, [BROKER_RETENTION])),
+    Case("DescribeConfigs of a group", K.DESCRIBE_CONFIGS, (4,), lambda n: {"resources": [
+        {"resource_type": GROUP_TYPE, "resource_name": n.group, "configuration_keys": None}]}),
+    Case("IncrementalAlterConfigs of a group", K.INCREMENTAL_ALTER_CONFIGS, (1,),
+         lambda n: configs(GROUP_TYPE, n.group, [SESSION_TIMEOUT])),
+    Case("AlterConfigs of a group", K.ALTER_CONFIGS, (2,),
+         lambda n: configs(GROUP_TYPE, n.group, plain_config(SESSION_TIMEOUT))),
+    Case("ListConfigResources", K.LIST_CONFIG_RESOURCES, (0, 1), lambda n: {
+        "resource_types": []}),
     Case("AlterReplicaLogDirs", K.ALTER_REPLICA_LOG_DIRS, (2,), lambda n: {"dirs": [
         {"path": "/no/such/place", "topics": [{"name": n.topic, "partitions": [0]}]}]}),
     Case("DescribeLogDirs", K.DESCRIBE_LOG_DIRS, (2, 4), lambda n: {

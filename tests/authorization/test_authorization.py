@@ -20,6 +20,7 @@ from kwire.api import ApiKey
 from server.broker import Broker
 from server.config import BrokerConfig
 from server.handlers.authorization import CLUSTER_NAME, AclOperation, ResourceType
+from server.handlers.table import HANDLERS
 from server.net.connection_info import ConnectionInfo
 from server.security.acl import AclEntry, ResourcePattern
 from server.security.acl import Permission as Allowed
@@ -28,7 +29,7 @@ from tests.support.replicas import UnsyncedFiles
 from tests.support.wire_client import WireClient
 
 from .asking import Asking, Table, each_version, follows, ranges_of, title
-from .cases import DENIALS, SINGLE, Case, Permission, effect, name_of
+from .cases import CASES, DENIALS, SINGLE, Case, Permission, effect, name_of
 from .logins import MECHANISM, add_users, log_in
 
 pytestmark = pytest.mark.e2e
@@ -47,6 +48,10 @@ CLUSTER_DELETE = (
     "KRaft's controller deletes any topic for a client that may DELETE the cluster, which an ACL for All allows;"
     " kwire asks for the topic, as 3.9 does, on either store"
 )
+NO_SUCH_GROUPS = (
+    "with ZooKeeper, 3.9 has no groups of the consumer protocol, and answers UNSUPPORTED_VERSION"
+)
+NO_GROUP_CONFIGS = "3.9 with ZooKeeper has no configs of groups, and refuses the type before it looks at permissions"
 OF_4 = "as in 4.3: this broker's ceiling is 4.3, and it has the embedded store"
 #: Release -> cases with other effects than there, in at least one version, and why.
 DIFFERENT: dict[str, dict[str, str]] = {
@@ -54,6 +59,11 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "Metadata with automatic creation": LATE_LEADER,
         "CreateTopics": f"the id of the new topic is shown, {OF_4}",
         "DescribeGroups": f"groups have configs, and so two more bits of operations, {OF_4}",
+        "ConsumerGroupHeartbeat": NO_SUCH_GROUPS,
+        "ConsumerGroupDescribe": NO_SUCH_GROUPS,
+        "DescribeConfigs of a group": NO_GROUP_CONFIGS,
+        "IncrementalAlterConfigs of a group": NO_GROUP_CONFIGS,
+        "AlterConfigs of a group": NO_GROUP_CONFIGS,
         "UpdateFeatures": f"a refusal has no rows, {OF_4}",
         "DescribeUserScramCredentials": "3.9 fails to make the answer, and closes the connection",
     },
@@ -68,6 +78,14 @@ DIFFERENT: dict[str, dict[str, str]] = {
         "DeleteTopics by id": CLUSTER_DELETE,
         "DeleteTopics of one that is not there": CLUSTER_DELETE,
     },
+}
+#: Every client may send these.
+WITHOUT_PERMISSIONS = {
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_AUTHENTICATE,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
 }
 #: These need a login.
 NEEDS_LOGIN = "DelegationToken"
@@ -258,6 +276,11 @@ def test_client_without_a_login_is_told_the_same_as_one_that_has_logged_in(found
 
 def test_denials_to_one_user_change_nothing_for_others_and_super_users(found: Found) -> None:
     assert found.others == {}
+
+
+def test_each_api_with_permissions_has_a_case() -> None:
+    served = {handler.api_key for handler in HANDLERS}
+    assert served - {case.api for case in CASES} == WITHOUT_PERMISSIONS
 
 
 def test_most_of_the_requests_are_served(found: Found) -> None:

@@ -41,8 +41,8 @@ from ...authorization.asking import (
 )
 from ...authorization.cases import DENIALS, Case, Permission, effect, name_of
 from ...authorization.logins import MECHANISM, add_users, log_in
-from ...authorization.test_authorization import DIFFERENT, ZOOKEEPER, name_of_case
 from ...authorization.test_authorization import KAFKA as RECORDED
+from ...authorization.test_authorization import ZOOKEEPER, name_of_case
 from ...support.broker_process import free_port
 from ...support.wire_client import WireClient
 from .cluster import KAFKA, KWIRE, LONG, MixedCluster, Seat, wait_until
@@ -69,7 +69,7 @@ SETTINGS = {
     ),
 }
 #: Requests whose effects differ, for the reasons that are given there.
-EXPLAINED = DIFFERENT[ZOOKEEPER].keys() - {"CreateTopics", "DescribeGroups", "UpdateFeatures"}
+EXPLAINED = {"Metadata with automatic creation", "DescribeUserScramCredentials"}
 #: What no request of the short form needs to be allowed.
 UNNEEDED: tuple[Permission, ...] = ((ResourceType.TOPIC, AclOperation.ALTER_CONFIGS),)
 
