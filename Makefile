@@ -20,16 +20,18 @@ help:
 
 # The virtual environment
 
+NATIVE = kwire/_native.pyx $(wildcard kwire/_native_*.pxi)
+
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo 'kwire needs Python 3.11 or newer with the venv module;' \
 		'on Debian and Ubuntu: apt-get install python3 python3-venv'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(RUN_READY): pyproject.toml setup.py kwire/_native.pyx | $(BIN)/python
+$(RUN_READY): pyproject.toml setup.py $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(READY): pyproject.toml setup.py kwire/_native.pyx | $(BIN)/python
+$(READY): pyproject.toml setup.py $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(RUN_READY)
 

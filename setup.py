@@ -13,7 +13,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
-SOURCE = "kwire/_native.pyx"
+SOURCE = "kwire/_native.pyx"  # includes the _native_*.pxi beside it
 CHECKS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
 
 
@@ -27,7 +27,8 @@ def extensions() -> list[Extension]:
         return []
     checks = CHECKS if os.environ.get("KWIRE_SANITIZE") == "1" else []
     # Tests compare it, so that nobody tests a module that was built from an older source.
-    built_from = hashlib.sha256(Path(SOURCE).read_bytes()).hexdigest()
+    sources = [Path(SOURCE), *sorted(Path("kwire").glob("_native_*.pxi"))]
+    built_from = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()
     module = Extension(
         "kwire._native",
         [SOURCE],

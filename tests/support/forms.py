@@ -12,6 +12,7 @@ import pytest
 from kwire import native
 
 SOURCE = Path(native.__file__).with_name("_native.pyx")
+SOURCES = [SOURCE, *sorted(SOURCE.parent.glob("_native_*.pxi"))]
 
 NAMES = tuple(native.__annotations__)
 #: What each form gives to those who look it up.
@@ -25,7 +26,8 @@ def built() -> bool:
         return False
     from kwire import _native
 
-    if hashlib.sha256(SOURCE.read_bytes()).hexdigest() != _native.SOURCE:
+    built_from = hashlib.sha256(b"".join(each.read_bytes() for each in SOURCES)).hexdigest()
+    if built_from != _native.SOURCE:
         pytest.fail("kwire._native was built from another source: python setup.py build_ext -i")
     return True
 

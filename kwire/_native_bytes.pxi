@@ -1,0 +1,59 @@
+# Integers in the bytes of clients: of fixed size, and of variable length (read_varint and read_varlong of
+# kwire/records/record.py).
+
+cdef inline int64_t big_endian(const uint8_t* p, int size) noexcept nogil:
+    """The signed integer of so many bytes, 2, 4 or 8."""
+    cdef uint64_t value = 0
+    cdef int each
+    for each in range(size):
+        value = value << 8 | p[each]
+    if size == 2:
+        return <int16_t>value
+    if size == 4:
+        return <int32_t>value
+    return <int64_t>value
+
+
+cdef inline bint read_varint(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
+    """Read a zig-zag integer of at most 32 bits, and go behind it; false where the bytes end, or it does not."""
+    cdef const uint8_t* p = at[0]
+    cdef uint32_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while p < end and shift <= 28:
+        byte = p[0]
+        raw |= (<uint32_t>(byte & 0x7F)) << shift
+        p += 1
+        if byte < 0x80:
+            value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+            at[0] = p
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint read_varlong(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
+    """As `read_varint`, of at most 64 bits."""
+    cdef const uint8_t* p = at[0]
+    cdef uint64_t raw = 0
+    cdef uint8_t byte
+    cdef int shift = 0
+    while p < end and shift <= 63:
+        byte = p[0]
+        raw |= (<uint64_t>(byte & 0x7F)) << shift
+        p += 1
+        if byte < 0x80:
+            value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+            at[0] = p
+            return True
+        shift += 7
+    return False
+
+
+cdef inline bint skip(const uint8_t** at, const uint8_t* end, int32_t size) noexcept nogil:
+    """Go behind so many bytes, none if negative; false where there are fewer."""
+    if size > 0:
+        if size > end - at[0]:
+            return False
+        at[0] += size
+    return True
