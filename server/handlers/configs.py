@@ -67,7 +67,7 @@ from .context import Later, RequestContext
 from .registry import handles
 from .repeats import without_many_repeats
 
-DESCRIBED_TYPES = frozenset(
+CONFIGURED_TYPES = frozenset(
     {
         ResourceType.TOPIC,
         ResourceType.BROKER,
@@ -75,7 +75,7 @@ DESCRIBED_TYPES = frozenset(
         ResourceType.CLIENT_METRICS,
     }
 )
-DESCRIBED_TYPES_OF_4 = DESCRIBED_TYPES | {ResourceType.GROUP}
+CONFIGURED_TYPES_OF_4 = CONFIGURED_TYPES | {ResourceType.GROUP}
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the"
     " message was sent to an incompatible broker. See the broker logs for more details."
@@ -106,7 +106,7 @@ def describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse | Later[DescribeConfigsResponse]]:
     """Return configs with their values and sources."""
-    described = DESCRIBED_TYPES_OF_4 if _is_of_4(ctx) else DESCRIBED_TYPES
+    described = CONFIGURED_TYPES_OF_4 if _is_of_4(ctx) else CONFIGURED_TYPES
     if any(resource.resource_type not in described for resource in request.resources):
         results = []
         for resource in request.resources:
@@ -376,6 +376,7 @@ async def _alter(
             if counts[resource.resource_type, resource.resource_name] > 1:
                 message = "Each resource must appear at most once."
                 raise Refused(ErrorCode.INVALID_REQUEST, message)
+            _check_type(ctx, resource)
             _check_allowed(ctx, AclOperation.ALTER_CONFIGS, resource)
             for _ in check_changes(wanted):
                 await turns.pause(ctx.connection)
@@ -385,6 +386,13 @@ async def _alter(
         else:
             outcomes.append(NOTHING_WRONG)
     return outcomes
+
+
+def _check_type(ctx: RequestContext, resource: AlteredResource) -> None:
+    """Whether resources of this type have configs; asked before permissions are. Errors: Refused."""
+    number = resource.resource_type
+    if number not in (CONFIGURED_TYPES_OF_4 if _is_of_4(ctx) else CONFIGURED_TYPES):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {number}")
 
 
 async def _alter_resource(

@@ -20,7 +20,7 @@ from kwire.messages.produce import ProduceRequest, ProduceResponse
 from kwire.schema import schema_of
 from kwire.types import Array, String
 from server.handlers.authorization import AclOperation, AllowAll, ResourceType
-from server.handlers.ceilings import CEILING_3_9, CEILING_4_3
+from server.handlers.ceilings import CEILING_3_9, CEILING_4_3, GROUP_VERSION
 from server.handlers.context import NO_REPLY, Encoded, Handler, RequestContext
 from server.handlers.dispatch import RequestDispatcher
 from server.handlers.gate import Durations
@@ -72,7 +72,6 @@ CHECKS = {
     "ElectLeaders": [(ALTER, *CLUSTER)],
     "AlterPartitionReassignments": [(ALTER, *CLUSTER)],
     "ListPartitionReassignments": [(DESCRIBE, *CLUSTER)],
-    "ConsumerGroupHeartbeat": [(READ, *GROUP)],
     "OffsetDelete": [(DELETE, *GROUP)],
     "DescribeClientQuotas": [(AclOperation.DESCRIBE_CONFIGS, *CLUSTER)],
     "AlterClientQuotas": [(AclOperation.ALTER_CONFIGS, *CLUSTER)],
@@ -80,7 +79,7 @@ CHECKS = {
     "AllocateProducerIds": [(CLUSTER_ACTION, *CLUSTER)],
 }
 #: These depend on the request, and have tests of their own below.
-BY_REQUEST = {"AddPartitionsToTxn", "InitProducerId"}
+BY_REQUEST = {"AddPartitionsToTxn", "ConsumerGroupHeartbeat", "InitProducerId"}
 #: Kafka's error for a whole unauthorized request, unless it is CLUSTER_AUTHORIZATION_FAILED.
 DENIED = {ResourceType.GROUP: GROUP_DENIED, ResourceType.TRANSACTIONAL_ID: ID_DENIED}
 #: KafkaApis answers these with sendResponseExemptThrottle, or is not asked at all (logins).
@@ -224,6 +223,21 @@ def test_partitions_are_added_by_brokers_or_by_who_may_use_the_id(version: int) 
     else:
         assert authorizer.asked == [(CLUSTER_ACTION, *CLUSTER)]
         assert error_codes(response) == {CLUSTER_DENIED}
+
+
+@pytest.mark.parametrize("there_are_groups", [True, False])
+def test_member_needs_the_group_unless_there_are_no_such_groups(there_are_groups: bool) -> None:
+    (handler,) = (each for each in HANDLERS if each.name == "ConsumerGroupHeartbeat")
+    assert handler.authorize is not None
+    authorizer = Refuser()
+    services = services_of(
+        authorizer=authorizer,
+        features=SimpleNamespace(finalized={GROUP_VERSION: int(there_are_groups)}),
+    )
+    ctx = RequestContext(handler, 1, 1, "", 0, ConnectionInfo("id"), services)
+    error = handler.authorize(ctx, handler.request_class(group_id="g"))
+    assert authorizer.asked == ([(READ, ResourceType.GROUP, "g")] if there_are_groups else [])
+    assert error == (GROUP_DENIED if there_are_groups else ErrorCode.NONE)
 
 
 def test_idempotent_producer_needs_a_right_on_the_cluster_or_on_any_topic() -> None:
