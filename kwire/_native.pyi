@@ -1,8 +1,31 @@
 """What `_native.pyx` offers; kwire/native.py says when it is there."""
 
+from collections.abc import Callable, Collection
+from typing import Any
+
 Buffer = bytes | bytearray | memoryview
 
 SOURCE: str
+
+class ProducePath:
+    def __init__(
+        self,
+        crc32c: Callable[..., int],
+        batch_metadata: Callable[[tuple[int, ...]], object],
+        append_info: Callable[[tuple[int, ...]], object],
+        internal: Collection[str],
+        pwrite: Callable[..., int],
+        classes: tuple[type, type, type],
+    ) -> None: ...
+    def answer(
+        self,
+        frame: memoryview,
+        at: int,
+        version: int,
+        partitions: dict[Any, Any],
+        now_ms: int,
+        metadata: Callable[[], Any],
+    ) -> tuple[bytes, int] | list[Any] | None: ...
 
 def append_record_ends(data: Buffer, at: int, end: int, count: int, ends: list[int]) -> bool: ...
 def check_batch(

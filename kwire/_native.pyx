@@ -29,5 +29,6 @@ SOURCE = KWIRE_SOURCE.decode()
 include "_native_bytes.pxi"
 include "_native_walk.pxi"
 include "_native_batches.pxi"
+include "_native_produce.pxi"
 include "_native_compaction.pxi"
 include "_native_columns.pxi"

@@ -14,6 +14,15 @@ cdef inline int64_t big_endian(const uint8_t* p, int size) noexcept nogil:
     return <int64_t>value
 
 
+cdef inline void put(uint8_t* p, int64_t value, int size) noexcept nogil:
+    """Write an integer in so many bytes."""
+    cdef uint64_t rest = <uint64_t>value
+    cdef int each
+    for each in range(size - 1, -1, -1):
+        p[each] = <uint8_t>rest
+        rest >>= 8
+
+
 cdef inline bint read_varint(const uint8_t** at, const uint8_t* end, int32_t* value) noexcept nogil:
     """Read a zig-zag integer of at most 32 bits, and go behind it; false where the bytes end, or it does not."""
     cdef const uint8_t* p = at[0]

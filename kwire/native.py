@@ -7,6 +7,7 @@ itself. Users look a function up when they need it, so that tests can run both f
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 
@@ -28,8 +29,12 @@ copy_records: Callable[[bytes, list[int]], tuple[bytes, int] | None] | None
 #: What Spark needs of records: the functions of these names in pipeline/segments/decode.py; False instead of an error.
 append_record_ends: Callable[[Buffer, int, int, int, list[int]], bool] | None
 read_fields: Callable[[object, object, object, object], bool] | None
+#: Answers plain Produce requests: made once of what it needs of the server. See `plain_produce` of
+#: server/handlers/produce_plain.py.
+ProducePath: Callable[..., Any] | None
 try:
     from kwire._native import (
+        ProducePath,
         append_record_ends,
         check_batch,
         copy_records,
@@ -38,6 +43,7 @@ try:
         walk_records,
     )
 except ImportError:
+    ProducePath = None
     walk_records = check_batch = record_heads = copy_records = append_record_ends = read_fields = (
         None
     )

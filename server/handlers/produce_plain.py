@@ -9,26 +9,35 @@ tests/handlers/test_produce_plain.py compares them.
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
+from kwire import native
 from kwire.codec import AT_ONCE_ELEMENTS
+from kwire.records.crc import crc32c
 
-from ..log.validator import AppendInfo
+from ..log.log import Log
+from ..log.producer_state import BatchMetadata
+from ..log.segment import LogSegment
+from ..log.validator import AppendInfo, append_info
 from ..metadata.internal_topics import INTERNAL_TOPICS
 from ..net.dispatcher import Later, Plain, plain_answer
+from ..replication.partition import Partition
 from .authorization import AllowAll
 from .context import NO_REPLY, NoReply, RequestContext
 from .produce_answer import Place, answer_of
 from .produce_form import check_form
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from kwire.messages.produce import ProduceResponse
     from kwire.types import RecordsBytes
 
     from ..replication.append import AppendResult, AppendRow
-    from ..replication.partition import Partition
 
 #: The first version with compact lengths and tagged fields, and the first that names topics by id.
 FLEXIBLE_SINCE = 9
@@ -45,6 +54,16 @@ _ROW = Struct(">ihqqqbbb").pack
 #: After the topics: throttle_time_ms and no tagged fields.
 _END = bytes(5)
 
+#: The same in the native module; None where that is not there.
+_NATIVE_PATH: Any = native.ProducePath and native.ProducePath(
+    crc32c,
+    partial(tuple.__new__, BatchMetadata),
+    append_info,
+    INTERNAL_TOPICS,
+    os.pwrite,
+    (Partition, Log, LogSegment),
+)
+
 
 def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for what all requests have
     ctx: RequestContext, frame: memoryview, at: int
@@ -57,6 +76,13 @@ def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for wh
     if version < FLEXIBLE_SINCE or type(services.authorizer) is not AllowAll:
         return None
     partitions: dict[Any, Partition] = services.replica_manager.partitions
+    appended: list[AppendResult] | Future[list[AppendResult]] | None = None
+    if native.ProducePath is not None:
+        done = _NATIVE_PATH.answer(frame, at, version, partitions, ctx.now_ms, services.metadata)
+        if type(done) is tuple:
+            body, count = done
+            return plain_answer(([body], count, ())) if body else NO_REPLY
+        appended = done  # if writing failed: what became of each row
     topics: list[tuple[bytes, int]] = []  # as the response names it, and its number of rows
     places: list[Place] = []
     rows: list[AppendRow] = []
@@ -139,9 +165,10 @@ def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for wh
         written.append(_END)
         return plain_answer(([b"".join(written)], row, ()))
 
-    appended = services.replica_manager.appends.append_records(
-        rows, acks, timeout_ms, ctx.now_ms, client=ctx
-    )
+    if appended is None:
+        appended = services.replica_manager.appends.append_records(
+            rows, acks, timeout_ms, ctx.now_ms, client=ctx
+        )
     if isinstance(appended, list):
         return answer(appended)
     return ctx.later(appended, answer)

@@ -321,19 +321,18 @@ class Log:
             must_read = False
         if must_read and attributes & CODEC_MASK and not max_bytes:
             return TOO_MUCH_HERE
-        if crc32c(records[ATTRIBUTES_AT:]) != crc:
-            return AppendError(
-                ErrorCode.CORRUPT_MESSAGE, f"a batch for {self.tp} fails its CRC check"
+        if crc32c(records[ATTRIBUTES_AT:]) != crc or (
+            must_read
+            and not reads_as_stated(
+                records,
+                attributes,
+                delta + 1,
+                base_timestamp,
+                max_timestamp,
+                self.config,
+                now_ms,
+                max_bytes,
             )
-        if must_read and not reads_as_stated(
-            records,
-            attributes,
-            delta + 1,
-            base_timestamp,
-            max_timestamp,
-            self.config,
-            now_ms,
-            max_bytes,
         ):
             return self._append_carefully(
                 records, leader_epoch, now_ms, origin, prepared, max_bytes

@@ -8,6 +8,7 @@ import asyncio
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from kwire.codec import decode_at_once, encode, encode_parts
 from kwire.errors import EncodeError
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.crc import crc32c
+from server.handlers import produce_plain
 from server.handlers.context import Later, NoReply
 from server.handlers.produce import produce
+from server.log.log_config import INT64_MAX
 from server.net.dispatcher import Plain
 from tests.support.forms import form
 from tests.support.replicas import NOW, Replicas, batch, topic_id
@@ -34,6 +37,7 @@ CONFIGS = {
     "f": {"segment.bytes": "1000"},
     "g": {"flush.messages": "3"},
     "h": {"min.insync.replicas": "2"},
+    "i": {"index.interval.bytes": "100"},
 }
 
 
@@ -117,6 +121,38 @@ def drawn_request(draw: random.Random, sequences: dict[int, int]) -> tuple[int, 
     return version, bytes(body)
 
 
+#: Where nearly all that is sent is plain, in one of the forms at least.
+USUAL = ("a", "a", "e", "f", "g", "i")
+
+
+def usual_request(draw: random.Random, room: Replicas) -> tuple[int, bytes]:
+    """A version and a body as clients send them, with the sequences that the broker expects."""
+    topics = []
+    for name in draw.sample(sorted(set(USUAL)), draw.choice((1, 1, 1, 2))):
+        rows = []
+        for index in draw.sample((0, 1), draw.choice((1, 1, 1, 2))):
+            values = [b"v" * draw.choice((0, 1, 60, 127)) for _ in range(draw.randint(1, 3))]
+            options: dict[str, Any] = {}
+            producer = draw.choice((-1, 7, 8))
+            if producer >= 0:
+                known = room.partition(name, index).log.producers.producers.get(producer)
+                sequence = 0 if known is None else known.last_sequence + 1
+                sequence += draw.choice((0,) * 30 + (1, -1, -len(values)))
+                options = {"producer_id": producer, "producer_epoch": 0}
+                options["base_sequence"] = max(sequence, 0)
+            if draw.random() < 0.05:
+                options["codec"] = draw.choice((1, 3))
+            timestamp = NOW + draw.choice((0, 0, 0, 1, -5, 700_000_000))
+            records = bytearray(batch(*values, timestamp=timestamp, **options))
+            if draw.random() < 0.03:
+                records[draw.randrange(len(records))] ^= 1 << draw.randrange(8)
+            rows.append(PartitionProduceData(index=index, records=bytes(records)))
+        topics.append(TopicProduceData(name=name, topic_id=topic_id(name), partition_data=rows))
+    version = draw.choice((9, 11, 12, 13))
+    request = ProduceRequest(acks=draw.choice((-1, 1, 0)), timeout_ms=0, topic_data=topics)
+    return version, encode(request, version)
+
+
 async def settled(answer: Any) -> Any:
     if isinstance(answer, Later):
         assert answer.finish is not None
@@ -143,8 +179,24 @@ def state(room: Replicas) -> list[Any]:
                 partition.appends,
                 partition.bytes_in,
                 partition.messages_in,
-                log.flush_state.awaited,
+                (log.flush_state.awaited, log.flush_state.wanted),
                 partition.held_bytes,
+                {
+                    offset: (found[0].base_offset, found[1])
+                    for offset, found in log._reader.hints.items()
+                },
+                [
+                    (
+                        segment.max_timestamp,
+                        segment.max_timestamp_offset,
+                        segment.bytes_since_index_entry,
+                        segment.index_room,
+                        segment.roll_timestamp,
+                    )
+                    for segment in log.segments
+                ],
+                log.producers.snapshot(),
+                (log.producers.last_map_offset, log.producers.ongoing, log.producers.unreplicated),
                 [segment.base_offset for segment in log.segments],
                 [segment.log.read_at(segment.size, 0) for segment in log.segments],
                 [segment.offset_index.content() for segment in log.segments],
@@ -158,6 +210,34 @@ def state(room: Replicas) -> list[Any]:
     return found
 
 
+class CountingPath:
+    """The native path, and how many requests it has answered."""
+
+    def __init__(self) -> None:
+        self.path: Any = produce_plain._NATIVE_PATH
+        self.answered = 0
+
+    def answer(self, *args: Any) -> Any:
+        answered = self.path.answer(*args)
+        self.answered += answered is not None
+        return answered
+
+
+class ForgetfulPath(CountingPath):
+    """A native path that has never heard of flush.messages."""
+
+    def answer(self, frame: Any, at: int, version: int, partitions: Any, *args: Any) -> Any:
+        logs = [each.log for each in partitions.values()]
+        configs = [log.config for log in logs]
+        for log in logs:
+            log.config = replace(log.config, flush_messages=INT64_MAX)
+        try:
+            return super().answer(frame, at, version, partitions, *args)
+        finally:
+            for log, config in zip(logs, configs, strict=True):
+                log.config = config
+
+
 @pytest.mark.parametrize(
     ("forms", "validation"),
     [
@@ -167,8 +247,27 @@ def state(room: Replicas) -> list[Any]:
     ],
 )
 def test_plain_and_other_form_answer_and_append_alike(
-    tmp_path: Path, forms: tuple[str, str], validation: str
+    tmp_path: Path, forms: tuple[str, str], validation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = CountingPath()
+    monkeypatch.setattr(produce_plain, "_NATIVE_PATH", path)
+    compare(tmp_path, forms, validation)
+    if "native" in forms:
+        assert path.answered > REQUESTS // 4
+
+
+def test_native_path_that_ignores_flush_messages_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The comparison above does find what it is for."""
+    with form("native"):
+        monkeypatch.setattr(produce_plain, "_NATIVE_PATH", ForgetfulPath())
+    with pytest.raises(AssertionError):
+        compare(tmp_path, ("native", "pure"), "standard")
+
+
+def compare(tmp_path: Path, forms: tuple[str, str], validation: str) -> None:
+    """Give drawn requests to two brokers, one in each form. Errors: AssertionError where they differ."""
     draw = random.Random(18)
     sequences: dict[int, int] = {}
 
@@ -181,7 +280,10 @@ def test_plain_and_other_form_answer_and_append_alike(
         plain, waited = 0, 0
         try:
             for number in range(REQUESTS):
-                version, body = drawn_request(draw, sequences)
+                if "native" in forms and draw.random() < 0.7:
+                    version, body = usual_request(draw, rooms[0])
+                else:
+                    version, body = drawn_request(draw, sequences)
                 message = decode_at_once(
                     produce.request_class, memoryview(bytearray(body)), version
                 )
