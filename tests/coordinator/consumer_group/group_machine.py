@@ -92,6 +92,11 @@ class ConsumerMachine(Machine):
         assert isinstance(group, ConsumerGroup)
         return group
 
+    @property
+    def state(self) -> Any:
+        """The state of the group, of either kind."""
+        return self.shard.groups[GROUP].state
+
     def send(
         self, member: str, epoch: int, *, version: int = 1, denied: str = "", **fields: Any
     ) -> int:

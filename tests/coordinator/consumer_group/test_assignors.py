@@ -209,6 +209,17 @@ def test_uniform_mixed_keeps_a_balanced_assignment() -> None:
     assert uniform({"a": [T1, T4], "b": [T4], "c": [T4]}, before) == before
 
 
+def test_uniform_mixed_leaves_members_without_partitions() -> None:
+    """testFirstAssignmentNumMembersGreaterThanTotalNumPartitions, testReassignmentWhenTopicPartitionsRunOut-
+    AndMembersHaveNoPartitions, testFirstAssignmentWithTwoMembersIncludingOneWithoutSubscriptions."""
+    topics = {"a": [T3], "b": [T3], "c": [T3, T1], "d": [], "e": [T3]}
+    first = uniform(topics)
+    complete(first, topics)
+    loads = {member: sum(map(len, each.values())) for member, each in first.items()}
+    assert loads == {"a": 1, "b": 1, "c": 3, "d": 0, "e": 0}
+    assert uniform(topics, first) == first
+
+
 def complete(
     found: Before, topics: dict[str, list[bytes]], sizes: dict[bytes, int] = SIZES
 ) -> None:

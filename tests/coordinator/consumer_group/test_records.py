@@ -174,3 +174,11 @@ def test_a_partition_goes_to_its_next_owner_whichever_record_comes_first() -> No
     group = group_of(TargetRecord("g", "a", {A: first}), TargetRecord("g", "b", {A: first}))
     replay(group, TargetRecord("g", "a", {A: then}))
     assert group.owners == {A: {0: "b", 1: "a"}}
+
+
+def test_a_target_without_an_epoch_is_made_anew() -> None:
+    """GroupMetadataManagerTest.testReplayConsumerGroupTargetAssignmentMetadataTombstoneExisting."""
+    group = group_of(*ALL, TargetEpochRecord("g", None))
+    assert (group.group_epoch, group.assignment_epoch) == (7, -1)
+    assert group.assignment_timestamp_ms == 0
+    assert group.state is ConsumerGroupState.ASSIGNING

@@ -19,6 +19,7 @@ from kwire.messages.internal.consumer_protocol import (
 
 from ....metadata.image import MetadataImage
 from .member import Partitions
+from .order import topics_in_order
 from .refusal import Refusal
 
 HIGHEST_VERSION = 3
@@ -71,11 +72,13 @@ def subscription_of(protocols: Iterable[tuple[str, bytes]]) -> ConsumerProtocolS
 
 
 def assignment_bytes(partitions: Partitions, metadata: bytes, image: MetadataImage) -> bytes:
-    """An assignment in the version of the member's subscription. Errors: Malformed."""
+    """An assignment in the version of the member's subscription, topics as Apache Kafka has them. Errors: Malformed."""
     version = version_of(metadata)
     rows = [
-        TopicPartition(topic=image.topics_by_id[topic_id].name, partitions=sorted(some))
-        for topic_id, some in partitions.items()
+        TopicPartition(
+            topic=image.topics_by_id[topic_id].name, partitions=sorted(partitions[topic_id])
+        )
+        for topic_id in topics_in_order(partitions)
         if topic_id in image.topics_by_id
     ]
     message = ConsumerProtocolAssignment(assigned_partitions=rows)

@@ -185,7 +185,7 @@ class ConsumerGroups:
             draft.afterwards.append(lambda now_ms, out: self.classic.join(joining, now_ms, out))
 
         def refuse(refusal: Refusal) -> Any:
-            return join_error(request.member_id, refusal.error)
+            return join_error("", refusal.error)  # without an id, as by Apache Kafka
 
         self.perform(Operation(group_id, joining.token, run, refuse), now_ms, out)
         return out

@@ -21,7 +21,8 @@ class TopicHashes:
     """The hashes of topics, kept as long as they stay the same."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[TopicImage, Mapping[int, BrokerRegistration], int]] = {}
+        self.known: dict[str, tuple[TopicImage, Mapping[int, BrokerRegistration], int]] = {}
+        self._topics_known: Mapping[str, TopicImage] = {}
         self._topics: Mapping[str, TopicImage] = {}
         self._generation = 0
 
@@ -35,15 +36,18 @@ class TopicHashes:
 
     def of_group(self, names: Iterable[str], image: MetadataImage) -> int:
         """The hash of those of the topics that exist; 0 if none does. Shape: a signed number of 64 bits."""
+        if image.topics is not self._topics_known:
+            self._topics_known = image.topics
+            for name in [each for each in self.known if each not in image.topics]:
+                del self.known[name]
         hashes = []
         for name in sorted(names):
             topic = image.topics.get(name)
             if topic is None:
-                self._known.pop(name, None)
                 continue
-            known = self._known.get(name)
+            known = self.known.get(name)
             if known is None or known[0] is not topic or known[1] is not image.brokers:
-                known = self._known[name] = topic, image.brokers, topic_hash(topic, image.brokers)
+                known = self.known[name] = topic, image.brokers, topic_hash(topic, image.brokers)
             hashes.append(known[2])
         return _xxh3(b"".join(map(_INT64.pack, hashes))) if hashes else 0
 
