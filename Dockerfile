@@ -6,6 +6,11 @@ FROM ${BASE} AS build
 # Only for this stage, and only if it is given.
 ARG PIP_INDEX_URL
 WORKDIR /source
+# A compiler and Python's headers, for the native module; without them kwire runs without it.
+RUN (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && { test -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" \
+        || apt-get install -y --no-install-recommends python3-dev; }) \
+    || echo 'kwire will run without its native module'
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY kwire kwire
 COPY pipeline pipeline
