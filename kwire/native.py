@@ -32,21 +32,33 @@ read_fields: Callable[[object, object, object, object], bool] | None
 #: Answers plain Produce requests: made once of what it needs of the server. See `plain_produce` of
 #: server/handlers/produce_plain.py.
 ProducePath: Callable[..., Any] | None
+#: A consumer's Fetch, its partitions and its answer: see server/handlers/fetch_plain.py and server/replication/read.py.
+take_fetch: Callable[[Buffer, int, int, dict[int, Any], type], tuple[Any, ...] | None] | None
+read_partitions: Callable[..., tuple[list[Any], int, bool, list[Any]] | None] | None
+write_rows: Callable[[int, list[Any]], tuple[list[Any], list[Any]] | None] | None
+asked_by: Callable[[dict[Any, Any]], list[Any]] | None
+as_seen: Callable[[list[Any]], bool] | None
 try:
     from kwire._native import (
         ProducePath,
         append_record_ends,
+        as_seen,
+        asked_by,
         check_batch,
         copy_records,
         read_fields,
+        read_partitions,
         record_heads,
+        take_fetch,
         walk_records,
+        write_rows,
     )
 except ImportError:
     ProducePath = None
     walk_records = check_batch = record_heads = copy_records = append_record_ends = read_fields = (
         None
     )
+    take_fetch = read_partitions = write_rows = asked_by = as_seen = None
 
 
 def form() -> str:

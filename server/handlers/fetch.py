@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
+from kwire import native
 from kwire.codec import decode_at_once
 from kwire.messages.fetch import (
     FetchableTopicResponse,
@@ -30,7 +31,7 @@ from kwire.messages.fetch import (
     FetchResponse,
 )
 
-from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext
+from ..replication.fetch_session import TOPIC_IDS_SINCE, FetchContext, FetchedPartition
 from ..replication.read import (
     STEP,
     FetchParams,
@@ -76,6 +77,10 @@ def fetch(
 
 def plain_fetch(ctx: RequestContext, frame: memoryview, at: int) -> Any:
     """Do the same, and write the answer without message objects if all of its rows are plain."""
+    if native.take_fetch is not None:
+        answer = _fetch_natively(ctx, frame, at, native.take_fetch)
+        if answer is not None:
+            return answer
     request = decode_at_once(FetchRequest, frame, ctx.version, at)
     if request is None:
         return None
@@ -86,6 +91,46 @@ def plain_fetch(ctx: RequestContext, frame: memoryview, at: int) -> Any:
 
 
 fetch.plain = plain_fetch
+
+
+def _fetch_natively(
+    ctx: RequestContext, frame: memoryview, at: int, take: Callable[..., tuple[Any, ...] | None]
+) -> Any:
+    """Do the same for a consumer in no rack, of which there is no message; None if the request is not plain."""
+    version, services = ctx.version, ctx.services
+    sessions = services.fetch_sessions
+    taken = take(frame, at, version, sessions.sessions, FetchedPartition)
+    if taken is None:
+        return None
+    max_wait_ms, min_bytes, max_bytes, read_committed, partitions, session = taken
+    if session is None:
+        context = FetchContext(partitions)
+    else:
+        context = sessions.go_on(session, ctx.now_ms)
+    max_bytes = min(max_bytes, services.config.get_int("fetch.max.bytes"))
+    if ctx.charge is not None:
+        max_bytes = _within_quota(ctx, max_bytes)
+    params = fetch_params(
+        (
+            max_bytes,
+            max_bytes,
+            min_bytes,
+            max_wait_ms,
+            read_committed,
+            version < READS_FOLLOWERS_SINCE,
+            False,
+            version >= TOPIC_IDS_SINCE,
+            -1,
+            -1,
+            (),
+            None,
+            None,
+            None
+            if type(services.authorizer) is AllowAll
+            else partial(_denies, ctx, of_replica=False),
+        )
+    )
+    return _answer(ctx, None, context, params, written_answer, written_answer_later)
 
 
 def _fetch(
@@ -136,6 +181,19 @@ def _fetch(
             else partial(_denies, ctx, of_replica=replica_id >= 0),
         )
     )
+    return _answer(ctx, request, context, params, answer, answer_later)
+
+
+def _answer(
+    ctx: RequestContext,
+    request: FetchRequest | None,
+    context: FetchContext,
+    params: FetchParams,
+    answer: Callable[..., Any],
+    answer_later: Callable[..., Any],
+) -> Any:
+    """Read, now or later, and answer."""
+    services = ctx.services
     if len(context.partitions) > MANY_PARTITIONS:
         return _fetch_many(ctx, request, context, params)
     found = fetch_records(services.replica_manager, services.metadata, context, params, ctx.now_ms)
@@ -157,7 +215,7 @@ def fetch_in_steps(ctx: RequestContext, request: FetchRequest) -> Steps:
 
 
 def _fetch_many(
-    ctx: RequestContext, request: FetchRequest, context: FetchContext, params: FetchParams
+    ctx: RequestContext, request: FetchRequest | None, context: FetchContext, params: FetchParams
 ) -> Steps:
     """Read many partitions in steps, and once more after a wait."""
     where = ctx.services.replica_manager, ctx.services.metadata, context, params
@@ -178,7 +236,7 @@ def _fetch_many(
 
 
 def _answer_many(
-    ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
+    ctx: RequestContext, request: FetchRequest | None, context: FetchContext, reading: Reading
 ) -> Generator[None, None, FetchResponse]:
     """Make an answer with many rows in steps."""
     throttled = throttled_answer(ctx, context, reading)
@@ -237,7 +295,7 @@ def _within_quota(ctx: RequestContext, max_bytes: int) -> int:
 
 def _answer_later(
     ctx: RequestContext,
-    request: FetchRequest,
+    request: FetchRequest | None,
     context: FetchContext,
     _: FetchParams,
     found: WaitingFetch,

@@ -74,9 +74,12 @@ def throttled_answer(
 
 
 def refused_answer(
-    ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
+    ctx: RequestContext, request: FetchRequest | None, context: FetchContext, reading: Reading
 ) -> FetchResponse | None:
-    """The answer to a request that is refused as a whole after it was read; None if it is not."""
+    """The answer to a request that is refused as a whole after it was read; None if it is not.
+
+    Shape: `request` is None only if no row of an old version can diverge (`take_fetch` of kwire/_native_fetch.pxi).
+    """
     if context.session is not None and context.overtaken:
         close_slices(reading)
         return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -87,6 +90,7 @@ def refused_answer(
     if ctx.version < DIVERGES_SINCE and any(row[3].diverging for row in reading.rows):
         # A session that an earlier request began in a newer version.
         close_slices(reading)
+        assert request is not None
         return refusals.fetch(ctx, request, ErrorCode.UNSUPPORTED_VERSION)
     return None
 
@@ -122,7 +126,7 @@ def rows_with_news(context: FetchContext, rows: list[FetchRow]) -> list[FetchRow
 
 
 def answer_of(
-    ctx: RequestContext, request: FetchRequest, context: FetchContext, reading: Reading
+    ctx: RequestContext, request: FetchRequest | None, context: FetchContext, reading: Reading
 ) -> FetchResponse:
     refused = refused_answer(ctx, request, context, reading)
     if refused is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from kwire import native
 from kwire.messages.fetch import FetchRequest, FetchResponse
 from kwire.varint import uvarint
 
@@ -21,7 +22,7 @@ from ..net.dispatcher import Plain, plain_answer
 from .fetch_answer import refused_answer, response_of, rows_with_news
 
 if TYPE_CHECKING:
-    from ..replication.fetch_session import FetchContext, Key
+    from ..replication.fetch_session import FetchContext, FetchedPartition, Key
     from ..replication.partition import Partition
     from ..replication.read import FetchParams, FetchRow, Reading, WaitingFetch
     from .context import RequestContext
@@ -56,7 +57,7 @@ Written = tuple[list[Any], list[tuple[str | bytes, int, int]]]
 
 def written_answer(
     ctx: RequestContext,
-    request: FetchRequest,
+    request: FetchRequest | None,
     context: FetchContext,
     reading: Reading,
     keep: Callable[[list[FetchRow], Written], None] | None = None,
@@ -66,7 +67,7 @@ def written_answer(
     if refused is not None:
         return refused
     rows = rows_with_news(context, reading.rows)
-    written = write_rows(ctx.version, rows)
+    written = (native.write_rows or write_rows)(ctx.version, rows)
     if written is None:
         return response_of(ctx, context, reading, rows)
     if keep is not None:
@@ -76,7 +77,7 @@ def written_answer(
 
 def written_answer_later(
     ctx: RequestContext,
-    request: FetchRequest,
+    request: FetchRequest | None,
     context: FetchContext,
     params: FetchParams,
     found: WaitingFetch,
@@ -94,18 +95,7 @@ def written_answer_later(
         params.read_committed,
         params.max_bytes,
         context.incremental,
-        [
-            (
-                key,
-                each.fetch_offset,
-                each.max_bytes,
-                each.high_watermark,
-                each.log_start_offset,
-                each.current_leader_epoch,
-                each.last_fetched_epoch,
-            )
-            for key, each in context.partitions.items()
-        ],
+        (native.asked_by or asked_by)(context.partitions),
     )
     sessions = ctx.services.fetch_sessions
     shared = sessions.last_answer
@@ -131,6 +121,22 @@ def written_answer_later(
         asyncio.get_running_loop().call_soon(forget)
 
     return written_answer(ctx, request, context, reading, None if reading.pending else keep)
+
+
+def asked_by(partitions: dict[Key, FetchedPartition]) -> list[Any]:
+    """What decides, of each partition of a fetch, how it is answered."""
+    return [
+        (
+            key,
+            each.fetch_offset,
+            each.max_bytes,
+            each.high_watermark,
+            each.log_start_offset,
+            each.current_leader_epoch,
+            each.last_fetched_epoch,
+        )
+        for key, each in partitions.items()
+    ]
 
 
 def _with_head(context: FetchContext, written: Written, rows: int) -> Plain:
@@ -231,6 +237,22 @@ def _joined(parts: list[Any]) -> list[Any]:
     return joined
 
 
+def as_seen(seen: list[Any]) -> bool:
+    """Whether partitions are as they were."""
+    for partition, log, leads, state, committed, log_start, log_end in seen:
+        if (
+            log.committed != committed
+            or log.log_start_offset != log_start
+            or log.log_end_offset != log_end
+            or partition.state is not state
+            or partition.is_leader is not leads
+            or partition.log is not log
+            or log.offline
+        ):
+            return False
+    return True
+
+
 class SharedAnswer:
     """An answer that several fetches get, until the turn of the loop is over.
 
@@ -272,18 +294,7 @@ class SharedAnswer:
 
     def holds(self) -> bool:
         """Whether all partitions are as they were."""
-        for partition, log, leads, state, committed, log_start, log_end in self._seen:
-            if (
-                log.committed != committed
-                or log.log_start_offset != log_start
-                or log.log_end_offset != log_end
-                or partition.state is not state
-                or partition.is_leader is not leads
-                or partition.log is not log
-                or log.offline
-            ):
-                return False
-        return True
+        return (native.as_seen or as_seen)(self._seen)
 
     def given_to(self, context: FetchContext) -> Plain:
         """The answer for another fetch, noted in its session."""

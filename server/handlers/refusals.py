@@ -180,8 +180,10 @@ if TYPE_CHECKING:
 RowT = TypeVar("RowT")
 
 
-def fetch(ctx: RequestContext, request: FetchRequest, error: ErrorCode) -> FetchResponse:
-    """The error is top-level, and before version 13 each partition has it too."""
+def fetch(ctx: RequestContext, request: FetchRequest | None, error: ErrorCode) -> FetchResponse:
+    """The error is top-level, and before version 13 each partition has it too, if there is a message."""
+    if request is None:
+        return FetchResponse(error_code=error, responses=[])
     topics = request.topics if ctx.version < 13 else []
     return FetchResponse(
         error_code=error,

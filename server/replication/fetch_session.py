@@ -309,12 +309,16 @@ class FetchSessionCache:
         if session.weight > size and not self._has_room(0):
             del self.sessions[session.id]
             return FetchContext({}, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        session.last_used_ms = now_ms
         if not session.partitions:
             del self.sessions[session.id]
             # The session is empty and ends: what this request names is fetched without one.
             return FetchContext(_partitions(request) if named is None else named)
-        session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+        return self.go_on(session, now_ms)
+
+    def go_on(self, session: FetchSession, now_ms: int) -> FetchContext:
+        """Use a session whose partitions are those that its newest request wants."""
+        session.last_used_ms = now_ms
+        session.epoch = 1 if session.epoch == 0x7FFFFFFF else session.epoch + 1
         # Moved to the end: the cache is ordered by last use.
         self.sessions[session.id] = self.sessions.pop(session.id)
         return FetchContext(session.partitions, session, incremental=True)

@@ -16,11 +16,12 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from kwire import native
 from kwire.errors import ErrorCode
 
 from .partition import Partition
 from .purgatory import FetchWaiter
-from .read_result import FollowerFetch, LaterRead, ReadResult, maker, refused
+from .read_result import FollowerFetch, LaterRead, ReadResult, maker, read_result, refused
 
 if TYPE_CHECKING:
     from ..metadata.image import MetadataImage, TopicImage
@@ -157,7 +158,8 @@ def fetch_records(
     """
     max_wait_ms = params.max_wait_ms
     if reading is None:
-        reading = _read(replicas, metadata, context, params, now_ms)
+        may_wait = max_wait_ms > 0 and min(params.min_bytes, params.allowed_bytes) > 0
+        reading = _read(replicas, metadata, context, params, now_ms, may_wait=may_wait)
     elif _has_grown(reading, params):
         max_wait_ms = min(max_wait_ms, 1)
     throttle = reading.throttle
@@ -270,13 +272,67 @@ def _read(
     params: FetchParams,
     noted_ms: int | None,
     min_one_batch: bool = True,
+    *,
+    may_wait: bool = False,
 ) -> Reading:
     """Read every partition once, in the session's order, within the limits of the request.
 
     Shape: partitions that are not in the metadata, or may not be read, come last, as in Apache Kafka's answers. With
-    `noted_ms` the follower's progress is noted; a fetch that has waited noted it before.
+    `noted_ms` the follower's progress is noted; a fetch that has waited noted it before. A fetch that `may_wait` does so
+    if nothing can be read anywhere: then the rows may be left out.
     """
     image = metadata()
+    if min_one_batch:
+        reading = _read_natively(replicas, image, context, params, may_wait)
+        if reading is not None:
+            return reading
+    return _read_each(replicas, image, context, params, noted_ms, min_one_batch)
+
+
+def _read_natively(
+    replicas: ReplicaManager,
+    image: MetadataImage,
+    context: FetchContext,
+    params: FetchParams,
+    may_wait: bool,
+) -> Reading | None:
+    """Read for a consumer that may read whatever partitions it names from this broker, if nothing is unusual."""
+    natively = native.read_partitions
+    if (
+        natively is None
+        or params.replica_id >= 0
+        or params.in_rack
+        or params.refuse is not None
+        or params.denies is not None
+        or params.convert is not None
+    ):
+        return None
+    found = natively(
+        context.partitions,
+        replicas.partitions,
+        image.topics_by_id if params.by_id else None,
+        params.read_committed,
+        params.leader_only,
+        params.max_bytes,
+        params.always_one_batch,
+        may_wait,
+        ErrorCode.NONE,
+        read_result,
+    )
+    if found is None:
+        return None
+    rows, size, answer_now, waiting = found
+    return _reading((rows, size, answer_now, waiting, [], None))
+
+
+def _read_each(
+    replicas: ReplicaManager,
+    image: MetadataImage,
+    context: FetchContext,
+    params: FetchParams,
+    noted_ms: int | None,
+    min_one_batch: bool,
+) -> Reading:
     by_id: Mapping[bytes, TopicImage] | None = image.topics_by_id if params.by_id else None
     # A plain tuple hashes and compares like a TopicPartition, and costs less to make.
     partitions: dict[Any, Partition] = replicas.partitions

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kwire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from server.handlers.fetch import fetch
+from tests.support.forms import form
 from tests.support.replicas import Replicas, stored
 
 LATEST = 17
@@ -54,10 +56,12 @@ def only(response: FetchResponse) -> Any:
     return row
 
 
-@pytest.fixture(params=["few", "plain", "many"], autouse=True)
-def partitions_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test answer its fetches at once, in the plain form where it can, and in steps of one partition."""
-    if request.param == "plain":
+@pytest.fixture(params=["few", "plain", "native", "many"], autouse=True)
+def partitions_at_once(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Let each test answer its fetches at once, in the plain form where it can, natively, and in steps of one partition."""
+    if request.param in ("plain", "native"):
         monkeypatch.setattr(Replicas, "plain", True)
     if request.param == "many":
         monkeypatch.setattr("server.handlers.fetch.MANY_PARTITIONS", 0)
@@ -65,6 +69,8 @@ def partitions_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         monkeypatch.setattr("server.replication.read.STEP", 1)
         monkeypatch.setattr("server.replication.fetch_session.STEP", 1)
         monkeypatch.setattr(fetch, "function", whole_fetch_in_steps)
+    with form("native" if request.param == "native" else "pure"):
+        yield
 
 
 def whole_fetch_in_steps(ctx: Any, request: Any, context: Any = None) -> Any:

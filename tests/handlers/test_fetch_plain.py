@@ -22,7 +22,10 @@ from server.handlers.context import Later
 from server.handlers.fetch import fetch
 from server.handlers.fetch_plain import SharedAnswer
 from server.net.dispatcher import Plain
+from tests.fuzz import fuzz_native_fetch
+from tests.support.forms import NATIVE, form
 from tests.support.replicas import Replicas, batch, topic_id
+from tests.support.transactions import abort, commit, transactional
 
 REQUESTS = 20_000 if os.environ.get("KWIRE_LONG") else 600
 TOPICS = ("a", "b", "é" * 60)
@@ -52,6 +55,22 @@ async def settled(answer: Any) -> Any:
         assert answer.finish is not None
         return answer.finish(await answer.awaitable)
     return answer
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, name: str) -> list[None]:
+    """Grows with each call of a native function that did its work."""
+    calls: list[None] = []
+    function = NATIVE[name]
+
+    def counted(*args: Any) -> Any:
+        found = function(*args)
+        if found is not None:
+            calls.append(None)
+        return found
+
+    if function is not None:
+        monkeypatch.setitem(NATIVE, name, counted)
+    return calls
 
 
 class Client:
@@ -84,6 +103,9 @@ class Client:
                     current_leader_epoch=draw.choice(
                         (-1, 0, int(hostile)) if self.version > 8 else (-1,)
                     ),
+                    last_fetched_epoch=draw.choice(
+                        (-1, 0, int(hostile)) if self.version > 11 else (-1,)
+                    ),
                     partition_max_bytes=draw.choice((1 << 20, 1 << 20, 100)),
                 )
             )
@@ -94,7 +116,7 @@ class Client:
             )
         return FetchRequest(
             max_wait_ms=draw.choice((0, 0, 1)),
-            min_bytes=draw.choice((0, 1, 1)),
+            min_bytes=draw.choice((0, 1, 1, 30_000)),
             max_bytes=draw.choice((1 << 20, 40_000, 300)),
             isolation_level=draw.choice((0, 1)),
             session_id=self.session_id,
@@ -119,7 +141,33 @@ class Client:
                     self.offsets[name, row.partition_index] = base + last + 1
 
 
-def test_plain_and_other_form_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def change(draw: random.Random, rooms: list[Replicas]) -> None:
+    """Do the same to both: append, with or without a transaction, end one, delete records."""
+    name, number = draw.choice(TOPICS), draw.randrange(3)
+    what = draw.random()
+    producer = draw.randrange(3) + 100 * TOPICS.index(name)
+    values = b"v" * draw.choice((10, 300, 20_000))
+    for room in rooms:
+        log = room.partition(name, number).log
+        if what < 0.7:
+            room.append(name, batch(values), number=number)
+        elif number == 0 and what < 0.8:
+            state = log.producers.producers.get(producer)
+            sequence = 0 if state is None or state.last_sequence < 0 else state.last_sequence + 1
+            room.append(name, transactional(producer, sequence, values))
+        elif number == 0 and what < 0.95:
+            if producer in log.producers.producers:
+                (abort if what < 0.87 else commit)(room, name, producer)
+        elif what > 0.97:
+            log.delete_records_before(max(log.log_start_offset, log.high_watermark - 2))
+
+
+@pytest.mark.parametrize("name", ["pure", "native"])
+def test_plain_and_other_form_answer_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The plain form in pure Python or natively, beside the other in pure Python."""
+    taken = count_calls(monkeypatch, "take_fetch")
     draw = random.Random(18)
     numbers = [random.Random(1), random.Random(1)]
     at = 0
@@ -142,24 +190,28 @@ def test_plain_and_other_form_answer_alike(tmp_path: Path, monkeypatch: pytest.M
         try:
             for _ in range(REQUESTS):
                 if draw.random() < 0.4:
-                    name, number = draw.choice(TOPICS), draw.randrange(3)
-                    records = batch(b"v" * draw.choice((10, 300, 20_000)))
-                    for room in rooms:
-                        room.append(name, records, number=number)
+                    change(draw, rooms)
                 client = draw.choice(clients)
                 version = client.version
                 body = encode(client.request(draw), version)
                 assert fetch.plain is not None
                 at = 0
-                first = fetch.plain(rooms[0].context(version, handler=fetch), memoryview(body), 0)
+                with form(name):
+                    mine = rooms[0].context(version, handler=fetch)
+                    first = fetch.plain(mine, memoryview(body), 0)
                 at = 1
                 message = decode(FetchRequest, body, version)
-                second = fetch.function(rooms[1].context(version, handler=fetch), message)
+                with form("pure"):
+                    second = fetch.function(rooms[1].context(version, handler=fetch), message)
                 assert isinstance(first, Later) == isinstance(second, Later)
+                if isinstance(first, Later) and draw.random() < 0.5:
+                    change(draw, rooms)
                 at = 0
-                first = await settled(first)
+                with form(name):
+                    first = await settled(first)
                 at = 1
-                second = await settled(second)
+                with form("pure"):
+                    second = await settled(second)
                 plain += type(first) is Plain
                 data = bytes_of(first, version)
                 assert data == bytes_of(second, version)
@@ -177,9 +229,16 @@ def test_plain_and_other_form_answer_alike(tmp_path: Path, monkeypatch: pytest.M
         finally:
             for room in rooms:
                 room.stop()
-        assert REQUESTS // 2 < plain < REQUESTS
+        assert REQUESTS // 4 < plain < REQUESTS
+        assert (len(taken) > REQUESTS // 5) == (name == "native")
 
     asyncio.run(main())
+
+
+def test_damaged_requests_are_taken_as_in_python() -> None:
+    with form("native"):
+        plain = sum(fuzz_native_fetch.compare(*each) for each in fuzz_native_fetch.inputs(5000, 1))
+    assert plain > 1000
 
 
 async def wait_at_the_end(
@@ -210,6 +269,7 @@ async def wait_at_the_end(
     return client, later
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("size", [100, 20_000, 50_000])
 @pytest.mark.parametrize("session", [False, True])
 @pytest.mark.parametrize("version", [11, 12, 17])
@@ -254,6 +314,7 @@ def test_fetches_that_wait_for_the_same_get_one_answer(
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("both_forms")
 @pytest.mark.parametrize("change", ["append", "start", "role"])
 def test_answer_does_not_hold_for_partitions_that_have_changed(tmp_path: Path, change: str) -> None:
     async def main() -> None:
