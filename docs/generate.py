@@ -260,6 +260,7 @@ READ_AT_START = frozenset(
 NEWER_DEFAULTS = {
     "group.consumer.assignors": "uniform,range",
     "group.consumer.migration.policy": "bidirectional",
+    "group.share.partition.max.record.locks": "2000",
     "log.message.timestamp.after.max.ms": "3600000",
     "message.timestamp.after.max.ms": "3600000",
     "num.recovery.threads.per.data.dir": "2",
@@ -273,6 +274,7 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
     ),
     "socket.receive.buffer.bytes": ("102400", "left to the system, as -1"),
     "group.consumer.migration.policy": ("disabled", "bidirectional, if it is not set"),
+    "group.share.partition.max.record.locks": ("200", "2000, if it is not set"),
     "advertised.listeners": (
         "the listener's host, or the machine's name",
         "the address each client connected to; in a cluster as in Apache Kafka",
@@ -291,6 +293,14 @@ DEFAULTS_THAT_MEAN_SOMETHING_ELSE = {
         "the same in ZooKeeper; 1 with the embedded store",
     ),
     "transaction.state.log.min.isr": (
+        "2",
+        "the same in ZooKeeper; 1 with the embedded store",
+    ),
+    "share.coordinator.state.topic.replication.factor": (
+        "3, and no share groups before there are three brokers",
+        "the same in ZooKeeper; 1 with the embedded store",
+    ),
+    "share.coordinator.state.topic.min.isr": (
         "2",
         "the same in ZooKeeper; 1 with the embedded store",
     ),

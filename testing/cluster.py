@@ -94,6 +94,8 @@ class Cluster(InProcess):
             "offsets.topic.replication.factor": str(self.replication_factor),
             "transaction.state.log.replication.factor": str(self.replication_factor),
             "transaction.state.log.min.isr": str(min(self.replication_factor, 2)),
+            "share.coordinator.state.topic.replication.factor": str(self.replication_factor),
+            "share.coordinator.state.topic.min.isr": str(min(self.replication_factor, 2)),
             "listeners": f"PLAINTEXT://127.0.0.1:{self._ports.get(broker, 0)}",
             **self._properties,
             "node.id": str(broker),

@@ -14,6 +14,9 @@ DEFAULTS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 
 #: For a broker whose time is commanded. Checkpoints are for a restart after a crash. A connection is not closed as idle,

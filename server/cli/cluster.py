@@ -192,4 +192,6 @@ def internal_topics(brokers: int) -> dict[str, int]:
         "offsets.topic.replication.factor": min(brokers, 3),
         "transaction.state.log.replication.factor": min(brokers, 3),
         "transaction.state.log.min.isr": min(brokers, 2),
+        "share.coordinator.state.topic.replication.factor": min(brokers, 3),
+        "share.coordinator.state.topic.min.isr": min(brokers, 2),
     }

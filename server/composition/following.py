@@ -15,12 +15,17 @@ from ..coordination.paths import desanitize
 from ..coordination.quota_entities import CLIENTS, IPS, USERS, address_of, entity_of, quota_values
 from ..coordinator.group.config import GroupConfig
 from ..coordinator.group_coordinator import GroupCoordinator
+from ..coordinator.share_coordinator import ShareCoordinator
 from ..coordinator.transaction.config import TransactionConfig
 from ..coordinator.transaction_coordinator import TransactionCoordinator
 from ..log.log_config import LogConfig
 from ..log.log_manager import LogManager
 from ..metadata.image import BROKERS, CLIENT_METRICS, GROUPS, MetadataImage
-from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ..metadata.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ..metadata.publisher import MetadataPublisher
 from ..metadata.topic_partition import TopicPartition
 from ..quotas.clients import ClientQuotas
@@ -222,19 +227,23 @@ class CoordinatorTopics:
         self,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
+        share_states: ShareCoordinator,
         image: Callable[[], MetadataImage],
     ) -> None:
         self._groups = groups
         self._image = image
         self._transactions = transactions
+        self._share_states = share_states
 
     def on_leadership(self, partition: Partition, leads: bool) -> None:
         """This broker has become the leader of a partition, or is no longer."""
-        coordinator: GroupCoordinator | TransactionCoordinator
+        coordinator: GroupCoordinator | TransactionCoordinator | ShareCoordinator
         if partition.tp.topic == GROUP_METADATA_TOPIC:
             coordinator = self._groups
         elif partition.tp.topic == TRANSACTION_STATE_TOPIC:
             coordinator = self._transactions
+        elif partition.tp.topic == SHARE_GROUP_STATE_TOPIC:
+            coordinator = self._share_states
         else:
             return
         if leads:
@@ -260,9 +269,13 @@ class CoordinatorTopics:
                 ),
                 made_again,
             )
+            self._share_states.topics_deleted({topic.topic_id for topic in delta.deleted.values()})
         if GROUP_METADATA_TOPIC in delta.changed:
             topic = after.topics[GROUP_METADATA_TOPIC]
             self._groups.offsets_topic_partitions = len(topic.partitions)
         if TRANSACTION_STATE_TOPIC in delta.changed:
             topic = after.topics[TRANSACTION_STATE_TOPIC]
             self._transactions.state_topic_partitions = len(topic.partitions)
+        if SHARE_GROUP_STATE_TOPIC in delta.changed:
+            topic = after.topics[SHARE_GROUP_STATE_TOPIC]
+            self._share_states.state_topic_partitions = len(topic.partitions)

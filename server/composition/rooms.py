@@ -20,6 +20,9 @@ from ..coordinator.group.config import GroupConfig
 from ..coordinator.group.consumer.draft import GroupSettings
 from ..coordinator.group_coordinator import GroupCoordinator
 from ..coordinator.internal_topic import InternalTopicLog
+from ..coordinator.share.config import ShareCoordinatorConfig
+from ..coordinator.share_coordinator import ShareCoordinator
+from ..coordinator.share_persister import StatePersister
 from ..coordinator.transaction.config import TransactionConfig
 from ..coordinator.transaction.producer_ids import ProducerIds
 from ..coordinator.transaction_coordinator import TransactionCoordinator
@@ -39,7 +42,11 @@ from ..handlers.table import HANDLERS, WITHOUT_TELEMETRY
 from ..log.upkeep import LogUpkeep
 from ..metadata.endpoint import WILDCARDS
 from ..metadata.image import GROUPS, BrokerRegistration
-from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ..metadata.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ..metadata.publisher import ImageListener, MetadataPublisher
 from ..quotas.arithmetic import Window
 from ..quotas.clients import ClientQuotas
@@ -95,6 +102,8 @@ class Rooms:
     upkeep: LogUpkeep
     group_coordinator: GroupCoordinator
     transaction_coordinator: TransactionCoordinator
+    share_coordinator: ShareCoordinator
+    share_persister: StatePersister
     controller: Controller
     services: Services
     dispatcher: RequestDispatcher
@@ -184,6 +193,22 @@ def build_rooms(
     def group_config() -> GroupConfig:
         return GroupConfig.of(config, stores_topic_ids=alone)
 
+    share_states = ShareCoordinator(
+        ShareCoordinatorConfig.of(config),
+        InternalTopicLog(SHARE_GROUP_STATE_TOPIC, replicas),
+        clock,
+        publisher.current,
+        lambda partition, offset: delete_state_records(replicas, partition, offset),
+        turns,
+    )
+    persister = StatePersister(
+        node_id,
+        share_states,
+        publisher.current,
+        # A lambda, since it is built later.
+        lambda: topic_creator.ensure_internal_topic(SHARE_GROUP_STATE_TOPIC),
+        None if clients is None else clients.share_states,
+    )
     groups = GroupCoordinator(
         group_config(),
         InternalTopicLog(GROUP_METADATA_TOPIC, replicas),
@@ -283,6 +308,14 @@ def build_rooms(
             opened.cluster.registrations, lambda: handlers.raise_versions(WITHOUT_OTHERS)
         )
         cleanup.callback(group_support.close)
+    topic_creator = AutoTopics(
+        controller,
+        publisher,
+        config,
+        to_controller=None if clients is None else clients.to_controller,
+        alone=alone,
+        turns=turns,
+    )
     services = Services(
         node_id=node_id,
         cluster_id=opened.cluster_id,
@@ -305,6 +338,8 @@ def build_rooms(
         controller=controller,
         group_coordinator=groups,
         transaction_coordinator=transactions,
+        share_coordinator=share_states,
+        share_persister=persister,
         partition_verifier=verifier or transactions,
         marker_writer=marker_writer,
         producer_ids=producer_ids,
@@ -319,17 +354,10 @@ def build_rooms(
         denials=denials,
         telemetry=telemetry,
         group_support=group_support,
-        topics=AutoTopics(
-            controller,
-            publisher,
-            config,
-            to_controller=None if clients is None else clients.to_controller,
-            alone=alone,
-            turns=turns,
-        ),
+        topics=topic_creator,
     )
     replicas.moves = moves
-    topics = CoordinatorTopics(groups, transactions, publisher.current)
+    topics = CoordinatorTopics(groups, transactions, share_states, publisher.current)
     replicas.on_leadership(topics.on_leadership)
     own_settings = BrokerSettings(
         config, node_id, replicas, groups, transactions, group_config, transaction_config
@@ -350,6 +378,7 @@ def build_rooms(
             loading.on_image,
             replicas.on_image,
             topics.on_image,
+            persister.on_image,
             controller.on_image,
         )
     else:
@@ -364,6 +393,7 @@ def build_rooms(
             clients.quotas.on_image,  # uses the settings that `own_settings` has applied
             replicas.on_image,
             topics.on_image,
+            persister.on_image,
             controller.on_image,
             *(() if peers is None else (peers.on_image,)),
             *(() if group_support is None else (group_support.on_image,)),
@@ -371,6 +401,7 @@ def build_rooms(
     publisher.subscribe(*image_listeners)
 
     cleanup.callback(replicas.close)
+    cleanup.callback(persister.close)
     cleanup.push_async_callback(controller.shutdown)
     if clients is not None:
         assert markers is not None and verifier is not None
@@ -383,6 +414,8 @@ def build_rooms(
         upkeep=upkeep,
         group_coordinator=groups,
         transaction_coordinator=transactions,
+        share_coordinator=share_states,
+        share_persister=persister,
         controller=controller,
         services=services,
         dispatcher=RequestDispatcher(
@@ -401,6 +434,15 @@ def build_rooms(
         tokens=tokens,
         connection_rates=connection_rates,
     )
+
+
+def delete_state_records(replicas: ReplicaManager, partition: int, offset: int) -> None:
+    """Remove the records of a partition of __share_group_state before an offset, as its leader."""
+    replica = replicas.get(SHARE_GROUP_STATE_TOPIC, partition)
+    if replica is not None:
+        error, _ = replica.delete_records_before(offset)
+        if error:
+            logger.info("%s is not pruned to %d: %s", replica.tp, offset, error.name)
 
 
 def quota_window(config: BrokerConfig, samples: str, seconds: str) -> Window:

@@ -88,6 +88,7 @@ async def serve(
     for listener in listeners:
         cleanup.push_async_callback(listener.close, STOP_GRACE_S)
     cleanup.callback(rooms.transaction_coordinator.close)
+    cleanup.callback(rooms.share_coordinator.close)
     cleanup.callback(rooms.group_coordinator.close)
     for listener in listeners:
         cleanup.callback(listener.stop_accepting)

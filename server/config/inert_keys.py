@@ -58,20 +58,8 @@ INERT_BROKER_KEYS: tuple[ConfigKey, ...] = (
     key("group.coordinator.new.enable", BOOLEAN, "false", MEDIUM, internal=True),
     key("group.coordinator.rebalance.protocols", LIST, "classic", MEDIUM, valid=one_of("consumer", "classic", "share", "unknown")),
     key("group.coordinator.threads", INT, "1", MEDIUM, valid=at_least(1)),
-    key("group.share.delivery.count.limit", INT, "5", MEDIUM, valid=between(2, 10)),
     key("group.share.enable", BOOLEAN, "false", MEDIUM, internal=True),
-    key("group.share.heartbeat.interval.ms", INT, "5000", MEDIUM, valid=at_least(1)),
     key("group.share.max.groups", SHORT, "10", MEDIUM, valid=between(1, 100)),
-    key("group.share.max.heartbeat.interval.ms", INT, "15000", MEDIUM, valid=at_least(1)),
-    key("group.share.max.record.lock.duration.ms", INT, "60000", MEDIUM, valid=between(30000, 3600000)),
-    key("group.share.max.session.timeout.ms", INT, "60000", MEDIUM, valid=at_least(1)),
-    key("group.share.max.size", SHORT, "200", MEDIUM, valid=between(10, 1000)),
-    key("group.share.min.heartbeat.interval.ms", INT, "5000", MEDIUM, valid=at_least(1)),
-    key("group.share.min.record.lock.duration.ms", INT, "15000", MEDIUM, valid=between(1000, 30000)),
-    key("group.share.min.session.timeout.ms", INT, "45000", MEDIUM, valid=at_least(1)),
-    key("group.share.partition.max.record.locks", INT, "200", MEDIUM, valid=between(100, 10000)),
-    key("group.share.record.lock.duration.ms", INT, "30000", MEDIUM, valid=between(1000, 60000)),
-    key("group.share.session.timeout.ms", INT, "45000", MEDIUM, valid=at_least(1)),
     key("initial.broker.registration.timeout.ms", INT, "60000", MEDIUM),
     key("inter.broker.protocol.version", STRING, "3.9-IV0", MEDIUM, valid=VERSION),
     key("kafka.metrics.polling.interval.secs", INT, "10", LOW, valid=at_least(1)),
@@ -181,16 +169,6 @@ NEWER_NAMES: frozenset[str] = frozenset(
     group.consumer.min.assignment.interval.ms
     group.coordinator.background.threads
     group.coordinator.cached.buffer.max.bytes
-    group.share.assignment.interval.ms
-    group.share.assignors
-    group.share.initialize.retry.interval.ms
-    group.share.max.assignment.interval.ms
-    group.share.max.delivery.count.limit
-    group.share.max.partition.max.record.locks
-    group.share.max.share.sessions
-    group.share.min.assignment.interval.ms
-    group.share.min.delivery.count.limit
-    group.share.min.partition.max.record.locks
     group.share.persister.class.name
     group.streams.assignment.interval.ms
     group.streams.heartbeat.interval.ms
@@ -229,17 +207,9 @@ NEWER_NAMES: frozenset[str] = frozenset(
     sasl.oauthbearer.scope
     share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes
-    share.coordinator.cold.partition.snapshot.interval.ms
     share.coordinator.load.buffer.size
-    share.coordinator.snapshot.update.records.per.snapshot
     share.coordinator.state.topic.compression.codec
-    share.coordinator.state.topic.min.isr
-    share.coordinator.state.topic.num.partitions
-    share.coordinator.state.topic.prune.interval.ms
-    share.coordinator.state.topic.replication.factor
-    share.coordinator.state.topic.segment.bytes
     share.coordinator.threads
-    share.coordinator.write.timeout.ms
     share.fetch.purgatory.purge.interval.requests
     transaction.two.phase.commit.enable
     """.split()  # noqa: SIM905 - a list of names reads better bare

@@ -20,7 +20,11 @@ from kwire.messages.create_topics import (
 
 from ..coordination.cluster import random_id
 from ..coordination.paths import NewTopic
-from ..metadata.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from ..metadata.internal_topics import (
+    GROUP_METADATA_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from ..turns import Turns
 from .refusal import Refusal
 from .topic_plan import DEFAULT, MAX_PARTITIONS_PER_REQUEST, plan_topic
@@ -42,6 +46,7 @@ COMPLAIN_EVERY_S = 60.0
 REPLICATION_FACTORS = {
     GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
     TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE_TOPIC: "share.coordinator.state.topic.replication.factor",
 }
 
 
@@ -178,6 +183,10 @@ class AutoTopics:
             min_isr = str(self._unless_alone("transaction.state.log.min.isr"))
             configs["min.insync.replicas"] = min_isr
             return self._internal(name, "transaction.state.log.num.partitions", configs)
+        if name == SHARE_GROUP_STATE_TOPIC:
+            min_isr = str(self._unless_alone("share.coordinator.state.topic.min.isr"))
+            configs["min.insync.replicas"] = min_isr
+            return self._internal(name, "share.coordinator.state.topic.num.partitions", configs)
         return CreatableTopic(name=name, num_partitions=DEFAULT, replication_factor=DEFAULT)
 
     def _internal(self, name: str, partitions: str, configs: dict[str, str]) -> CreatableTopic:
@@ -198,7 +207,8 @@ class AutoTopics:
 def internal_topic_configs(name: str, config: BrokerConfig) -> dict[str, str]:
     """The settings with which a coordinator's topic is created; none for other topics.
 
-    Source: GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager's topic configs.
+    Source: GroupCoordinator.groupMetadataTopicConfigs, TransactionStateManager's topic configs,
+    ShareCoordinatorService.shareGroupStateTopicConfigs.
     """
     if name == GROUP_METADATA_TOPIC:
         return {
@@ -213,5 +223,13 @@ def internal_topic_configs(name: str, config: BrokerConfig) -> dict[str, str]:
             "compression.type": "uncompressed",
             "unclean.leader.election.enable": "false",
             "min.insync.replicas": str(config.get_int("transaction.state.log.min.isr")),
+        }
+    if name == SHARE_GROUP_STATE_TOPIC:
+        return {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "segment.bytes": str(config.get_int("share.coordinator.state.topic.segment.bytes")),
+            "retention.ms": "-1",
+            "min.insync.replicas": str(config.get_int("share.coordinator.state.topic.min.isr")),
         }
     return {}

@@ -1,22 +1,53 @@
 """The durable state of share partitions, as the leaders of partitions and the group coordinator use it.
 
-Source: org.apache.kafka.server.share.persister.Persister.
+Source: org.apache.kafka.server.share.persister.Persister, PersisterStateManager.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from kwire.errors import ErrorCode
+from kwire.messages import delete_share_group_state as deleting
+from kwire.messages import initialize_share_group_state as initializing
+from kwire.messages import read_share_group_state as reading
+from kwire.messages import read_share_group_state_summary as summing
+from kwire.messages import write_share_group_state as writing
+
+from ..metadata.image import MetadataImage
+from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
+from .inter_broker_sender import InterBrokerSender, Send
 from .share.rows import (
     InitializeState,
     ReadState,
+    StateBatch,
     StateOutcome,
     StatePartition,
     StateRead,
     StateSummary,
     WriteState,
+)
+from .share_coordinator import ShareCoordinator, coordinator_key
+
+logger = logging.getLogger(__name__)
+
+#: After so long the next try follows, and each further one after twice as long.
+FIRST_BACKOFF_S = 0.05
+MOST_BACKOFF_S = 2.0
+#: How often an operation is tried: with these waits, for about twelve seconds.
+TRIES = 12
+
+#: Errors after which another try can succeed. Source: PersisterStateManager's handlers.
+TRY_AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
 )
 
 
@@ -25,9 +56,9 @@ class SharePersister(Protocol):
 
     Shape: each operation returns a future of one row for each that was asked, in the same order. A failure is an
     error in its row, never an exception: what can be retried has been, and NONE means that the change is
-    committed. Writes of the same share partition are applied in the order in which they were asked.
-    Errors in rows: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (a write to
-    what was not initialized), COORDINATOR_NOT_AVAILABLE when the retries are used up, GROUP_ID_NOT_FOUND.
+    committed. Operations on the same share partition are carried out in the order in which they were asked.
+    Errors in rows: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST (a read of
+    or a write to what was not initialized), those of `TRY_AGAIN` when the retries are used up.
     """
 
     def initialize_state(
@@ -59,3 +90,433 @@ class SharePersister(Protocol):
     ) -> asyncio.Future[list[StateSummary]]:
         """Read states without their batches; nobody is fenced."""
         ...
+
+
+class Operation(NamedTuple):
+    """One of the five: how it is done here, and how it is asked of another broker.
+
+    Shape: `local(group id, row)` returns an answer or an awaitable of it; `request(group id, rows)` makes a message,
+    and `answers(response)` reads (topic id, partition, answer) from the reply to it.
+    """
+
+    name: str
+    kind: type[StateOutcome]
+    local: Callable[[str, Any], Any]
+    request: Callable[[str, Sequence[Any]], object]
+    version: int
+    answers: Callable[[Any], Iterable[StateOutcome]]
+
+
+class Asked(NamedTuple):
+    """A row that waits for the answer of another broker."""
+
+    operation: Operation
+    group_id: str
+    row: StatePartition
+    answer: asyncio.Future[StateOutcome]
+
+
+ShareKey = tuple[str, bytes, int]
+
+
+class StatePersister:
+    """The SharePersister of a broker: asks its own coordinator, and other brokers' by requests.
+
+    Shape: `send` is None on a broker that never has others; `ensure_topic` creates __share_group_state unless it
+    exists. At most one operation on a share partition is under way; the next ones wait for it.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        coordinator: ShareCoordinator,
+        metadata: Callable[[], MetadataImage],
+        ensure_topic: Callable[[], Awaitable[object]],
+        send: Send | None = None,
+    ) -> None:
+        self._broker_id = broker_id
+        self._coordinator = coordinator
+        self._metadata = metadata
+        self._ensure_topic = ensure_topic
+        self._send_to = send
+        self._sender: InterBrokerSender[Asked] = InterBrokerSender(self._send, _not_reached)
+        self._queues: dict[ShareKey, deque[Callable[[], None]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._operations = operations(coordinator)
+
+    # The five operations
+
+    def initialize_state(
+        self, group_id: str, partitions: Sequence[InitializeState]
+    ) -> asyncio.Future[list[StateOutcome]]:
+        """See SharePersister."""
+        return self._all("initialize_state", group_id, partitions)
+
+    def read_state(
+        self, group_id: str, partitions: Sequence[ReadState]
+    ) -> asyncio.Future[list[StateRead]]:
+        """See SharePersister."""
+        return self._all("read_state", group_id, partitions)
+
+    def write_state(
+        self, group_id: str, partitions: Sequence[WriteState]
+    ) -> asyncio.Future[list[StateOutcome]]:
+        """See SharePersister."""
+        return self._all("write_state", group_id, partitions)
+
+    def delete_state(
+        self, group_id: str, partitions: Sequence[StatePartition]
+    ) -> asyncio.Future[list[StateOutcome]]:
+        """See SharePersister."""
+        return self._all("delete_state", group_id, partitions)
+
+    def read_summary(
+        self, group_id: str, partitions: Sequence[ReadState]
+    ) -> asyncio.Future[list[StateSummary]]:
+        """See SharePersister."""
+        return self._all("read_summary", group_id, partitions)
+
+    # Called by the broker
+
+    def on_image(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Stop waiting for brokers that are gone."""
+        if after.brokers is not before.brokers:
+            self._sender.keep(after.brokers)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._sender.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # How
+
+    def _all(
+        self, name: str, group_id: str, rows: Sequence[StatePartition]
+    ) -> asyncio.Future[list[Any]]:
+        """Begin an operation on each row; the future is done at once if nothing had to be waited for."""
+        operation = self._operations[name]
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        answers: list[Any] = [None] * len(rows)
+        missing = len(rows)
+
+        def answered(number: int, answer: StateOutcome) -> None:
+            nonlocal missing
+            answers[number] = answer
+            missing -= 1
+            if not missing and not future.done():
+                future.set_result(answers)
+
+        for number, row in enumerate(rows):
+            self._in_order(
+                operation,
+                group_id,
+                row,
+                lambda answer, number=number: answered(number, answer),  # type: ignore[misc]
+            )
+        if not rows:
+            future.set_result([])
+        return future
+
+    def _in_order(
+        self,
+        operation: Operation,
+        group_id: str,
+        row: StatePartition,
+        answered: Callable[[StateOutcome], None],
+    ) -> None:
+        key = group_id, row.topic_id, row.partition
+        queue = self._queues.get(key)
+
+        def begin() -> None:
+            self._begin(operation, group_id, row, done)
+
+        def done(answer: StateOutcome) -> None:
+            waiting = self._queues[key]
+            if waiting:
+                following = waiting.popleft()
+                answered(answer)
+                following()
+            else:
+                del self._queues[key]
+                answered(answer)
+
+        if queue is not None:
+            queue.append(begin)
+            return
+        self._queues[key] = deque()
+        begin()
+
+    def _begin(
+        self,
+        operation: Operation,
+        group_id: str,
+        row: StatePartition,
+        done: Callable[[StateOutcome], None],
+    ) -> None:
+        """Try at once; what has to wait or to be tried again becomes a task."""
+        answer = self._try(operation, group_id, row)
+        if isinstance(answer, StateOutcome) and answer.error_code not in TRY_AGAIN:
+            done(answer)
+            return
+        work = self._until_done(operation, group_id, row, answer, done)
+        task = asyncio.get_running_loop().create_task(work, name=operation.name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _until_done(
+        self,
+        operation: Operation,
+        group_id: str,
+        row: StatePartition,
+        answer: StateOutcome | Awaitable[StateOutcome],
+        done: Callable[[StateOutcome], None],
+    ) -> None:
+        backoff_s = FIRST_BACKOFF_S
+        for left in reversed(range(TRIES)):
+            try:
+                outcome = answer if isinstance(answer, StateOutcome) else await answer
+            except Exception:  # whoever waits has to be answered
+                logger.exception("the state of a share group cannot be reached")
+                outcome = _refused(operation, row, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if not left or outcome.error_code not in TRY_AGAIN:
+                break
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, MOST_BACKOFF_S)
+            answer = self._try(operation, group_id, row)
+        done(outcome)
+
+    def _try(
+        self, operation: Operation, group_id: str, row: StatePartition
+    ) -> StateOutcome | Awaitable[StateOutcome]:
+        """Ask the coordinator, wherever it is."""
+        image = self._metadata()
+        if SHARE_GROUP_STATE_TOPIC not in image.topics:
+            return self._create_topic(operation, row)
+        partition = self._coordinator.partition_for(coordinator_key(group_id, row))
+        found = image.partition(SHARE_GROUP_STATE_TOPIC, partition)
+        if found is None or found.leader not in image.brokers:
+            return _refused(operation, row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if found.leader == self._broker_id or self._send_to is None:
+            answer: StateOutcome | Awaitable[StateOutcome] = operation.local(group_id, row)
+            return answer
+        future: asyncio.Future[StateOutcome] = asyncio.get_running_loop().create_future()
+        self._sender.add(found.leader, Asked(operation, group_id, row, future))
+        return future
+
+    async def _create_topic(self, operation: Operation, row: StatePartition) -> StateOutcome:
+        await self._ensure_topic()
+        return _refused(operation, row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    async def _send(self, broker_id: int, asked: list[Asked]) -> None:
+        """Send what waits for a broker, as one request for each operation and group. Errors: OSError."""
+        requests: dict[tuple[str, str], list[Asked]] = {}
+        for each in asked:
+            requests.setdefault((each.operation.name, each.group_id), []).append(each)
+        assert self._send_to is not None
+        for (name, group_id), rows in requests.items():
+            operation = self._operations[name]
+            request = operation.request(group_id, [each.row for each in rows])
+            response = await self._send_to(broker_id, request, operation.version)
+            found = {(row.topic_id, row.partition): row for row in operation.answers(response)}
+            for each in rows:
+                answer = found.get((each.row.topic_id, each.row.partition))
+                if not each.answer.done():
+                    each.answer.set_result(
+                        answer or _refused(operation, each.row, ErrorCode.UNKNOWN_SERVER_ERROR)
+                    )
+
+
+def _not_reached(asked: list[Asked]) -> None:
+    for each in asked:
+        if not each.answer.done():
+            each.answer.set_result(
+                _refused(each.operation, each.row, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            )
+
+
+def _refused(operation: Operation, row: StatePartition, error: ErrorCode) -> StateOutcome:
+    return operation.kind(row.topic_id, row.partition, error, error.name)
+
+
+# The messages of the five operations
+
+
+def by_topic(rows: Sequence[StatePartition]) -> dict[bytes, list[Any]]:
+    """Rows as messages have them: by topic."""
+    topics: dict[bytes, list[Any]] = {}
+    for row in rows:
+        topics.setdefault(row.topic_id, []).append(row)
+    return topics
+
+
+def operations(coordinator: ShareCoordinator) -> dict[str, Operation]:
+    """The five operations by name."""
+    return {
+        each.name: each
+        for each in (
+            Operation(
+                "initialize_state",
+                StateOutcome,
+                coordinator.initialize_state,
+                _initialize_request,
+                0,
+                _outcomes,
+            ),
+            Operation("read_state", StateRead, coordinator.read_state, _read_request, 0, _states),
+            Operation(
+                "write_state", StateOutcome, coordinator.write_state, _write_request, 1, _outcomes
+            ),
+            Operation(
+                "delete_state",
+                StateOutcome,
+                coordinator.delete_state,
+                _delete_request,
+                0,
+                _outcomes,
+            ),
+            Operation(
+                "read_summary",
+                StateSummary,
+                coordinator.read_summary,
+                _summary_request,
+                1,
+                _summaries,
+            ),
+        )
+    }
+
+
+def _initialize_request(group_id: str, rows: Sequence[InitializeState]) -> object:
+    return initializing.InitializeShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            initializing.InitializeStateData(
+                topic_id=topic_id,
+                partitions=[
+                    initializing.PartitionData(
+                        partition=row.partition,
+                        state_epoch=row.state_epoch,
+                        start_offset=row.start_offset,
+                    )
+                    for row in of_topic
+                ],
+            )
+            for topic_id, of_topic in by_topic(rows).items()
+        ],
+    )
+
+
+def _read_request(group_id: str, rows: Sequence[ReadState]) -> object:
+    return reading.ReadShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            reading.ReadStateData(
+                topic_id=topic_id,
+                partitions=[
+                    reading.PartitionData(partition=row.partition, leader_epoch=row.leader_epoch)
+                    for row in of_topic
+                ],
+            )
+            for topic_id, of_topic in by_topic(rows).items()
+        ],
+    )
+
+
+def _write_request(group_id: str, rows: Sequence[WriteState]) -> object:
+    return writing.WriteShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            writing.WriteStateData(
+                topic_id=topic_id,
+                partitions=[
+                    writing.PartitionData(
+                        partition=row.partition,
+                        state_epoch=row.state_epoch,
+                        leader_epoch=row.leader_epoch,
+                        start_offset=row.start_offset,
+                        delivery_complete_count=row.delivery_complete_count,
+                        state_batches=[
+                            writing.StateBatch(**batch._asdict()) for batch in row.state_batches
+                        ],
+                    )
+                    for row in of_topic
+                ],
+            )
+            for topic_id, of_topic in by_topic(rows).items()
+        ],
+    )
+
+
+def _delete_request(group_id: str, rows: Sequence[StatePartition]) -> object:
+    return deleting.DeleteShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            deleting.DeleteStateData(
+                topic_id=topic_id,
+                partitions=[deleting.PartitionData(partition=row.partition) for row in of_topic],
+            )
+            for topic_id, of_topic in by_topic(rows).items()
+        ],
+    )
+
+
+def _summary_request(group_id: str, rows: Sequence[ReadState]) -> object:
+    return summing.ReadShareGroupStateSummaryRequest(
+        group_id=group_id,
+        topics=[
+            summing.ReadStateSummaryData(
+                topic_id=topic_id,
+                partitions=[
+                    summing.PartitionData(partition=row.partition, leader_epoch=row.leader_epoch)
+                    for row in of_topic
+                ],
+            )
+            for topic_id, of_topic in by_topic(rows).items()
+        ],
+    )
+
+
+def _outcomes(response: Any) -> Iterable[StateOutcome]:
+    for topic in response.results:
+        for row in topic.partitions:
+            yield StateOutcome(
+                topic.topic_id, row.partition, ErrorCode(row.error_code), row.error_message
+            )
+
+
+def _states(response: Any) -> Iterable[StateOutcome]:
+    for topic in response.results:
+        for row in topic.partitions:
+            yield StateRead(
+                topic.topic_id,
+                row.partition,
+                ErrorCode(row.error_code),
+                row.error_message,
+                row.state_epoch,
+                row.start_offset,
+                tuple(
+                    StateBatch(
+                        batch.first_offset,
+                        batch.last_offset,
+                        batch.delivery_state,
+                        batch.delivery_count,
+                    )
+                    for batch in row.state_batches
+                ),
+            )
+
+
+def _summaries(response: Any) -> Iterable[StateOutcome]:
+    for topic in response.results:
+        for row in topic.partitions:
+            yield StateSummary(
+                topic.topic_id,
+                row.partition,
+                ErrorCode(row.error_code),
+                row.error_message,
+                row.state_epoch,
+                row.leader_epoch,
+                row.start_offset,
+                row.delivery_complete_count,
+            )

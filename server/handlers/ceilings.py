@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 
 
 class ApiRange(NamedTuple):

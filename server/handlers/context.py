@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..coordination.cluster import Cluster
     from ..coordination.tokens import TokenStore
     from ..coordinator.group_coordinator import GroupCoordinator
+    from ..coordinator.share_coordinator import ShareCoordinator
+    from ..coordinator.share_persister import SharePersister
     from ..coordinator.transaction.producer_ids import ProducerIds
     from ..coordinator.transaction_coordinator import TransactionCoordinator
     from ..coordinator.transaction_markers import TransactionMarkerWriter
@@ -152,6 +154,9 @@ class Services:
     controller: Controller
     group_coordinator: GroupCoordinator
     transaction_coordinator: TransactionCoordinator
+    share_coordinator: ShareCoordinator
+    #: Reads and writes the states of share groups, at whichever broker keeps them.
+    share_persister: SharePersister
     partition_verifier: Verifier
     #: Writes transaction markers to partitions that this broker leads.
     marker_writer: TransactionMarkerWriter

@@ -98,6 +98,8 @@ class InterBrokerClients:
         # Markers wait for in-sync replicas, and changes of those use `_requests`.
         self._marking = self._channels("markers")
         self._verifying = self._channels("verification")
+        # Waits for in-sync replicas, too.
+        self._share_states = self._channels("share-states")
         self._looking: BrokerChannels | None = None
         self.alter_partitions = AlterPartitions(
             node_id, self._broker_epoch, self._alter_partition, clock
@@ -141,6 +143,10 @@ class InterBrokerClients:
         """The verifier of transactions' partitions, with coordinators here and elsewhere."""
         return PartitionVerifier(self._node_id, coordinator, self._metadata, self._verifying.send)
 
+    async def share_states(self, broker_id: int, request: object, version: int) -> object:
+        """Ask a share coordinator on another broker. Errors: OSError."""
+        return await self._share_states.send(broker_id, request, version)
+
     def looking(self) -> BrokerChannels:
         """Channels for who looks at this broker and wants to know what others know."""
         if self._looking is None:
@@ -163,6 +169,7 @@ class InterBrokerClients:
             self._controlling,
             self._marking,
             self._verifying,
+            self._share_states,
         ):
             channels.close()
         if self._looking is not None:

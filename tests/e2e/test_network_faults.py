@@ -40,6 +40,9 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
     "zookeeper.session.timeout.ms": str(int(SESSION_S * 1000)),
     "replica.lag.time.max.ms": "3000",
 }

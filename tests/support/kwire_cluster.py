@@ -24,6 +24,9 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "transaction.state.log.num.partitions": "3",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
     "zookeeper.session.timeout.ms": "2000",
     "replica.lag.time.max.ms": "5000",
 }

@@ -1,0 +1,397 @@
+"""The share coordinator's machine: one partition of __share_group_state.
+
+A share partition may have several changes on their way to the log. Each is decided after those before it
+(`Changes.latest`), as if they were committed; an answer is given only when everything that it was decided after is.
+Source: ShareCoordinatorShard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kwire.errors import ErrorCode
+
+from ..result import Result, Timer
+from .config import ShareCoordinatorConfig
+from .records import ShareKey, ShareRecord, Snapshot, Update, decode_record, encode_record
+from .rows import (
+    UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+    UNINITIALIZED_START_OFFSET,
+    InitializeState,
+    ReadState,
+    StateOutcome,
+    StatePartition,
+    StateRead,
+    StateSummary,
+    WriteState,
+)
+from .state import ShareState, after, change
+
+#: Timers, and effects for the coordinator: remove the records that are not needed any more.
+PRUNE = "prune"
+COLD_SNAPSHOTS = "cold_snapshots"
+
+#: How many snapshots or tombstones are written as one batch.
+RECORDS_PER_BATCH = 500
+
+NEGATIVE_PARTITION = "The partition id cannot be a negative number."
+WRITE_UNINITIALIZED = "Write operation on uninitialized share partition not allowed."
+READ_UNINITIALIZED = "Read operation on uninitialized share partition not allowed."
+
+#: Apache Kafka's words for an error. Source: Errors.
+MESSAGES = {
+    ErrorCode.FENCED_LEADER_EPOCH: "The leader epoch in the request is older than the epoch on the broker.",
+    ErrorCode.FENCED_STATE_EPOCH: "The share coordinator rejected the request because the share-group state epoch did not match.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+}
+
+#: What a failed write to the log means for who asked. Source: CoordinatorOperationExceptionHelper.
+WRITE_ERRORS = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.UNKNOWN_SERVER_ERROR: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+@dataclass(eq=False, slots=True)
+class Change:
+    """A record on its way to the log. Shape: `replies` are (token, answer), for when it is committed."""
+
+    record: ShareRecord
+    replies: list[tuple[int, StateOutcome]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Changes:
+    """The records of a share partition that are on their way, and its state after them."""
+
+    waiting: list[Change]
+    latest: ShareState | None
+
+
+class ShareShard:
+    """The share partitions of one partition of __share_group_state.
+
+    Shape: `partitions_of(topic_id)` is how many partitions a topic has, 0 if there is none with this id.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        config: ShareCoordinatorConfig,
+        partitions_of: Callable[[bytes], int],
+    ) -> None:
+        self.partition = partition
+        self.config = config
+        self.partitions_of = partitions_of
+        #: What is committed.
+        self.states: dict[ShareKey, ShareState] = {}
+        self.changes: dict[ShareKey, Changes] = {}
+
+    # Operations
+
+    def initialize_state(
+        self, group_id: str, row: InitializeState, token: int, now_ms: int
+    ) -> Result[StateOutcome]:
+        """Create a state, or begin anew. Errors: FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        key, state = self.find(group_id, row)
+        refusal = self.invalid(row)
+        if refusal is None and state is not None and -1 != row.state_epoch < state.state_fence:
+            refusal = refused(row, ErrorCode.FENCED_STATE_EPOCH)
+        refusal = refusal or self.unknown(row)
+        if refusal is not None:
+            return self.at_once(token, refusal)
+        known = row.start_offset != UNINITIALIZED_START_OFFSET
+        snapshot = Snapshot(
+            0 if state is None else state.snapshot.snapshot_epoch + 1,
+            row.state_epoch,
+            0,
+            row.start_offset,
+            0 if known else UNINITIALIZED_DELIVERY_COMPLETE_COUNT,
+            now_ms,
+            now_ms,
+        )
+        return self.write_record(key, snapshot, token, StateOutcome(row.topic_id, row.partition))
+
+    def write_state(
+        self, group_id: str, row: WriteState, token: int, now_ms: int
+    ) -> Result[StateOutcome]:
+        """Change a state. Errors: INVALID_REQUEST, FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        key, state = self.find(group_id, row)
+        refusal = self.invalid(row)
+        if refusal is None and state is None:
+            refusal = refused(row, ErrorCode.INVALID_REQUEST, WRITE_UNINITIALIZED)
+        elif refusal is None and state is not None:
+            if -1 != row.leader_epoch < state.leader_fence:
+                refusal = refused(row, ErrorCode.FENCED_LEADER_EPOCH)
+            elif -1 != row.state_epoch < state.state_fence:
+                refusal = refused(row, ErrorCode.FENCED_STATE_EPOCH)
+        refusal = refusal or self.unknown(row)
+        if refusal is not None or state is None:
+            return self.at_once(token, refusal)
+        # A write leaves the leader epoch as it is: the first thing that a leader does is to read.
+        leader_epoch = state.snapshot.leader_epoch
+        limit = self.config.snapshot_update_records_per_snapshot
+        record = change(state, row, leader_epoch, limit, now_ms)
+        return self.write_record(key, record, token, StateOutcome(row.topic_id, row.partition))
+
+    def read_state(
+        self, group_id: str, row: ReadState, token: int, now_ms: int
+    ) -> Result[StateRead]:
+        """Read a state; the epoch of a new leader is stored. Errors: INVALID_REQUEST, FENCED_LEADER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+        key, state = self.find(group_id, row)
+        refusal = self.invalid(row)
+        if refusal is None and state is None:
+            refusal = refused(row, ErrorCode.INVALID_REQUEST, READ_UNINITIALIZED)
+        elif refusal is None and state is not None and row.leader_epoch < state.leader_fence:
+            refusal = refused(row, ErrorCode.FENCED_LEADER_EPOCH)
+        refusal = refusal or self.unknown(row)
+        if refusal is not None or state is None:
+            assert refusal is not None
+            return self.at_once(
+                token,
+                StateRead(row.topic_id, row.partition, refusal.error_code, refusal.error_message),
+            )
+        snapshot = state.snapshot
+        answer = StateRead(
+            row.topic_id,
+            row.partition,
+            state_epoch=snapshot.state_epoch,
+            start_offset=snapshot.start_offset,
+            state_batches=snapshot.state_batches,
+        )
+        if row.leader_epoch in (-1, state.leader_fence):
+            return self.when_committed(key, token, answer)
+        asked = WriteState(
+            row.topic_id,
+            row.partition,
+            snapshot.state_epoch,
+            row.leader_epoch,
+            snapshot.start_offset,
+            (),
+            snapshot.delivery_complete_count,
+        )
+        limit = self.config.snapshot_update_records_per_snapshot
+        record = change(state, asked, row.leader_epoch, limit, now_ms)
+        return self.write_record(key, record, token, answer)
+
+    def read_summary(self, group_id: str, row: ReadState, token: int) -> Result[StateSummary]:
+        """Read a state without its batches. Errors: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION."""
+        key, state = self.find(group_id, row)
+        refusal = self.invalid(row) or self.unknown(row)
+        if refusal is not None:
+            answer = StateSummary(
+                row.topic_id, row.partition, refusal.error_code, refusal.error_message
+            )
+        elif state is None:
+            answer = StateSummary(row.topic_id, row.partition, delivery_complete_count=0)
+        else:
+            answer = state.summary(row.topic_id, row.partition)
+        return self.when_committed(key, token, answer)
+
+    def delete_state(self, group_id: str, row: StatePartition, token: int) -> Result[StateOutcome]:
+        """Remove a state, if there is one. Errors: UNKNOWN_TOPIC_OR_PARTITION."""
+        key, state = self.find(group_id, row)
+        refusal = self.invalid(row) or self.unknown(row)
+        if refusal is not None:
+            return self.at_once(token, refusal)
+        answer = StateOutcome(row.topic_id, row.partition)
+        if state is None:
+            return self.when_committed(key, token, answer)
+        return self.write_record(key, None, token, answer)
+
+    def keys_of(self, topic_ids: Collection[bytes]) -> Iterator[list[ShareKey]]:
+        """The share partitions of topics, so many at a time as are removed in one batch."""
+        keys = [key for key in self.states if key.topic_id in topic_ids]
+        for begin in range(0, len(keys), RECORDS_PER_BATCH):
+            yield keys[begin : begin + RECORDS_PER_BATCH]
+
+    def remove(self, keys: Collection[ShareKey]) -> Result[Any]:
+        """Remove states whose topic does not exist any more."""
+        records = [ShareRecord(key, None) for key in keys if self.latest(key) is not None]
+        return self.write_records(records) if records else Result()
+
+    # What an operation needs
+
+    def latest(self, key: ShareKey) -> ShareState | None:
+        """The state after all that is on its way to the log."""
+        changes = self.changes.get(key)
+        return self.states.get(key) if changes is None else changes.latest
+
+    def find(self, group_id: str, row: StatePartition) -> tuple[ShareKey, ShareState | None]:
+        key = ShareKey(group_id, row.topic_id, row.partition)
+        return key, self.latest(key)
+
+    def invalid(self, row: StatePartition) -> StateOutcome | None:
+        if row.partition < 0:
+            return refused(row, ErrorCode.INVALID_REQUEST, NEGATIVE_PARTITION)
+        return None
+
+    def unknown(self, row: StatePartition) -> StateOutcome | None:
+        if row.partition >= self.partitions_of(row.topic_id):
+            return refused(row, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return None
+
+    def at_once(self, token: int, answer: Any) -> Result[Any]:
+        result: Result[Any] = Result()
+        result.reply(token, answer)
+        return result
+
+    def when_committed(self, key: ShareKey, token: int, answer: Any) -> Result[Any]:
+        """Answer when all changes that the answer shows are committed."""
+        changes = self.changes.get(key)
+        if changes is None:
+            return self.at_once(token, answer)
+        changes.waiting[-1].replies.append((token, answer))
+        return Result()
+
+    def write_record(
+        self, key: ShareKey, value: Snapshot | Update | None, token: int, answer: Any
+    ) -> Result[Any]:
+        result = self.write_records([ShareRecord(key, value)])
+        result.ticket[0].replies.append((token, answer))
+        return result
+
+    def write_records(self, records: list[ShareRecord]) -> Result[Any]:
+        """Write records of different share partitions as one batch, and count them as done in `latest`."""
+        limit = self.config.snapshot_update_records_per_snapshot
+        ticket = []
+        for record in records:
+            key = record.key
+            one = Change(record)
+            ticket.append(one)
+            latest = after(self.latest(key), record.value, limit)
+            changes = self.changes.get(key)
+            if changes is None:
+                self.changes[key] = Changes([one], latest)
+            else:
+                changes.waiting.append(one)
+                changes.latest = latest
+        result: Result[Any] = Result()
+        result.write(records, ticket)
+        return result
+
+    # Called by the runtime
+
+    def encode(self, record: ShareRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> ShareRecord | None:
+        return decode_record(key, value)
+
+    def replay(self, record: ShareRecord, position: int, producer_id: int = -1) -> None:
+        """Apply a committed record."""
+        key, value = record
+        limit = self.config.snapshot_update_records_per_snapshot
+        state = after(self.states.get(key), value, limit)
+        if state is None:
+            self.states.pop(key, None)
+        else:
+            self.states[key] = state
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None:
+        """There are no transactions in this topic."""
+
+    def completed(self, ticket: list[Change], error: ErrorCode, now_ms: int) -> Result[Any]:
+        """Answer who waited for a batch; after a timeout, a later call says what became of it."""
+        result: Result[Any] = Result()
+        for one in ticket:
+            for token, answer in one.replies:
+                result.reply(token, answer if not error else failed(answer, error))
+            one.replies.clear()
+            if error is not ErrorCode.REQUEST_TIMED_OUT:
+                self.forget(one, error)
+        return result
+
+    def forget(self, one: Change, error: ErrorCode) -> None:
+        """Take a change off the list. If it failed, those behind it go on from the state before it."""
+        key = one.record.key
+        changes = self.changes[key]
+        changes.waiting.remove(one)
+        if not changes.waiting:
+            del self.changes[key]
+        elif error:
+            limit = self.config.snapshot_update_records_per_snapshot
+            changes.latest = self.states.get(key)
+            for each in changes.waiting:
+                changes.latest = after(changes.latest, each.record.value, limit)
+
+    def fire(self, timer: Timer, now_ms: int) -> Result[Any]:
+        """Do what is due from time to time."""
+        if timer.op_name == COLD_SNAPSHOTS:
+            result = self.cold_snapshots(now_ms)
+            interval_ms = self.config.cold_partition_snapshot_interval_ms
+        else:
+            result = Result()
+            result.effects.append(PRUNE)
+            interval_ms = self.config.prune_interval_ms
+        result.timers.append(Timer(timer.op_name, (), now_ms + interval_ms))
+        return result
+
+    def cold_snapshots(self, now_ms: int) -> Result[Any]:
+        """Write the state of share partitions anew whose last snapshot is old, so that the records before can go.
+
+        Shape: nothing if all of them have been written anew since they last changed, which a quiet topic would be
+        for ever. At most so many at a time; the rest come next time.
+        """
+        interval_ms = self.config.cold_partition_snapshot_interval_ms
+        snapshots = [state.snapshot for state in self.states.values()]
+        if all(each.create_timestamp != each.write_timestamp for each in snapshots):
+            return Result()
+        records = []
+        for key, state in self.states.items():
+            snapshot = state.snapshot
+            if key not in self.changes and now_ms - snapshot.write_timestamp >= interval_ms:
+                again = snapshot._replace(
+                    snapshot_epoch=snapshot.snapshot_epoch + 1, write_timestamp=now_ms
+                )
+                records.append(ShareRecord(key, again))
+                if len(records) == RECORDS_PER_BATCH:
+                    break
+        return self.write_records(records) if records else Result()
+
+    def loaded(self, now_ms: int) -> Result[Any]:
+        """Begin to prune and to write cold snapshots."""
+        result: Result[Any] = Result()
+        config = self.config
+        result.timers.append(Timer(PRUNE, (), now_ms + config.prune_interval_ms))
+        result.timers.append(
+            Timer(COLD_SNAPSHOTS, (), now_ms + config.cold_partition_snapshot_interval_ms)
+        )
+        return result
+
+    def unload(self, now_ms: int) -> Iterator[Result[Any]]:
+        """Nobody waits here but for the log, which the runtime answers."""
+        return iter(())
+
+    def shift_time(self, delta_ms: int) -> None:
+        """Times here are of the wall clock, and stored as such."""
+
+    # Pruning
+
+    def is_needed(self, record: ShareRecord) -> bool:
+        """Whether the state cannot be made without a committed record.
+
+        Shape: those of the latest snapshot are needed, and a tombstone is not if everything before it is gone. While
+        a share partition has changes on their way, all of its records are.
+        """
+        if record.key in self.changes:
+            return True
+        state = self.states.get(record.key)
+        if record.value is None or state is None:
+            return False
+        return record.value.snapshot_epoch == state.snapshot.snapshot_epoch
+
+
+def refused(row: StatePartition, error: ErrorCode, message: str = "") -> StateOutcome:
+    return StateOutcome(row.topic_id, row.partition, error, message or MESSAGES[error])
+
+
+def failed(answer: StateOutcome, error: ErrorCode) -> StateOutcome:
+    """The answer to what could not be written. Source: CoordinatorOperationExceptionHelper."""
+    meant = WRITE_ERRORS.get(error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return type(answer)(answer.topic_id, answer.partition, meant, meant.name)

@@ -1,0 +1,223 @@
+"""The share coordinator for those who ask: finds the shard, and refuses what belongs elsewhere.
+
+The state of a share partition belongs to the broker that leads its partition of __share_group_state.
+Source: ShareCoordinatorService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from typing import Any, TypeVar
+
+from kwire.errors import ErrorCode
+from kwire.records.batch import iter_batches
+from kwire.types import uuid_to_str
+
+from ..clock import Clock
+from ..metadata.image import MetadataImage
+from ..metadata.internal_topics import SHARE_GROUP_STATE_TOPIC
+from ..turns import Steps, Turns
+from .group.partitioner import partition_for
+from .result import Result
+from .runtime import CoordinatorLog, CoordinatorRuntime
+from .share.config import ShareCoordinatorConfig
+from .share.rows import (
+    InitializeState,
+    ReadState,
+    StateOutcome,
+    StatePartition,
+    StateRead,
+    StateSummary,
+    WriteState,
+)
+from .share.shard import PRUNE, ShareShard
+
+OutcomeT = TypeVar("OutcomeT", bound=StateOutcome)
+
+#: Answers of a row, or a future of it.
+Answer = Any
+
+
+class ShareCoordinator:
+    """All share partitions whose state this broker keeps.
+
+    Shape: each operation returns its row, or an awaitable of it if it has to wait.
+    `state_topic_partitions` is the topic's real count once it exists; the broker sets it. `delete_before(partition,
+    offset)` removes the records of a partition of __share_group_state before an offset.
+    """
+
+    def __init__(
+        self,
+        config: ShareCoordinatorConfig,
+        coordinator_log: CoordinatorLog,
+        clock: Clock,
+        metadata: Callable[[], MetadataImage],
+        delete_before: Callable[[int, int], None],
+        turns: Turns | None = None,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self.delete_before = delete_before
+        self.coordinator_log = coordinator_log
+        self.state_topic_partitions = config.state_topic_partitions
+        self.runtime: CoordinatorRuntime[ShareShard] = CoordinatorRuntime(
+            SHARE_GROUP_STATE_TOPIC,
+            coordinator_log,
+            clock,
+            lambda partition: ShareShard(partition, self.config, self.partitions_of),
+            lambda: self.config.write_timeout_ms,
+            self.perform,
+            turns,
+        )
+
+    # Called by the broker
+
+    def lead(self, partition: int, leader_epoch: int) -> None:
+        """Start to keep the states of a partition of __share_group_state."""
+        self.runtime.lead(partition, leader_epoch)
+
+    def resign(self, partition: int) -> None:
+        """Stop keeping the states of a partition."""
+        self.runtime.resign(partition)
+
+    def reconfigure(self, config: ShareCoordinatorConfig) -> None:
+        """Apply changed settings."""
+        self.config = config
+        for _, shard in self.runtime.active():
+            shard.config = config
+
+    def topics_deleted(self, topic_ids: Collection[bytes]) -> None:
+        """Remove the states of deleted topics, in turns. Source: ShareCoordinatorService.onTopicsDeleted."""
+        self.runtime.turns.start(self._remove(frozenset(topic_ids)), "deleted topics")
+
+    def _remove(self, topic_ids: frozenset[bytes]) -> Steps[None]:
+        for partition, shard in self.runtime.active():
+            yield
+            for keys in shard.keys_of(topic_ids):
+                yield
+                if self.runtime.shard(partition) is shard:
+                    self.runtime.start(
+                        partition,
+                        lambda shard, now_ms, keys=keys: shard.remove(keys),  # type: ignore[misc]
+                    )
+
+    def close(self) -> None:
+        """Give up all partitions."""
+        self.runtime.close()
+
+    # Where a state is
+
+    def partitions_of(self, topic_id: bytes) -> int:
+        """How many partitions a topic has; 0 if there is none with this id."""
+        topic = self.metadata().topics_by_id.get(topic_id)
+        return 0 if topic is None else len(topic.partitions)
+
+    def partition_for(self, key: str) -> int:
+        """Return the partition of __share_group_state that a share partition belongs to, by its `coordinator_key`."""
+        return partition_for(key, self.state_topic_partitions)
+
+    # Operations
+
+    def initialize_state(self, group_id: str, row: InitializeState) -> Answer:
+        """Create a state, or begin anew; see ShareShard.initialize_state."""
+        return self._run(
+            group_id,
+            row,
+            StateOutcome,
+            lambda shard, token, now_ms: shard.initialize_state(group_id, row, token, now_ms),
+        )
+
+    def write_state(self, group_id: str, row: WriteState) -> Answer:
+        """Change a state; see ShareShard.write_state."""
+        return self._run(
+            group_id,
+            row,
+            StateOutcome,
+            lambda shard, token, now_ms: shard.write_state(group_id, row, token, now_ms),
+        )
+
+    def read_state(self, group_id: str, row: ReadState) -> Answer:
+        """Read a state, and store the epoch of a new leader; see ShareShard.read_state."""
+        return self._run(
+            group_id,
+            row,
+            StateRead,
+            lambda shard, token, now_ms: shard.read_state(group_id, row, token, now_ms),
+        )
+
+    def read_summary(self, group_id: str, row: ReadState) -> Answer:
+        """Read a state without its batches; see ShareShard.read_summary."""
+        return self._run(
+            group_id,
+            row,
+            StateSummary,
+            lambda shard, token, now_ms: shard.read_summary(group_id, row, token),
+        )
+
+    def delete_state(self, group_id: str, row: StatePartition) -> Answer:
+        """Remove a state; see ShareShard.delete_state."""
+        return self._run(
+            group_id,
+            row,
+            StateOutcome,
+            lambda shard, token, now_ms: shard.delete_state(group_id, row, token),
+        )
+
+    def _run(
+        self,
+        group_id: str,
+        row: StatePartition,
+        kind: type[OutcomeT],
+        operation: Callable[[ShareShard, int, int], Result[OutcomeT]],
+    ) -> Answer:
+        """Errors: INVALID_GROUP_ID for "", NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
+        error = ErrorCode.INVALID_GROUP_ID
+        if group_id:
+            partition = self.partition_for(coordinator_key(group_id, row))
+            shard = self.runtime.shard(partition)
+            if not isinstance(shard, ErrorCode):
+                return self.runtime.run(partition, operation)
+            error = shard
+        return kind(row.topic_id, row.partition, error, error.name)
+
+    # What a shard asks for
+
+    def perform(self, partition: int, leader_epoch: int, effect: object) -> None:
+        """Remove records that are not needed any more."""
+        assert effect == PRUNE
+        self.runtime.turns.start(self._prune(partition), SHARE_GROUP_STATE_TOPIC)
+
+    def _prune(self, partition: int) -> Generator[None, None, None]:
+        """Find the first record that is needed, from the log's start, and remove those before its batch."""
+        shard = self.runtime.shard(partition)
+        if isinstance(shard, ErrorCode):
+            return
+        needless = -1
+        for stored in self.coordinator_log.read_all(partition):
+            for batch in iter_batches(stored):
+                yield
+                if self.runtime.shard(partition) is not shard:
+                    return
+                header = batch.header
+                if header.codec or self._is_needed(shard, batch):
+                    break
+                needless = header.base_offset + header.last_offset_delta + 1
+            else:
+                continue
+            break
+        if needless >= 0:
+            self.delete_before(partition, needless)
+
+    def _is_needed(self, shard: ShareShard, batch: Any) -> bool:
+        if batch.header.is_control:
+            return False
+        for record in batch.records():
+            decoded = None if record.key is None else shard.decode(record.key, record.value)
+            if decoded is not None and shard.is_needed(decoded):
+                return True
+        return False
+
+
+def coordinator_key(group_id: str, row: StatePartition) -> str:
+    """The key by which FindCoordinator is asked. Source: SharePartitionKey.asCoordinatorKey."""
+    return f"{group_id}:{uuid_to_str(row.topic_id)}:{row.partition}"

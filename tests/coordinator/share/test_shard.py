@@ -1,0 +1,225 @@
+"""The share coordinator's machine: cases of Apache Kafka's ShareCoordinatorShardTest, and writes on their way."""
+
+from __future__ import annotations
+
+import pytest
+
+from kwire.errors import ErrorCode
+from server.coordinator.share.records import ShareRecord, Snapshot, Update
+from server.coordinator.share.rows import StateBatch
+from server.coordinator.share.shard import COLD_SNAPSHOTS, PRUNE
+from tests.coordinator.share.machine import KEY, TOPIC, Machine
+
+NONE = ErrorCode.NONE
+
+
+def test_initialized_state_is_a_snapshot_without_batches() -> None:
+    machine = Machine()
+    assert machine.initialize(3, 10).error_code == NONE
+    assert machine.written() == [
+        ShareRecord(KEY, Snapshot(0, 3, 0, 10, 0, machine.now, machine.now))
+    ]
+
+
+def test_unknown_start_offset_has_an_unknown_count() -> None:
+    machine = Machine()
+    machine.initialize(0, -1)
+    assert machine.summary().start_offset == -1
+    assert machine.summary().delivery_complete_count == -1
+
+
+def test_repeated_initialization_is_the_next_snapshot() -> None:
+    machine = Machine()
+    machine.initialize(0, 10)
+    machine.initialize(1, 20)
+    value = machine.written()[-1].value
+    assert isinstance(value, Snapshot)
+    assert (value.snapshot_epoch, value.state_epoch, value.start_offset) == (1, 1, 20)
+
+
+def test_write_is_an_update_with_the_leader_epoch_that_read() -> None:
+    machine = Machine()
+    machine.initialize()
+    machine.read(leader_epoch=5)
+    machine.write((0, 10, 0, 1), leader_epoch=7, complete=4)
+    assert [each.value for each in machine.written()[1:]] == [
+        Update(0, 5, 0, 0),
+        Update(0, 5, 0, 4, (StateBatch(0, 10, 0, 1),)),
+    ]
+
+
+def test_write_without_initialization_is_refused() -> None:
+    machine = Machine()
+    answer = machine.write((0, 10, 0, 1))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_message == "Write operation on uninitialized share partition not allowed."
+    assert not machine.log
+
+
+@pytest.mark.parametrize(
+    ("epochs", "error"),
+    [
+        ({"leader_epoch": 4, "state_epoch": 2}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"leader_epoch": 5, "state_epoch": 1}, ErrorCode.FENCED_STATE_EPOCH),
+        ({"leader_epoch": -1, "state_epoch": -1}, NONE),
+        ({"leader_epoch": 5, "state_epoch": 2}, NONE),
+    ],
+)
+def test_writes_of_earlier_epochs_are_refused(epochs: dict[str, int], error: ErrorCode) -> None:
+    machine = Machine()
+    machine.initialize(2)
+    machine.read(leader_epoch=5)
+    assert machine.write((0, 1, 0, 1), **epochs).error_code == error
+
+
+def test_unknown_partition_is_refused() -> None:
+    machine = Machine()
+    assert machine.initialize(partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert machine.initialize(partition=-1).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_read_of_an_earlier_leader_is_refused() -> None:
+    machine = Machine()
+    machine.initialize()
+    assert machine.read(leader_epoch=3).error_code == NONE
+    assert machine.read(leader_epoch=2).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert machine.read(leader_epoch=3).error_code == NONE
+    assert len(machine.log) == 2  # the second read of the same leader writes nothing
+
+
+def test_read_before_initialization_is_refused() -> None:
+    assert Machine().read().error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_after_so_many_updates_a_snapshot_has_everything() -> None:
+    machine = Machine(snapshot_update_records_per_snapshot=2)
+    machine.initialize()
+    for offset in range(0, 30, 10):
+        machine.write((offset, offset + 9, 2, 1), complete=offset)
+    machine.write((30, 39, 0, 2), start=5, complete=35)
+    kinds = [type(each.value) for each in machine.written()]
+    assert kinds == [Snapshot, Update, Update, Snapshot, Update]
+    value = machine.written()[3].value
+    assert isinstance(value, Snapshot)
+    assert value.snapshot_epoch == 1
+    assert value.state_batches == (StateBatch(0, 29, 2, 1),)
+    state = machine.read()
+    assert state.start_offset == 5
+    assert state.state_batches == (StateBatch(5, 29, 2, 1), StateBatch(30, 39, 0, 2))
+
+
+def test_summary_of_what_was_never_initialized_is_empty() -> None:
+    answer = Machine().summary()
+    assert (answer.error_code, answer.start_offset, answer.state_epoch) == (NONE, -1, 0)
+
+
+def test_deleted_state_is_gone() -> None:
+    machine = Machine()
+    machine.initialize()
+    assert machine.delete().error_code == NONE
+    assert machine.written()[-1] == ShareRecord(KEY, None)
+    assert machine.write((0, 1, 0, 1)).error_code == ErrorCode.INVALID_REQUEST
+    length = len(machine.log)
+    assert machine.delete().error_code == NONE
+    assert len(machine.log) == length
+
+
+def test_restarted_machine_goes_on() -> None:
+    machine = Machine(snapshot_update_records_per_snapshot=3)
+    machine.initialize()
+    machine.read(leader_epoch=2)
+    for count in range(1, 8):
+        machine.write((count, count + 3, 0, count), leader_epoch=2, complete=count)
+    before = machine.shard.states
+    machine.shard = machine.loaded_shard()
+    assert machine.shard.states == before
+    assert machine.write((0, 1, 0, 1), leader_epoch=1).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_write_on_its_way_counts_for_the_next_but_answers_wait() -> None:
+    machine = Machine()
+    machine.initialize()
+    machine.hold = True
+    assert machine.read(leader_epoch=1) is None
+    refused = machine.write((0, 1, 0, 1), leader_epoch=0)
+    assert refused.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert machine.write((0, 5, 2, 1), leader_epoch=1) is None
+    assert machine.read(leader_epoch=1) is None
+    machine.commit()
+    assert machine.answers[2].error_code == NONE
+    machine.commit()
+    assert machine.answers[5].state_batches == (StateBatch(0, 5, 2, 1),)
+    assert not machine.shard.changes
+
+
+def test_failed_write_is_forgotten_and_what_follows_is_decided_without_it() -> None:
+    machine = Machine()
+    machine.initialize()
+    machine.hold = True
+    machine.read(leader_epoch=9)
+    machine.write((0, 5, 2, 1), leader_epoch=9)
+    machine.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert machine.answers[2].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    machine.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert machine.answers[3].error_code == ErrorCode.NOT_COORDINATOR
+    machine.hold = False
+    assert machine.read(leader_epoch=0).state_batches == ()
+
+
+def test_timed_out_write_is_answered_once_and_counts_when_it_is_committed() -> None:
+    machine = Machine()
+    machine.initialize()
+    machine.hold = True
+    machine.write((0, 5, 2, 1))
+    machine.time_out()
+    assert machine.answers[2].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    machine.commit()
+    machine.hold = False
+    assert machine.read().state_batches == (StateBatch(0, 5, 2, 1),)
+
+
+def test_states_of_deleted_topics_are_removed() -> None:
+    machine = Machine()
+    machine.initialize()
+    machine.initialize(partition=1)
+    for keys in list(machine.shard.keys_of({TOPIC})):
+        machine.apply(machine.shard.remove(keys))
+    assert not machine.shard.states
+    assert [each.value for each in machine.written()[2:]] == [None, None]
+
+
+def test_cold_state_is_written_again_while_others_change() -> None:
+    machine = Machine(cold_partition_snapshot_interval_ms=1_000)
+    machine.initialize()
+    machine.write((0, 5, 2, 1))
+    machine.clock.advance(500)
+    machine.initialize(partition=1)
+    machine.fire(COLD_SNAPSHOTS)
+    value = machine.written()[-1].value
+    assert isinstance(value, Snapshot)
+    assert (value.snapshot_epoch, value.state_batches) == (1, (StateBatch(0, 5, 2, 1),))
+    assert value.write_timestamp == machine.now != value.create_timestamp
+    length = len(machine.log)
+    machine.fire(COLD_SNAPSHOTS)  # both are old now
+    machine.fire(COLD_SNAPSHOTS)  # all were written again: quiet
+    assert len(machine.log) == length + 2
+    assert COLD_SNAPSHOTS in machine.timers
+
+
+def test_records_before_the_snapshot_are_not_needed() -> None:
+    machine = Machine(snapshot_update_records_per_snapshot=1)
+    machine.initialize()
+    machine.write((0, 5, 2, 1))
+    machine.write((6, 7, 2, 1))
+    machine.write((8, 9, 2, 1))
+    needed = [machine.shard.is_needed(each) for each in machine.written()]
+    assert needed == [False, False, True, True]
+    machine.delete()
+    assert not any(machine.shard.is_needed(each) for each in machine.written())
+
+
+def test_pruning_is_asked_for_from_time_to_time() -> None:
+    machine = Machine()
+    machine.fire(PRUNE)
+    assert machine.effects == [PRUNE]
+    assert PRUNE in machine.timers
