@@ -37,6 +37,8 @@ from .problems import DATA_LOSS, Problem, whole_text
 from .segments import read_stream
 from .session import kafka_options, start_session
 from .storage import StillHeld, is_local
+from .tables.follower import Follower
+from .tables.options import formats
 
 __all__ = ["add_arguments", "run"]
 
@@ -70,6 +72,7 @@ def check_starting_offsets(
 
 def run(options: Namespace) -> int:
     """Archive, or compact an archive; returns the exit code."""
+    formats(options)
     if options.compact:
         if is_local(options.path):
             Archive(options.path).refresh()  # to say so before Spark is started if there is none
@@ -100,10 +103,24 @@ def compact_archive(spark: SparkSession, options: Namespace) -> int:
     """Compact, and print what was done."""
     archive = Archive(options.path)
     topics = topic_names(options) or None
-    before, after = compact(spark, archive, topics, options.target_size << 20, options.compression)
-    deleted = sweep_replaced(archive, options.keep_replaced)
+    tables = Follower(archive, options)
+    tables.check_all()
+    try:
+        before, after = compact(
+            spark, archive, topics, options.target_size << 20, options.compression
+        )
+        deleted = _swept(archive, tables, options)
+    finally:
+        tables.close()
     print(f"{before} files became {after}; {deleted} files replaced earlier were deleted")
     return 0
+
+
+def _swept(archive: Archive, tables: Follower, options: Namespace) -> int:
+    """Bring the tables up to date, and delete files that neither they nor the archive name any more; returns how many."""
+    tables.follow()
+    tables.expire(options.keep_replaced)
+    return sweep_replaced(archive, options.keep_replaced, tables.is_free)
 
 
 def archive_topics(spark: SparkSession, cluster: Cluster | LogCluster, options: Namespace) -> int:
@@ -140,7 +157,10 @@ def _archive(
     options: Namespace,
 ) -> int:
     job = _Job(spark, cluster, archive, held, options)
-    code = job.run()
+    try:
+        code = job.run()
+    finally:
+        job.tables.close()
     print(f"archived {job.rows:,} rows in {job.files:,} files to {archive.path}")
     return code
 
@@ -164,12 +184,13 @@ class _Job:
         self.go_on = options.on_data_loss == "go-on"
         self.checks = Checks(cluster, archive, options)
         self.checkpoint = self.checks.checkpoint
+        self.tables = Follower(archive, options)
         self.rows = self.files = 0
 
     def run(self) -> int:
         """Remove what killed runs left behind, then archive until the query ends."""
         sweep(self.archive, _token(self.options, ""))
-        sweep_replaced(self.archive, self.options.keep_replaced)
+        _swept(self.archive, self.tables, self.options)
         options, start = self.options, self.query().start
         bar = Bar("archive", self._left()) if options.once and is_shown(options.quiet) else None
         try:
@@ -293,6 +314,7 @@ class _Job:
                 f"another job is also archiving to {self.archive.path}: {error}; run one at a time"
             ) from error
         storage.delete(f"{STAGING}/{token}")
+        self.tables.follow()
         self.rows += sum(entry.rows for entry in entries)
         self.files += len(found)
         for entry in entries:

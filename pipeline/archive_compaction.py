@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -135,10 +135,15 @@ def _merged(run: Run, files: list[ArchiveFile]) -> Entry:
     )
 
 
-def sweep_replaced(archive: Archive, keep_ms: int) -> int:
-    """Delete files that were replaced at least `keep_ms` ago, so that nobody reads them any more; returns how many."""
+def sweep_replaced(
+    archive: Archive, keep_ms: int, is_free: Callable[[str], bool] = lambda path: True
+) -> int:
+    """Delete files that were replaced at least `keep_ms` ago, so that nobody reads them any more; returns how many.
+
+    Those that `is_free` refuses, because a table may name them, stay.
+    """
     before = time.time_ns() // 1_000_000 - keep_ms
-    old = [path for path, at in archive.replaced().items() if at <= before]
+    old = [path for path, at in archive.replaced().items() if at <= before and is_free(path)]
     for path in old:
         archive.storage.delete(path)
     if old:

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from .durations import duration_ms
 from .offsets import Offsets
 from .options import add_cluster, add_reading, add_spark, add_topics, positive
+from .tables.options import add_tables
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -77,6 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=86_400_000,
         help="how long replaced files are kept for readers that still use them (default: 1d)",
     )
+    add_tables(parser, several=True)
     add_spark(parser)
 
 

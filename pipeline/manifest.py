@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -291,6 +291,22 @@ class Archive:
     def replaced(self) -> dict[str, int]:
         """Files that no longer count but still exist -> since when, in ms since 1970."""
         return dict(self._known.replaced)
+
+    @property
+    def number(self) -> int:
+        """The number of the newest commit."""
+        return self._known.number
+
+    def commits(self, first: int) -> Iterator[dict[str, Any]]:
+        """The commits from a number on, up to the newest one known, as they are stored. Raises Problem for damaged ones."""
+        for number in range(first, self.number + 1):
+            name = _name(number)
+            yield self._parsed(name, self._commit_text(number) or b"")
+
+    def checksum(self, number: int) -> str:
+        """The checksum of a commit, which no other commit of any archive has, except the first one's."""
+        tree = self._parsed(_name(number), self._commit_text(number) or b"")
+        return tree.get(CHECKSUM) or _checksum(tree)
 
     def commit_batch(
         self, entries: Iterable[Entry], batch: int, topic_ids: Mapping[str, str] | None = None

@@ -116,7 +116,7 @@ def archived(path: Path | str) -> list[Record]:
             location = Path(path, file.path)
             table = pyarrow.parquet.read_table(location, partitioning=None)
             assert (table.num_rows, location.stat().st_size) == (file.rows, file.size)
-            records = list(_records(entry.topic, table.to_pylist()))
+            records = list(records_of(entry.topic, table.to_pylist()))
             assert [r.offset for r in records] == sorted(r.offset for r in records)
             assert (records[0].offset, records[-1].offset) == (file.first_offset, file.last_offset)
             assert {r.partition for r in records} == {entry.partition}
@@ -130,10 +130,11 @@ def archived(path: Path | str) -> list[Record]:
 def rows_of(frame: DataFrame) -> list[Record]:
     """The records of a frame with the kafka source's columns."""
     rows = [row.asDict(recursive=True) for row in frame.collect()]
-    return sorted(record for row in rows for record in _records(row["topic"], [row]))
+    return sorted(record for row in rows for record in records_of(row["topic"], [row]))
 
 
-def _records(topic: str, rows: Iterable[dict[str, object]]) -> Iterator[Record]:
+def records_of(topic: str, rows: Iterable[dict[str, object]]) -> Iterator[Record]:
+    """Rows with the columns of the kafka source, as records."""
     for row in rows:
         values = dict(row)
         headers = tuple((h["key"], _bytes(h["value"])) for h in values["headers"] or ())  # type: ignore[attr-defined]

@@ -57,7 +57,7 @@ def archive(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Archi
 
 
 def parquet_files(path: Path) -> set[str]:
-    return {str(file.relative_to(path)) for file in path.glob("topic=*/**/*.parquet")}
+    return {str(file.relative_to(path)) for file in path.glob("topic=*/date=*/**/*.parquet")}
 
 
 def named_files(path: Path) -> set[str]:

@@ -1,6 +1,6 @@
-"""The archive while its driver and broker are killed: it has each acknowledged record once.
+"""The archive and its tables while driver and broker are killed: each has each acknowledged record once.
 
-KWIRE_LONG=1 kills both 20 times, KWIRE_KILLS=N N times; KWIRE_SEED=N chooses when. A line for each kill goes to standard
+KWIRE_LONG=1 kills both 40 times, KWIRE_KILLS=N N times; KWIRE_SEED=N chooses when. A line for each kill goes to standard
 output (`pytest -s`).
 """
 
@@ -29,12 +29,13 @@ from kwire.pipeline.manifest import Archive
 from ..support.broker_process import REPOSITORY, BrokerProcess
 from .archive_model import Record, archived, create_topic, digest
 from .conftest import SMALL
+from .tables.table_model import BOTH, in_table, ranges_follow, ranges_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LONG = os.environ.get("KWIRE_LONG", "") not in ("", "0")
-KILLS = int(os.environ.get("KWIRE_KILLS", "20" if LONG else "1"))
+KILLS = int(os.environ.get("KWIRE_KILLS", "40" if LONG else "1"))
 SEED = int(os.environ.get("KWIRE_SEED", "0")) or random.randrange(1, 1 << 30)
 #: Seconds in which a batch must come about on a slow machine that does other things, too.
 PATIENCE_S = 240.0
@@ -159,7 +160,8 @@ def test_killed_driver_and_broker_leave_each_record_once(
     broker, path, log = new_broker(), tmp_path / "archive", tmp_path / "driver.log"
     chance = random.Random(SEED)
     create_topic(broker.bootstrap, topic, 3)
-    words = ["-b", broker.bootstrap, f"--topics={topic}", f"--path={path}", "--quiet"]
+    tables = [f"--table={format}" for format in BOTH]
+    words = ["-b", broker.bootstrap, f"--topics={topic}", f"--path={path}", "--quiet", *tables]
     # One batch follows another, so that most kills meet one.
     busy = [*words, "--interval=100ms", "--max-offsets-per-trigger=2000"]
     places: Counter[str] = Counter()
@@ -189,5 +191,10 @@ def test_killed_driver_and_broker_leave_each_record_once(
     )
     assert len(found) == len({(r.partition, r.offset) for r in found}) == len(wanted)
     assert digest(found) == digest(wanted)
+    for format in BOTH:
+        rows, said = in_table(path, format, topic), ranges_of(path, format, topic)
+        print(f"{format}: {len(rows):,} records, {len(said)} commits, sha256 {digest(rows)[:16]}")
+        assert digest(rows) == digest(wanted)
+        assert ranges_follow(said)
     named = {str(path / f.path) for e in Archive(path).entries() for f in e.files}
-    assert {str(file) for file in path.glob("topic=*/**/*.parquet")} == named
+    assert {str(file) for file in path.glob("topic=*/date=*/**/*.parquet")} == named

@@ -341,7 +341,7 @@ def test_two_jobs_at_once_archive_nothing_twice(
     desk.run()
     desk.wanted = [record for record in desk.wanted if record.offset >= 20]
     assert desk.is_exact()
-    files = {str(file) for file in desk.path.glob("topic=*/**/*.parquet")}
+    files = {str(file) for file in desk.path.glob("topic=*/date=*/**/*.parquet")}
     assert files == set(Archive(desk.path).files())
 
 

@@ -1,0 +1,179 @@
+"""What a table of a topic has to add and remove to follow an archive: rules over manifests and a table's own record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from ..manifest import Archive, ArchiveFile, Entry
+from ..problems import Problem
+
+#: Offsets of a topic's partitions by number, as text, because JSON has no other keys.
+Numbers = dict[str, int]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a table says of itself, written in each of its commits.
+
+    Shape: `commit` is the number of the archive's manifest that the table has reached, and `checksum` that manifest's, which
+    tells archives apart; it is empty where the table no longer knows. By partition: `first`, the first offset; `offsets`, the one that comes next; `rows`, the number of
+    records; `lost`, ranges (first and last) that the topic no longer had.
+    """
+
+    topic: str
+    commit: int
+    checksum: str
+    first: Numbers = field(default_factory=dict)
+    offsets: Numbers = field(default_factory=dict)
+    rows: Numbers = field(default_factory=dict)
+    lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    topic_id: str | None = None
+    #: The columns of the values (`values.ValueSchema.text`), or None where the table has the values as bytes.
+    schema: str | None = None
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @staticmethod
+    def of(text: str, table: str) -> State:
+        """Read what `text` wrote. Raises Problem if it is damaged."""
+        try:
+            tree: dict[str, Any] = json.loads(text)
+            state = State(**tree)
+            lost = {number: [(a, b) for a, b in some] for number, some in state.lost.items()}
+            if type(state.commit) is not int:
+                raise TypeError(f"commit is {state.commit!r}")
+        except (ValueError, TypeError, AttributeError) as error:
+            raise Problem(f"the table {table} is damaged: its property {STATE}: {error}") from error
+        return State(**{**tree, "lost": lost})
+
+
+#: The properties of a table's commits. Offsets and ranges have the form that Spark's kafka source takes.
+STATE = "kwire.state"
+COMMIT = "kwire.archive-commit"
+OFFSETS = "kwire.offsets"
+RANGES = "kwire.ranges"
+
+
+class Added(NamedTuple):
+    """A file, and the partition whose records it has."""
+
+    partition: int
+    file: ArchiveFile
+
+
+@dataclass(frozen=True)
+class Change:
+    """One commit of a table: files of the archive that come and go, and what the table says of itself afterwards."""
+
+    state: State
+    added: tuple[Added, ...]
+    removed: frozenset[str]
+    #: The first and the last offset that the commit adds, by partition.
+    ranges: dict[str, tuple[int, int]]
+
+    def properties(self) -> dict[str, str]:
+        """What the commit says of itself, for people who list a table's snapshots."""
+        topic = self.state.topic
+        return {
+            COMMIT: str(self.state.commit),
+            OFFSETS: json.dumps({topic: self.state.offsets}),
+            RANGES: json.dumps({topic: self.ranges}),
+        }
+
+
+def change(
+    archive: Archive,
+    topic: str,
+    known: State | None,
+    files: Callable[[], Collection[str]],
+    table: str,
+) -> Change | None:
+    """What brings a table of a topic to the archive's newest commit; None if nothing has changed.
+
+    `known` is what the table says, None if it is new, and `files` gives the paths of its files, which are asked for only where
+    files were replaced. Raises Problem if the table is of another archive, or has reached more than the archive has.
+    """
+    entries = archive.entries({topic})
+    live = {file.path: Added(entry.partition, file) for entry in entries for file in entry.files}
+    if known is None:
+        added, removed = tuple(live.values()), frozenset(files()) - live.keys()
+        if removed:
+            raise Problem(
+                f"the table {table} has files that are not this archive's: choose another table or archive"
+            )
+    else:
+        _check_same(archive, known, table)
+        news = [commit for commit in archive.commits(known.commit + 1) if _is_about(commit, topic)]
+        if not news:
+            return None
+        if not known.checksum or any(commit.get("removed") for commit in news):
+            there = set(files())
+            added = tuple(file for path, file in live.items() if path not in there)
+            removed = frozenset(there - live.keys())
+        else:
+            # A file may have come and gone again only with a commit that removes.
+            added = tuple(
+                live[file["path"]]
+                for commit in news
+                for entry in commit["added"]
+                if entry["topic"] == topic
+                for file in entry["files"]
+            )
+            removed = frozenset()
+    if not entries:
+        return None
+    state = _state(archive, topic, entries)
+    before = known.offsets if known is not None else {}
+    ranges = {
+        number: (before.get(number, state.first[number]), end - 1)
+        for number, end in state.offsets.items()
+        if end > before.get(number, state.first[number])
+    }
+    return Change(state, added, removed, ranges)
+
+
+def _is_about(commit: dict[str, Any], topic: str) -> bool:
+    return any(entry["topic"] == topic for entry in commit.get("added", ())) or any(
+        name == topic for name, *_ in commit.get("removed", ())
+    )
+
+
+def _check_same(archive: Archive, known: State, table: str) -> None:
+    if known.commit > archive.number:
+        raise Problem(
+            f"the table {table} has commit {known.commit} of its archive, and {archive.path} ends at {archive.number}:"
+            " it is another archive, or an older copy"
+        )
+    if known.checksum and archive.checksum(known.commit) != known.checksum:
+        raise Problem(
+            f"the table {table} is of another archive than {archive.path}: choose another table or archive"
+        )
+
+
+def _state(archive: Archive, topic: str, entries: Collection[Entry]) -> State:
+    first: Numbers = {}
+    offsets: Numbers = {}
+    rows: Numbers = {}
+    lost: dict[str, list[tuple[int, int]]] = {}
+    for entry in entries:
+        number = str(entry.partition)
+        first.setdefault(number, entry.first_offset)
+        offsets[number] = entry.last_offset + 1
+        rows[number] = rows.get(number, 0) + entry.rows
+        if entry.lost:
+            lost.setdefault(number, []).extend(entry.lost)
+    return State(
+        topic,
+        archive.number,
+        archive.checksum(archive.number),
+        first,
+        offsets,
+        rows,
+        lost,
+        archive.topic_ids().get(topic),
+    )

@@ -1,0 +1,218 @@
+"""A Delta table of a topic, with the archive's own files; partitioned by the day of the records' timestamps.
+
+The table's folder is the topic's in the archive, so that its log names the files by relative paths. The manifest that a
+commit has reached is also its application transaction (`txn`), Delta's own means against writing something twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from ..problems import Problem
+from .changes import COMMIT, OFFSETS, RANGES, STATE, Added, Change, State
+from .tables import Conflict, Snapshot, TableFile
+
+#: The application id of our transactions.
+APPLICATION = "kwire-archive"
+_DAY = re.compile(r"(?:^|/)date=([^/]+)/")
+
+
+class Delta:
+    """One Delta table, as of the last time it was looked at."""
+
+    format = "delta"
+
+    def __init__(
+        self, root: str, folder: str, schema: pa.Schema, settings: Mapping[str, str]
+    ) -> None:
+        """`folder` is the table's in the archive at `root`; `settings` are storage options of deltalake."""
+        self._folder = folder
+        self._topic = folder.removeprefix("topic=")
+        self._schema = schema.append(pa.field("date", pa.date32()))
+        self._settings = dict(settings)
+        self.name = f"{root}/{folder}"
+        self._table: DeltaTable | None = None
+
+    def open(self, *, create: bool) -> bool:
+        """Read the table's newest state; without `create`, False if there is no such table."""
+        try:
+            if self._table is not None:
+                self._table.update_incremental()
+                return True
+            if create:
+                self._table = DeltaTable.create(
+                    self.name,
+                    Schema.from_arrow(self._schema),
+                    mode="ignore",
+                    partition_by=["date"],
+                    storage_options=self._settings,
+                )
+            self._table = DeltaTable(self.name, storage_options=self._settings)
+        except TableNotFoundError:
+            return False
+        except (DeltaError, OSError) as error:
+            raise Problem(f"the Delta table {self.name} cannot be opened: {error}") from error
+        return True
+
+    @property
+    def _there(self) -> DeltaTable:
+        assert self._table is not None
+        return self._table
+
+    def state(self) -> State | None:
+        """See Table. Another program's commits say nothing of the archive, so the newest one that does counts."""
+        reached = self._there.transaction_version(APPLICATION)
+        for commit in self._there.history():
+            if (text := commit.get(STATE)) is not None:
+                state = State.of(text, self.name)
+                if reached != state.commit:
+                    raise Problem(
+                        f"the Delta table {self.name} is damaged: its transaction {APPLICATION} is at {reached}, its newest"
+                        f" commit of kwire at {state.commit}"
+                    )
+                return state
+        # Old commits are removed from the log, but not what they said of the transaction.
+        return None if reached is None else State(self._topic, reached, "")
+
+    def files(self) -> set[str]:
+        """See Table."""
+        return {f"{self._folder}/{path}" for path in self._actions().column("path").to_pylist()}
+
+    def _actions(self) -> pa.Table:
+        return pa.table(self._there.get_add_actions(flatten=True))
+
+    def described(self) -> Iterator[TableFile]:
+        """See Table."""
+        for row in self._actions().to_pylist():
+            stats = [
+                row.get(f"{end}.{name}")
+                for name in ("partition", "offset")
+                for end in ("min", "max")
+            ]
+            if None in stats:
+                raise Problem(
+                    f"the Delta table {self.name} has no statistics of {row['path']}, so that nobody knows its offsets"
+                )
+            partition, last_partition, first, last = stats
+            times = [row.get(f"{end}.timestamp") for end in ("min", "max")]
+            yield TableFile(
+                f"{self.name}/{row['path']}",
+                row["num_records"],
+                row["size_bytes"],
+                (partition, last_partition),
+                (first, last),
+                (_ms(times[0]), _ms(times[1])),
+            )
+
+    def commit(self, change: Change) -> None:
+        """See Table."""
+        added = [self._added(file, change) for file in change.added]
+        days = {path: _day(path) for path in change.removed}
+        removed = [
+            RemoveAction(
+                path=path.removeprefix(f"{self._folder}/"),
+                data_change=False,
+                deletion_timestamp=_now_ms(),
+                partition_values={"date": day},
+            )
+            for path, day in sorted(days.items())
+        ]
+        # Delta tries again by itself after another's commit, but then that one may have added the same files.
+        properties = CommitProperties(
+            custom_metadata={STATE: change.state.text(), **change.properties()},
+            max_commit_retries=0,
+            app_transactions=[Transaction(APPLICATION, change.state.commit)],
+        )
+        try:
+            self._there.create_write_transaction(
+                [*added, *removed],
+                "append",
+                self._there.schema(),
+                ["date"],
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise Conflict(f"the Delta table {self.name}: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Problem(f"the Delta table {self.name} cannot be written: {error}") from error
+
+    def _added(self, one: Added, change: Change) -> AddAction:
+        partition, file = one
+        ends = {
+            "minValues": (file.first_offset, file.first_timestamp_ms),
+            "maxValues": (file.last_offset, file.last_timestamp_ms),
+        }
+        names = ("partition", "offset", "timestamp")
+        statistics = {
+            "numRecords": file.rows,
+            **{
+                end: dict(zip(names, (partition, offset, _iso(stamp)), strict=True))
+                for end, (offset, stamp) in ends.items()
+            },
+            "nullCount": dict.fromkeys(names, 0),
+        }
+        return AddAction(
+            path=file.path.removeprefix(f"{self._folder}/"),
+            size=file.size,
+            partition_values={"date": _day(file.path)},
+            modification_time=_now_ms(),
+            # Files that replace others have the same records.
+            data_change=bool(change.ranges),
+            stats=json.dumps(statistics),
+        )
+
+    def snapshots(self) -> list[Snapshot]:
+        """See Table."""
+        return [
+            Snapshot(
+                commit["version"],
+                commit["timestamp"],
+                commit.get("operation", ""),
+                {name: commit[name] for name in (COMMIT, OFFSETS, RANGES) if name in commit},
+            )
+            for commit in reversed(self._there.history())
+        ]
+
+    def expire(self, before_ms: int) -> int:
+        """See Table. How long Delta keeps its log is a property of the table (`delta.logRetentionDuration`, 30 days).
+
+        So `before_ms` decides nothing here. What older versions name may be gone by then, as after Delta's VACUUM.
+        """
+        before = len(self._there.history())
+        self._there.create_checkpoint()
+        self._there.cleanup_metadata()
+        return before - len(DeltaTable(self.name, storage_options=self._settings).history())
+
+    def close(self) -> None:
+        """See Table."""
+        self._table = None
+
+
+def _day(path: str) -> str:
+    found = _DAY.search(path)
+    assert found is not None, path
+    return found[1]
+
+
+def _iso(ms: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _ms(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,217 @@
+"""An Apache Iceberg table of a topic, with the archive's own files; partitioned by the day of the records' timestamps.
+
+The catalog is any that pyiceberg knows. Files are added by what their footers say (`add_files`). What the table has reached is
+a property of the table, changed in the same commit that adds the files, so that it outlives its snapshots; each snapshot
+says it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.transforms import DayTransform
+from pyiceberg.types import PrimitiveType
+
+from ..problems import Problem
+from .changes import COMMIT, OFFSETS, RANGES, STATE, Change, State
+from .tables import Conflict, Snapshot, TableFile
+
+#: pyiceberg tries again by itself after another's commit, but then that one may have added the same files.
+PROPERTIES = {
+    TableProperties.COMMIT_NUM_RETRIES: "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+
+class Iceberg:
+    """One Iceberg table, as of the last time it was looked at."""
+
+    format = "iceberg"
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: tuple[str, ...],
+        root: str,
+        folder: str,
+        schema: pa.Schema,
+        day_of: str = "timestamp",
+    ) -> None:
+        """`root` is the archive's place, with a scheme, and `folder` the topic's; `day_of` is the column of the partitions."""
+        self._catalog = catalog
+        self._identifier = identifier
+        self._root = root
+        self._location = f"{root}/_iceberg/{folder}"
+        self._schema = schema
+        self._day_of = day_of
+        self.name = ".".join(identifier)
+        self._table: IcebergTable | None = None
+
+    def open(self, *, create: bool) -> bool:
+        """See Table."""
+        try:
+            self._table = self._catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            if not create:
+                return False
+            self._create()
+            self._table = self._catalog.load_table(self._identifier)
+        if self._table.properties.get(TableProperties.COMMIT_NUM_RETRIES) != "0":
+            with self._table.transaction() as work:
+                work.set_properties({TableProperties.COMMIT_NUM_RETRIES: "0"})
+        return True
+
+    def _create(self) -> None:
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(self._identifier[:-1])
+        with (
+            suppress(TableAlreadyExistsError),
+            self._catalog.create_table_transaction(
+                self._identifier, self._schema, location=self._location, properties=PROPERTIES
+            ) as work,
+            work.update_spec() as spec,
+        ):
+            spec.add_field(self._day_of, DayTransform(), "day")
+
+    @property
+    def _there(self) -> IcebergTable:
+        assert self._table is not None
+        return self._table
+
+    def state(self) -> State | None:
+        """See Table."""
+        text = self._there.properties.get(STATE)
+        return None if text is None else State.of(text, self.name)
+
+    def files(self) -> set[str]:
+        """See Table."""
+        return {self._path(file) for file in self._data_files()}
+
+    def _path(self, file: DataFile) -> str:
+        return file.file_path.removeprefix(f"{self._root}/")
+
+    def _data_files(self) -> list[DataFile]:
+        found = []
+        for task in self._there.scan().plan_files():
+            if task.delete_files:
+                raise Problem(
+                    f"records of the table {self.name} were deleted by another program, so that it is no longer what was"
+                    " archived"
+                )
+            found.append(task.file)
+        return found
+
+    def described(self) -> Iterator[TableFile]:
+        """See Table."""
+        schema = self._there.schema()
+        fields = [schema.find_field(name) for name in ("partition", "offset", "timestamp")]
+        for file in self._data_files():
+            bounds: list[tuple[Any, Any]] = []
+            for field in fields:
+                low, high = (
+                    (ends or {}).get(field.field_id)
+                    for ends in (file.lower_bounds, file.upper_bounds)
+                )
+                if low is None or high is None:
+                    raise Problem(
+                        f"the table {self.name} has no statistics of {file.file_path}, so that nobody knows its offsets"
+                    )
+                kind = field.field_type
+                assert isinstance(kind, PrimitiveType)
+                bounds.append((from_bytes(kind, low), from_bytes(kind, high)))
+            partitions, offsets, (earliest, latest) = bounds
+            yield TableFile(
+                file.file_path,
+                file.record_count,
+                file.file_size_in_bytes,
+                partitions,
+                offsets,
+                (earliest // 1000, latest // 1000),
+            )
+
+    def commit(self, change: Change) -> None:
+        """See Table."""
+        try:
+            with self._there.transaction() as work:
+                work.set_properties({STATE: change.state.text()})
+                if change.removed:
+                    self._replace(work, change)
+                elif change.added:
+                    work.add_files(
+                        [self._location_of(one.file.path) for one in change.added],
+                        snapshot_properties=change.properties(),
+                        check_duplicate_files=False,
+                    )
+        except CommitFailedException as error:
+            raise Conflict(f"the table {self.name}: {error}") from error
+        except CommitStateUnknownException as error:
+            raise Problem(
+                f"the catalog did not say whether the table {self.name} was changed ({error}); nothing is lost: run the same"
+                " command again"
+            ) from error
+
+    def _location_of(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _replace(self, work: Transaction, change: Change) -> None:
+        old = {self._path(file): file for file in self._data_files()}
+        with work.update_snapshot(snapshot_properties=change.properties()).overwrite() as files:
+            for path in change.removed:
+                files.delete_data_file(old[path])
+            for one in change.added:
+                location = self._location_of(one.file.path)
+                files.append_data_file(
+                    parquet_file_to_data_file(self._there.io, work.table_metadata, location)
+                )
+
+    def snapshots(self) -> list[Snapshot]:
+        """See Table."""
+        found = []
+        for snapshot in self._there.snapshots():
+            summary = snapshot.summary
+            known = {} if summary is None else summary.additional_properties
+            found.append(
+                Snapshot(
+                    snapshot.snapshot_id,
+                    snapshot.timestamp_ms,
+                    "" if summary is None else summary.operation.value,
+                    {name: known[name] for name in (COMMIT, OFFSETS, RANGES) if name in known},
+                )
+            )
+        return found
+
+    def expire(self, before_ms: int) -> int:
+        """See Table. The archive deletes its own files; what is left are manifests of the table."""
+        current = self._there.current_snapshot()
+        old = [
+            snapshot
+            for snapshot in self._there.snapshots()
+            if snapshot.timestamp_ms < before_ms and snapshot != current
+        ]
+        if old:
+            moment = datetime.fromtimestamp(before_ms / 1000, UTC)
+            self._there.maintenance.expire_snapshots().older_than(moment).commit()
+            self._table = self._catalog.load_table(self._identifier)
+        return len(old)
+
+    def close(self) -> None:
+        """See Table."""
+        self._table = None

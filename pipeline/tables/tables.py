@@ -1,0 +1,65 @@
+"""What the pipeline needs of a table, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from .changes import Change, State
+
+
+class Conflict(Exception):
+    """Somebody else's commit came first; nothing was written."""
+
+
+class Snapshot(NamedTuple):
+    """One commit of a table: its number or id, when (ms since 1970), what was done, and what it says of the archive."""
+
+    number: int
+    at_ms: int
+    operation: str
+    properties: dict[str, str]
+
+
+class TableFile(NamedTuple):
+    """A file of a table as its statistics describe it; each pair is the smallest and the largest value in it."""
+
+    location: str
+    rows: int
+    size: int
+    partitions: tuple[int, int]
+    offsets: tuple[int, int]
+    timestamps_ms: tuple[int | None, int | None]
+
+
+class Table(Protocol):
+    """One table of a topic. Everything raises Problem where the table cannot be reached or is damaged."""
+
+    #: Where it is, or what its catalog calls it.
+    name: str
+    #: As `--table` names it.
+    format: str
+
+    def open(self, *, create: bool) -> bool:
+        """Read the table's newest state; without `create`, False if there is no such table."""
+
+    def state(self) -> State | None:
+        """What the table says of the archive's commits; None if nothing was committed yet."""
+
+    def files(self) -> set[str]:
+        """The paths of its files, relative to the archive."""
+
+    def described(self) -> Iterator[TableFile]:
+        """Its files by their statistics."""
+
+    def commit(self, change: Change) -> None:
+        """Do all of a change in one commit. Raises Conflict if another commit came first."""
+
+    def snapshots(self) -> list[Snapshot]:
+        """Its commits, the oldest first."""
+
+    def expire(self, before_ms: int) -> int:
+        """Forget the states of the table from before a time (ms since 1970), except the newest; returns how many."""
+
+    def close(self) -> None:
+        """End connections."""

@@ -1,0 +1,198 @@
+"""Tables of an archive: they have what its manifests name, and say in each commit which of them they have reached."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kwire.pipeline.manifest import Archive, ArchiveFile, Entry
+from kwire.pipeline.problems import Problem
+from kwire.pipeline.tables.changes import OFFSETS, RANGES, change
+from kwire.pipeline.tables.follower import Follower
+from kwire.pipeline.tables.place import Place
+from kwire.pipeline.tables.tables import Conflict, Table
+
+from ..archive_model import EVENING_MS, archived, failing_once
+from .table_model import BOTH, add_batch, follow, in_table, options_of, ranges_follow
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(params=BOTH)
+def format(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def opened(path: Path, format: str, topic: str = "orders") -> tuple[Place, Table]:
+    place = Place(Archive(path), options_of())
+    table = place.table(format, topic)
+    assert table.open(create=False)
+    return place, table
+
+
+def test_table_has_what_was_archived_and_says_its_offsets(tmp_path: Path, format: str) -> None:
+    add_batch(tmp_path, 30)
+    assert follow(tmp_path, format) == 1
+    add_batch(tmp_path, 20, batch=1, start_ms=EVENING_MS + DAY_MS)
+    add_batch(tmp_path, 5, partition=1, batch=2)
+    assert follow(tmp_path, format) == 1
+    assert follow(tmp_path, format) == 0
+    assert in_table(tmp_path, format) == archived(tmp_path)
+    place, table = opened(tmp_path, format)
+    said = [one.properties for one in table.snapshots() if one.properties]
+    place.close()
+    assert [json.loads(one[OFFSETS]) for one in said] == [
+        {"orders": {"0": 30}},
+        {"orders": {"0": 50, "1": 5}},
+    ]
+    assert [json.loads(one[RANGES])["orders"] for one in said] == [
+        {"0": [0, 29]},
+        {"0": [30, 49], "1": [0, 4]},
+    ]
+    assert ranges_follow(json.loads(one[RANGES])["orders"] for one in said)
+
+
+def test_each_topic_has_a_table_of_its_own(tmp_path: Path) -> None:
+    add_batch(tmp_path, 3)
+    add_batch(tmp_path, 4, topic="a.b-c", batch=1)
+    assert follow(tmp_path) == 4
+    for format in BOTH:
+        found = in_table(tmp_path, format) + in_table(tmp_path, format, "a.b-c")
+        assert sorted(found) == archived(tmp_path)
+
+
+def test_commit_of_another_in_between_is_noticed_and_nothing_is_there_twice(
+    tmp_path: Path, format: str
+) -> None:
+    add_batch(tmp_path, 10)
+    follow(tmp_path, format)
+    add_batch(tmp_path, 10, batch=1)
+    archive = Archive(tmp_path)
+    slow = Follower(archive, options_of(format))
+    place, table = opened(tmp_path, format)
+    # Both have read the same state of the table.
+    archive.refresh()
+    wanted = change(archive, "orders", table.state(), table.files, table.name)
+    assert wanted is not None
+    assert follow(tmp_path, format) == 1
+    with pytest.raises(Conflict):
+        table.commit(wanted)
+    place.close()
+    assert slow.follow() == 0
+    slow.close()
+    assert in_table(tmp_path, format) == archived(tmp_path)
+
+
+def test_run_killed_after_its_commit_does_not_add_the_files_again(
+    tmp_path: Path, format: str
+) -> None:
+    add_batch(tmp_path, 10)
+    follower = Follower(Archive(tmp_path), options_of(format))
+    kind = type(follower._place.table(format, "orders"))
+    follower.close()
+    original = kind.commit
+
+    def killed(self: Table, change: object) -> None:
+        original(self, change)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    kind.commit = killed  # type: ignore[method-assign]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            follow(tmp_path, format)
+    finally:
+        kind.commit = original  # type: ignore[method-assign]
+    assert follow(tmp_path, format) == 0
+    assert in_table(tmp_path, format) == archived(tmp_path)
+    add_batch(tmp_path, 10, batch=1)
+    with pytest.raises(RuntimeError, match="killed in commit"), failing_once(kind, "commit"):
+        follow(tmp_path, format)
+    assert follow(tmp_path, format) == 1
+    assert in_table(tmp_path, format) == archived(tmp_path)
+
+
+def compacted(path: Path) -> tuple[Entry, Entry]:
+    """Two entries of partition 0 become one, in a file that has the records of both."""
+    archive = Archive(path)
+    first, second = [entry for entry in archive.entries() if entry.partition == 0][:2]
+    (a,), (b,) = first.files, second.files
+    table = pa.concat_tables([pq.read_table(path / f.path, partitioning=None) for f in (a, b)])
+    name = f"{a.path.rpartition('/')[0]}/orders-0-{a.first_offset:020d}-{b.last_offset:020d}-c1.parquet"
+    pq.write_table(table, path / name)
+    stamps = (
+        min(a.first_timestamp_ms, b.first_timestamp_ms),
+        max(a.last_timestamp_ms, b.last_timestamp_ms),
+    )
+    size = (path / name).stat().st_size
+    file = ArchiveFile(name, a.rows + b.rows, size, a.first_offset, b.last_offset, *stamps)
+    merged = Entry("orders", 0, a.first_offset, b.last_offset, file.rows, (file,))
+    archive.commit_compaction([first, second], [merged])
+    return first, second
+
+
+def test_compaction_replaces_files_in_one_commit_and_expiry_forgets_old_states(
+    tmp_path: Path, format: str
+) -> None:
+    for number in range(3):
+        add_batch(tmp_path, 10, batch=number)
+        follow(tmp_path, format)
+    old = compacted(tmp_path)
+    add_batch(tmp_path, 5, batch=3)
+    follower = Follower(Archive(tmp_path), options_of(format))
+    assert follower.follow() == 1
+    assert in_table(tmp_path, format) == archived(tmp_path)
+    place, table = opened(tmp_path, format)
+    assert not table.files() & {file.path for entry in old for file in entry.files}
+    assert len(table.files()) == 3
+    place.close()
+    # Delta's log stays for 30 days.
+    assert follower.expire(-60_000) == (3 if format == "iceberg" else 0)
+    for entry in old:
+        for file in entry.files:
+            (tmp_path / file.path).unlink()
+    follower.close()
+    assert in_table(tmp_path, format) == archived(tmp_path)
+    add_batch(tmp_path, 5, batch=4)
+    assert follow(tmp_path, format) == 1
+    assert in_table(tmp_path, format) == archived(tmp_path)
+
+
+def test_table_of_another_archive_is_refused(tmp_path: Path, format: str) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    add_batch(ours, 10)
+    add_batch(theirs, 10, batch=7)
+    follow(ours, format)
+    follow(theirs, format)
+    shutil.rmtree(theirs / "_archive")
+    shutil.copytree(ours / "_archive", theirs / "_archive")
+    with pytest.raises(Problem, match="is of another archive"):
+        follow(theirs, format)
+    # An older copy of the manifests.
+    add_batch(ours, 10, batch=1)
+    follow(ours, format)
+    (ours / "_archive" / f"{2:020d}.json").unlink()
+    with pytest.raises(Problem, match="older copy"):
+        follow(ours, format)
+
+
+def test_files_are_kept_while_a_table_that_does_not_follow_may_name_them(tmp_path: Path) -> None:
+    add_batch(tmp_path, 10)
+    follow(tmp_path)
+    path = "topic=orders/date=2026-01-02/hour=23/x.parquet"
+    for formats, topics, free in (
+        (BOTH, [], True),
+        (BOTH, ["orders"], True),
+        (BOTH, ["others"], False),
+        (("delta",), [], False),
+    ):
+        follower = Follower(Archive(tmp_path), options_of(*formats, topics=topics))
+        assert follower.is_free(path) == free
+        follower.close()
+    with pytest.raises(Problem, match="add --table iceberg"):
+        Follower(Archive(tmp_path), options_of("delta")).check_all()
