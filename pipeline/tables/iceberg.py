@@ -106,7 +106,8 @@ class Iceberg:
         return {self._path(file) for file in self._data_files()}
 
     def _path(self, file: DataFile) -> str:
-        return file.file_path.removeprefix(f"{self._root}/")
+        path: str = file.file_path
+        return path.removeprefix(f"{self._root}/")
 
     def _data_files(self) -> list[DataFile]:
         found = []
