@@ -56,6 +56,8 @@ class Slice:
 class Answers:
     """A dispatcher that answers with twenty bytes or with a stored slice."""
 
+    at_once = None
+
     def __init__(self, stored: Slice | None) -> None:
         self.stored = stored
 

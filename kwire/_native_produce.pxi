@@ -19,6 +19,10 @@ cdef enum:
     HEAD_BYTES = 7
     ROW_BYTES = 33  # of the response
     TRANSACTIONAL = 0x10
+    # kwire/header.py: of a request; and kwire/connection.py: of a response, with its size
+    CORRELATION_AT = 4
+    CLIENT_ID_AT = 10
+    HEADER_BYTES = 9
     BATCHES_REMEMBERED = 5  # server/log/producer_state.py
     HINTS = 16  # server/log/reader.py
     # More are not plain here; Python takes 126 of each.
@@ -144,6 +148,15 @@ cdef class ProducePath:
         Shape: (body of the response, empty if there is none; number of rows); None, with nothing done, if the request is not
         plain; a list of AppendInfo or AppendError if writing one of its batches fails.
         """
+        return self.run(frame, at, version, partitions, now_ms, metadata, False)
+
+    def reply(self, frame, int version, dict partitions, int64_t now_ms, metadata):
+        """Do the same for a whole frame, without its length, and with the whole frame of the response."""
+        return self.run(frame, 0, version, partitions, now_ms, metadata, True)
+
+    cdef run(
+        self, frame, Py_ssize_t at, int version, dict partitions, int64_t now_ms, metadata, bint is_whole
+    ):
         cdef Py_buffer view
         cdef Request* request
         if version < FLEXIBLE_SINCE:
@@ -151,6 +164,8 @@ cdef class ProducePath:
         PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
         request = <Request*>PyMem_Malloc(sizeof(Request))
         try:
+            if is_whole:
+                at = body_of(<const uint8_t*>view.buf, view.len)
             if request == NULL or view.readonly or not 0 <= at <= view.len:
                 return None
             if not read_request(<uint8_t*>view.buf + at, <uint8_t*>view.buf + view.len, version, request):
@@ -161,7 +176,11 @@ cdef class ProducePath:
             results = self.append(frame, <uint8_t*>view.buf, <list>found, now_ms, request)
             if results is not None:
                 return results
-            return response_body(version, request), request.rows
+            if request.acks == 0:
+                return b"", 1
+            if is_whole:
+                return response(version, request, <const uint8_t*>view.buf + CORRELATION_AT), request.rows
+            return response(version, request, NULL), request.rows
         finally:
             PyMem_Free(request)
             PyBuffer_Release(&view)
@@ -360,18 +379,41 @@ cdef class ProducePath:
         return 0
 
 
-cdef bytes response_body(int version, Request* request):
-    """The body of the response, or nothing with acks=0. Mirrors `answer` in `plain_produce`."""
+cdef Py_ssize_t body_of(const uint8_t* p, Py_ssize_t size) noexcept nogil:
+    """Where the body begins behind a request header of version 2; -1 if that is not plain. Mirrors `decode_request_header`."""
+    cdef Py_ssize_t client_id_bytes
+    if size <= CLIENT_ID_AT:
+        return -1
+    client_id_bytes = big_endian(p + CLIENT_ID_AT - 2, 2)
+    if client_id_bytes < -1:
+        return -1
+    if client_id_bytes == -1:
+        client_id_bytes = 0
+    if size <= CLIENT_ID_AT + client_id_bytes or p[CLIENT_ID_AT + client_id_bytes]:  # tagged fields
+        return -1
+    return CLIENT_ID_AT + client_id_bytes + 1
+
+
+cdef bytes response(int version, Request* request, const uint8_t* correlation_id):
+    """The body of the response; with a correlation id, its whole frame.
+
+    Mirrors `answer` in `plain_produce`, and `response_frame` of kwire/connection.py.
+    """
     cdef Py_ssize_t size = 1 + 5
     cdef int topic, each = 0, last = 0
     cdef uint8_t* p
     cdef Row* row
-    if request.acks == 0:
-        return b""
+    if correlation_id != NULL:
+        size += HEADER_BYTES
     for topic in range(request.topics):
         size += request.topic[topic].name_bytes + 2 + ROW_BYTES * request.topic[topic].rows
     body = PyBytes_FromStringAndSize(NULL, size)
     p = <uint8_t*>PyBytes_AS_STRING(body)
+    if correlation_id != NULL:
+        put(p, size - 4, 4)
+        memcpy(p + 4, correlation_id, 4)
+        p[8] = 0  # no tagged fields
+        p += HEADER_BYTES
     p[0] = request.topics + 1
     p += 1
     for topic in range(request.topics):

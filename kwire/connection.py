@@ -116,8 +116,10 @@ class ServerConnection:
     def next_request(self) -> RequestReceived | None:
         """Return the next request and reserve its reply slot; None until more bytes come."""
         frame = self.frames.next_frame()
-        if frame is None:
-            return None
+        return None if frame is None else self.request_of(frame)
+
+    def request_of(self, frame: memoryview) -> RequestReceived:
+        """Decode the header of a request, and reserve the slot for its reply."""
         try:
             header, body_offset = decode_request_header(frame)
         except BadVersion:
@@ -152,6 +154,10 @@ class ServerConnection:
             request.reply = parts
             self.held_up_bytes += _in_memory(parts)
 
+    def reply_at_once(self, parts: Sequence[Part]) -> None:
+        """Answer a request that has no slot, while none is pending."""
+        self._output.extend(parts)
+
     def take_output(self) -> list[Part]:
         """Return what can be sent now."""
         output = self._output
@@ -170,11 +176,8 @@ class TokenConnection(ServerConnection):
 
     __slots__ = ()
 
-    def next_request(self) -> RequestReceived | None:
-        """Return the next token as a request without an API; its frame is the token."""
-        frame = self.frames.next_frame()
-        if frame is None:
-            return None
+    def request_of(self, frame: memoryview) -> RequestReceived:
+        """A token as a request without an API; its frame is the token."""
         request = RequestReceived(BARE_TOKEN, 0, 0, None, frame, 0)
         self._slots.append(request)
         return request

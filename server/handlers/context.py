@@ -337,7 +337,9 @@ class Handler(Generic[RequestT]):
     `refusal(ctx, request, error)`: see `refuse`. `in_steps` is what handles a long request; it
     is the same function except where the usual one must be fast. `plain(ctx, frame, body_offset)`
     answers the requests that most are from their bytes, and returns None, with nothing done, for all
-    others; it is asked before a request is decoded. It must answer as the function does.
+    others; it is asked before a request is decoded. It must answer as the function does. `plain_frame(services, frame,
+    version, now_ms)` does the same natively, for a whole frame and without a context; it returns (the whole response frame,
+    empty if there is none; number of rows), or what is passed to `plain` as `done` if there is an error to be answered.
     """
 
     __slots__ = (
@@ -351,6 +353,7 @@ class Handler(Generic[RequestT]):
         "name",
         "overlap",
         "plain",
+        "plain_frame",
         "refusal",
         "request_class",
         "throttled",
@@ -380,7 +383,8 @@ class Handler(Generic[RequestT]):
         self.flexible_from = MAX_VERSION + 1 if never else flexible.lowest
         self.function = function
         self.in_steps = function
-        self.plain: Callable[[RequestContext, memoryview, int], Any] | None = None
+        self.plain: Callable[..., Any] | None = None
+        self.plain_frame: Callable[[Services, memoryview, int, int], Any] | None = None
         self.authorize = authorize
         self.throttled = throttled
         self.overlap = overlap

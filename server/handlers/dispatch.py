@@ -18,14 +18,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import GeneratorType
 from typing import Any
 
+from kwire import native
 from kwire.api import ApiKey, response_class
 from kwire.codec import DECODED_BYTES, decode_at_once, decode_steps, encode_parts, encode_steps
 from kwire.connection import Part, RequestReceived, response_frame
 from kwire.errors import EncodeError, ErrorCode, MessageTooLarge, WireError
+from kwire.header import decode_request_header
 from kwire.schema import schema_of
 
 from ..clock import Clock
@@ -36,7 +38,7 @@ from ..quotas.clients import ClientQuotas
 from ..turns import Turns, exhaust
 from .api_versions import unsupported_version_response
 from .charge import Charge
-from .context import Encoded, NoReply, RequestContext, Services
+from .context import Encoded, Handler, NoReply, RequestContext, Services
 from .gate import Durations, Observer, throttle_time_ms, timed
 from .registry import HandlerTable
 
@@ -45,6 +47,8 @@ logger = logging.getLogger(__name__)
 Reply = Sequence[Part] | Close
 Steps = Generator[None, None, "Reply | Later[Any]"]
 
+#: Key, version, correlation id, client id.
+LEAST_HEADER_BYTES = 10
 API_VERSIONS = int(ApiKey.API_VERSIONS)
 PRODUCE = int(ApiKey.PRODUCE)
 NOTHING: Sequence[Part] = ()
@@ -78,6 +82,10 @@ class RequestDispatcher:
         self._clock = clock
         self._observer = observer
         self._quotas = quotas
+        #: See Dispatcher. What is logged by request, or counted in other ways, is left to `dispatch`.
+        self.at_once: Callable[..., Sequence[Part] | Close | None] | None = None
+        if native.form() == "native" and (observer is None or observer.counts_rows):
+            self.at_once = self._at_once
 
     def dispatch(  # noqa: C901 - on the path of each request, which a further call would make longer
         self, request: RequestReceived, connection: ConnectionInfo
@@ -148,6 +156,61 @@ class RequestDispatcher:
         if charge is not None:
             charge.stop(self._clock.monotonic_us())
         return answer  # type: ignore[no-any-return]
+
+    def _at_once(
+        self, frame: memoryview, connection: ConnectionInfo
+    ) -> Sequence[Part] | Close | None:
+        """Answer a plain request natively, unless it is timed or counts for quotas; else None, with nothing done."""
+        if len(frame) < LEAST_HEADER_BYTES or frame[0] or frame[2]:
+            return None
+        key, version = frame[1], frame[3]
+        served = self.handlers.ranges.get(key)
+        if served is None or not served.min_version <= version <= served.max_version:
+            return None
+        handler = self.handlers.by_key[key]
+        if handler.plain is None or handler.plain_frame is None:
+            return None
+        if self._quotas is not None and self._quotas.active:
+            return None
+        observer = self._observer
+        before = 0
+        if observer is not None:
+            counter = observer.apis[key]
+            before = counter.versions[version]
+            if not before & counter.mask:
+                return None
+            counter.versions[version] = before + 1
+        try:
+            done = handler.plain_frame(self.services, frame, version, self._now_ms())
+            if type(done) is tuple:
+                reply, rows = done
+                if observer is not None:
+                    counter.errors[0] += rows
+                return (reply,) if reply else NOTHING
+            if done is not None:
+                body_offset = decode_request_header(frame)[1]
+                ctx = self._context(handler, frame, connection)
+                return self._reply(ctx, handler.plain(ctx, frame, body_offset, done))
+        except Exception:  # noqa: BLE001 - a bug of ours, logged there
+            return self._failed(self._context(handler, frame, connection))
+        if observer is not None:
+            counter.versions[version] = before  # `dispatch` counts it
+        return None
+
+    def _context(
+        self, handler: Handler[Any], frame: memoryview, connection: ConnectionInfo
+    ) -> RequestContext:
+        """The context of a request that was begun without one."""
+        header, _ = decode_request_header(frame)
+        return RequestContext(
+            handler,
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            self._now_ms(),
+            connection,
+            self.services,
+        )
 
     def complete(
         self, later: Later[Any], future: asyncio.Future[Any]

@@ -39,14 +39,23 @@ class Durations(NamedTuple):
 
 
 class Counter(Protocol):
-    """The requests of one API. Shape: `versions` counts them by version; one in `mask` + 1 of a version is timed."""
+    """The requests of one API.
+
+    Shape: `versions` counts them by version; one in `mask` + 1 of a version is timed. `errors` counts the error codes of
+    responses.
+    """
 
     versions: list[int]
     mask: int
+    errors: dict[int, int]
 
 
 class Observer(Protocol):
     """Counts each request that is served, and is called right before its reply goes to the network."""
+
+    #: Whether of a plain response that is not timed nothing has to be known but the number of its rows, which may be added
+    #: to `errors[0]` without a call of `observe`.
+    counts_rows: bool
 
     @property
     def apis(self) -> Mapping[int, Counter]:

@@ -207,6 +207,9 @@ class LoginDispatcher:
         "_step",
     )
 
+    #: Before the login, each request is looked at.
+    at_once = None
+
     def __init__(self, logins: SaslLogins, session: Session) -> None:
         self._logins = logins
         self._session = session

@@ -32,7 +32,7 @@ from .authorization import AllowAll
 from .context import NO_REPLY, Later, NoReply, RequestContext
 from .produce_answer import Place, add_part, answer_of
 from .produce_form import TRANSACTIONAL, check_form, first_batch
-from .produce_plain import plain_produce
+from .produce_plain import plain_produce, plain_produce_frame
 from .registry import handles
 from .transaction_verification import BatchVerifier
 
@@ -86,6 +86,7 @@ def produce(
 
 
 produce.plain = plain_produce
+produce.plain_frame = plain_produce_frame
 
 
 @produce.many_rows

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kwire.types import RecordsBytes
 
     from ..replication.append import AppendResult, AppendRow
+    from .context import Services
 
 #: The first version with compact lengths and tagged fields, and the first that names topics by id.
 FLEXIBLE_SINCE = 9
@@ -66,23 +67,22 @@ _NATIVE_PATH: Any = native.ProducePath and native.ProducePath(
 
 
 def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for what all requests have
-    ctx: RequestContext, frame: memoryview, at: int
+    ctx: RequestContext, frame: memoryview, at: int, done: Any = None
 ) -> Plain | ProduceResponse | Later[Any] | NoReply | None:
     """Append a plain request and answer it; None, with nothing done, if it is not plain.
 
-    Shape: `at` is where the body begins in the frame.
+    Shape: `at` is where the body begins in the frame. `done` is None, or what `plain_produce_frame` returned: what became of
+    each row, some of which could not be written.
     """
     version, services = ctx.version, ctx.services
     if version < FLEXIBLE_SINCE or type(services.authorizer) is not AllowAll:
         return None
     partitions: dict[Any, Partition] = services.replica_manager.partitions
-    appended: list[AppendResult] | Future[list[AppendResult]] | None = None
-    if native.ProducePath is not None:
+    if done is None and native.ProducePath is not None:
         done = _NATIVE_PATH.answer(frame, at, version, partitions, ctx.now_ms, services.metadata)
         if type(done) is tuple:
             body, count = done
             return plain_answer(([body], count, ())) if body else NO_REPLY
-        appended = done  # if writing failed: what became of each row
     topics: list[tuple[bytes, int]] = []  # as the response names it, and its number of rows
     places: list[Place] = []
     rows: list[AppendRow] = []
@@ -165,10 +165,22 @@ def plain_produce(  # noqa: C901 - one pass over the bytes, without calls for wh
         written.append(_END)
         return plain_answer(([b"".join(written)], row, ()))
 
-    if appended is None:
-        appended = services.replica_manager.appends.append_records(
-            rows, acks, timeout_ms, ctx.now_ms, client=ctx
-        )
+    appended: list[AppendResult] | Future[list[AppendResult]]
+    appended = done or services.replica_manager.appends.append_records(
+        rows, acks, timeout_ms, ctx.now_ms, client=ctx
+    )
     if isinstance(appended, list):
         return answer(appended)
     return ctx.later(appended, answer)
+
+
+def plain_produce_frame(
+    services: Services, frame: memoryview, version: int, now_ms: int
+) -> tuple[bytes, int] | list[AppendResult] | None:
+    """See `Handler.plain_frame`."""
+    if native.ProducePath is None or type(services.authorizer) is not AllowAll:
+        return None
+    done: tuple[bytes, int] | list[AppendResult] | None = _NATIVE_PATH.reply(
+        frame, version, services.replica_manager.partitions, now_ms, services.metadata
+    )
+    return done

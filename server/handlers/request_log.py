@@ -26,6 +26,7 @@ class EachTimed:
     def __init__(self) -> None:
         self.versions = [0] * (MAX_VERSION + 1)
         self.mask = 0
+        self.errors = {0: 0}
 
 
 class RequestLog:
@@ -33,6 +34,8 @@ class RequestLog:
 
     Shape: where the other one does not time a request, the line has no time.
     """
+
+    counts_rows = False
 
     def __init__(self, then: Observer | None) -> None:
         self._then = then

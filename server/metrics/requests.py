@@ -139,6 +139,8 @@ class RequestMetrics:
     the dispatcher's clock.
     """
 
+    counts_rows = True
+
     def __init__(
         self, now_us: Callable[[], int], turn_began_us: Callable[[], int] | None = None
     ) -> None:

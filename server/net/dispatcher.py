@@ -72,6 +72,13 @@ class Later(Generic[R]):
 class Dispatcher(Protocol):
     """Answers requests; raises nothing but its own bugs."""
 
+    @property
+    def at_once(
+        self,
+    ) -> Callable[[memoryview, ConnectionInfo], Sequence[Part] | Close | None] | None:
+        """What answers a plain request from its frame as `dispatch` would, or returns None with nothing done; None if nothing does."""
+        ...
+
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
     ) -> Sequence[Part] | Later[Any] | Close:

@@ -192,23 +192,34 @@ class Session:
         connection = self._connection
         frames = connection.frames
         dispatch = self._dispatcher.dispatch
+        at_once = self._dispatcher.at_once
         rotation = self._rotation
         left = batch = self._limits.max_batch if rotation.taken < TURN_REQUESTS else 1
         try:
             while not self._waits:
-                request = connection.next_request()
-                if request is None:
+                frame = frames.next_frame()
+                if frame is None:
                     break
-                result = dispatch(request, self.info)
-                request.frame.release()
+                request: RequestReceived | None = None
+                result: Sequence[Part] | Later[Any] | Close | None = None
+                if at_once is not None and not connection.pending:
+                    result = at_once(frame, self.info)
+                if result is None:
+                    request = connection.request_of(frame)
+                    result = dispatch(request, self.info)
+                frame.release()
                 self.requests += 1
                 if isinstance(result, Later):
+                    assert request is not None
                     self._wait_for(request, result)
                 elif isinstance(result, Close):
                     self._refuse(request, result)
                     return
                 else:
-                    connection.reply(request, result)
+                    if request is None:
+                        connection.reply_at_once(result)
+                    else:
+                        connection.reply(request, result)
                     if len(result) > 1 or (result and len(result[0]) >= CORK_BYTES):
                         self._send()
                 if self._overlapping:
@@ -359,8 +370,8 @@ class Session:
         else:
             self.close(f"not a Kafka request: {error}", "header")
 
-    def _refuse(self, request: RequestReceived, result: Close) -> None:
-        if result.reply:
+    def _refuse(self, request: RequestReceived | None, result: Close) -> None:
+        if request is not None and result.reply:
             self._connection.reply(request, result.reply)
         self._connection.frames.close()
         self._send()

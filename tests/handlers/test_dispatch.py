@@ -375,6 +375,8 @@ def test_long_generator_is_observed_and_throttled_once() -> None:
         observed: list[ErrorCode] = []
 
         class Notes:
+            counts_rows = False
+
             def __init__(self) -> None:
                 self.apis = defaultdict(lambda: ApiMetrics((2,)))
 

@@ -388,6 +388,8 @@ def test_kept_answer_tells_one_client_its_throttle_time_and_not_the_next() -> No
 class Notes:
     """An observer that times all requests, and records its calls."""
 
+    counts_rows = False
+
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
         self.apis = defaultdict(ApiMetrics)

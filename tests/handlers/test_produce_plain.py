@@ -15,14 +15,23 @@ from typing import Any
 import pytest
 
 from kwire.codec import decode_at_once, encode, encode_parts
+from kwire.connection import RequestReceived
 from kwire.errors import EncodeError
+from kwire.header import decode_request_header
 from kwire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.records.crc import crc32c
 from server.handlers import produce_plain
+from server.handlers.ceilings import CEILING_4_3
 from server.handlers.context import Later, NoReply
+from server.handlers.dispatch import RequestDispatcher
 from server.handlers.produce import produce
+from server.handlers.registry import HandlerTable
 from server.log.log_config import INT64_MAX
-from server.net.dispatcher import Plain
+from server.metrics.requests import RequestMetrics
+from server.net.connection_info import ConnectionInfo
+from server.net.dispatcher import Close, Plain
+from server.quotas.clients import ClientQuotas
+from server.quotas.entities import Entity
 from tests.support.forms import form
 from tests.support.replicas import NOW, Replicas, batch, topic_id
 
@@ -371,3 +380,109 @@ def test_endless_length_is_not_plain_and_costs_nothing(tmp_path: Path) -> None:
     assert produce.plain is not None
     assert produce.plain(room.context(11), memoryview(bytearray(body)), 0) is None
     room.stop()
+
+
+class Broker:
+    """A dispatcher of Produce requests over the partitions of a room, with an observer and quotas."""
+
+    def __init__(self, folder: Path, validation: str) -> None:
+        self.room = room_of(folder, **{"kwire.produce.validation": validation})
+        self.quotas = ClientQuotas()
+        self.metrics = RequestMetrics(self.room.clock.monotonic_us)
+        self.metrics.adapt(0, 1000)  # most are not timed
+        self.connection = ConnectionInfo("id")
+        self.dispatcher = RequestDispatcher(
+            HandlerTable([produce], CEILING_4_3),
+            self.room.services,
+            self.room.clock,
+            observer=self.metrics,
+            quotas=self.quotas,
+        )
+        self.at_once = 0
+
+    async def answer(self, frame: bytes) -> bytes | str:
+        """What a session would send, or why it would close."""
+        view = memoryview(bytearray(frame))
+        result: Any = None
+        if self.dispatcher.at_once is not None:
+            result = self.dispatcher.at_once(view, self.connection)
+        self.at_once += result is not None
+        if result is None:
+            result = self.dispatcher.dispatch(request_of(view), self.connection)
+        if isinstance(result, Later):
+            await asyncio.wait([future := asyncio.ensure_future(result.awaitable)])
+            result = self.dispatcher.complete(result, future)
+        return result.reason if isinstance(result, Close) else b"".join(result)
+
+
+def request_of(frame: memoryview) -> RequestReceived:
+    header, body_offset = decode_request_header(frame)
+    return RequestReceived(*header, frame, body_offset)
+
+
+def drawn_frame(draw: random.Random, room: Replicas, sequences: dict[int, int]) -> bytes:
+    """A frame without its length, whose header is unusual now and then."""
+    if draw.random() < 0.7:
+        version, body = usual_request(draw, room)
+    else:
+        version, body = drawn_request(draw, sequences)
+    client = draw.choice((b"\0\1c",) * 20 + (b"\xff\xff", b"\0\0", b"\0\2\xff\xfe", b"\0\4caf\xc3"))
+    tags = b"" if version < 9 else draw.choice((b"\0",) * 20 + (b"\1\7\2ab",))
+    start = version.to_bytes(2, "big") + draw.randbytes(4)
+    return b"\0\0" + start + client + tags + body
+
+
+@pytest.mark.parametrize(
+    ("form_of_first", "validation"),
+    [("native", "deep"), ("native", "standard"), ("pure", "standard")],
+)
+def test_frames_are_answered_counted_and_throttled_alike(
+    tmp_path: Path, form_of_first: str, validation: str
+) -> None:
+    draw = random.Random(19)
+    sequences: dict[int, int] = {}
+
+    async def main() -> None:
+        with form(form_of_first):
+            first = Broker(tmp_path / "first", validation)
+        with form("pure"):
+            second = Broker(tmp_path / "second", validation)
+        try:
+            for number in range(REQUESTS):
+                if number % 500 == 400:
+                    rate = {"producer_byte_rate": 1e4} if number % 1000 == 400 else {}
+                    for each in (first, second):
+                        each.quotas.set(Entity(None, "c"), rate)
+                frame = drawn_frame(draw, first.room, sequences)
+                with form(form_of_first):
+                    told = await first.answer(frame)
+                with form("pure"):
+                    expected = await second.answer(frame)
+                assert told == expected, (number, frame)
+                if draw.random() < 0.2:
+                    for each in (first, second):
+                        held = each.room.partition("g")
+                        held.log.flush(NOW)
+                        held.on_flushed(NOW)
+            assert state(first.room) == state(second.room)
+            for name in ("versions", "errors"):
+                ours, theirs = (
+                    getattr(first.metrics.produce, name),
+                    getattr(second.metrics.produce, name),
+                )
+                assert ours == theirs, name
+            counted = [
+                {
+                    name: (topic.refused_produce, topic.failed_produce)
+                    for name, topic in each.metrics.topics.items()
+                }
+                for each in (first, second)
+            ]
+            assert counted[0] == counted[1]
+        finally:
+            first.room.stop()
+            second.room.stop()
+        assert (first.at_once > REQUESTS // 8) == (form_of_first == "native")
+        assert second.at_once == 0
+
+    asyncio.run(main())

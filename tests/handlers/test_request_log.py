@@ -29,10 +29,13 @@ class Sampled:
     def __init__(self) -> None:
         self.versions = [0] * 10
         self.mask = 1
+        self.errors = {0: 0}
 
 
 class Other:
     """An observer."""
+
+    counts_rows = False
 
     def __init__(self) -> None:
         self.apis: defaultdict[int, Sampled] = defaultdict(Sampled)

@@ -21,6 +21,8 @@ def request(correlation_id: int, body: bytes = b"", key: int = 3, version: int =
 class Echo:
     """Answers with the body; `later` makes some answers pending, by correlation id."""
 
+    at_once = None
+
     def __init__(self, overlap: bool = False) -> None:
         self.overlap = overlap
         self.pending: dict[int, asyncio.Future[bytes]] = {}

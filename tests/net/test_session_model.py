@@ -121,6 +121,8 @@ class Connection:
         )
         self.session.transport.start(self.session)
 
+    at_once = None
+
     def dispatch(
         self, request: RequestReceived, connection: ConnectionInfo
     ) -> Sequence[Part] | Later[Any]:
